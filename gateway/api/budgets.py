@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from gateway.api.lists.budgets import (
     ALERTS,
@@ -40,6 +40,7 @@ from gateway.resources.budgets import (
 )
 from gateway.resources.declaration import stated
 from spool.errors import Invalid, NotThere, SpoolError
+from spool.ledger.queries import BILLED_TYPES
 from spool.registry.budget_alerts import FIRED
 from spool.registry.budgets import GRANULARITIES, MONTHLY, BudgetDraft, SpendBudget
 from spool.registry.tables.budgets import NO_VIEW
@@ -54,6 +55,7 @@ async def _rows(asking: Asker) -> MemoryRows[ShownBudget]:
 
 async def _create(asking: Asker, given: NewBudget) -> Answer:
     await _check_view(asking, given.view.id)
+    await _check_money(asking, given.cost_type)
     draft = BudgetDraft(**{"granularity": MONTHLY, **_fields(given)})
     asking.registry.notices.check_channels("channels", draft.channels)
     known, table = await asking.known(), asking.registry.budgets
@@ -77,6 +79,7 @@ async def _change(asking: Asker, id: str, given: Any) -> Answer:
     await _budget(asking, id)
     if given.view is not UNSET:
         await _check_view(asking, given.view.id)
+    await _check_money(asking, given.cost_type)
     values, registry = _fields(given), asking.registry
     registry.notices.check_channels("channels", values.get("channels", ()))
     known = await asking.known()
@@ -116,6 +119,16 @@ async def _check_view(asking: Asker, id: str) -> None:
     view = asking.registry.views.find(id)
     if view is not None and not (await asking.sees()).view(view):
         raise Invalid(NO_VIEW)
+
+
+async def _check_money(asking: Asker, cost_type: str | UnsetType) -> None:
+    """Refusal 403 for billed money, some of which is of nobody's calls, if not all calls and all money are seen."""
+    if cost_type in BILLED_TYPES and not (await asking.sees()).is_whole:
+        raise Refusal(
+            403,
+            "limited_data",
+            f"a budget of {cost_type} has money of calls that you may not see; take real_cost or metered_cost",
+        )
 
 
 BUDGET = ManagedResource(

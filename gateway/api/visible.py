@@ -38,6 +38,9 @@ class Visible:
         return self.is_whole or (view is not None and self.contains(view.include, view.exclude))
 
     def budget(self, budget: SpendBudget) -> bool:
+        """True if the person may see a budget. One of billed money has what is of nobody's calls in it."""
+        if budget.arranged:
+            return self.is_whole
         return self.view(self.view_of(budget.view_id))
 
     def annotation(self, annotation: Annotation) -> bool:

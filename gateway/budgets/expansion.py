@@ -141,17 +141,18 @@ async def forecast_of(books: BudgetLedger, asked: BudgetView, running: PeriodFig
     """Forecast all owners together, with bounds as wide as the errors of earlier forecasts."""
     budget, period = asked.budget, running.period
     before = periods_before(period, budget.granularity, budget.zone, PERIODS_BACK)
+    at = await books.known_until(budget)
     back = int((books.now - before[-1].start.timestamp()) // 86400) + WINDOW_DAYS + 1
     days = (await books.days(budget, asked.view, back, by_owner=False)).get("", {})
     known = History(days=days, hours=await books.hours(budget, asked.view))
     total = running.total
-    made = books.forecast(period, known, total)
+    made = books.forecast(period, known, total, at)
     if isinstance(made, TooEarly):
         return {"total": None, "low": None, "high": None, "reason": made.reason, "past_errors": {}}
     errors = {
         each.first_day: error[0]
         for each in before
-        if (error := past_errors(known, [(each.start, each.end)], elapsed=period.elapsed(books.now)))
+        if (error := past_errors(known, [(each.start, each.end)], elapsed=period.elapsed(at)))
     }
     wide = widened(made, list(errors.values()), actual=total.actual)
     return {

@@ -19,12 +19,14 @@ from gateway.budgets.periods import BudgetPeriod, judged_periods
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.queries import PLAN_TYPES, TOTAL, CostQuery, CostRow
+from spool.ledger.sums import DAY_S
 from spool.meters import METERS, SCALE
-from spool.registry.budgets import CALLS, COST, REAL_COST, TOKENS, SpendBudget
+from spool.registry.budgets import CALLS, COST, TOKENS, SpendBudget
 from spool.registry.views import View
 
 HOURS_DAYS = 14  # of which the profile of a day is made
+_BILLS_S = 62 * DAY_S  # in which the last day with a bill is looked for
 _MEASURES = {
     COST: ("calls",),
     CALLS: ("calls",),
@@ -91,6 +93,7 @@ class BudgetFigures:
     periods: Sequence[PeriodFigures] = ()
     problem: str | None = None
     per_label: str = ""
+    billed_through: str | None = None  # the last day with a bill, for a budget of billed money
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +107,7 @@ class BudgetLedger:
         [str], Awaitable[AsksCosts]
     ]  # the ledger without the calls that plans cover, or these alone
     _hours: dict[tuple[str, ...], tuple[int, ...]] = field(default_factory=dict)  # by measure, money and view
+    _billed_until: list[float] = field(default_factory=list)  # once it was asked for
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
         problem = problem_of(budget, view, self.ledger.dimensions())
@@ -118,8 +122,27 @@ class BudgetLedger:
             return BudgetFigures(budget=budget, view=view, problem=str(error))
         running = replace(running, forecasts=forecasts)
         return BudgetFigures(
-            budget=budget, view=view, periods=[running, *late], per_label=self.ledger.label(budget.per)
+            budget=budget,
+            view=view,
+            periods=[running, *late],
+            per_label=self.ledger.label(budget.per),
+            billed_through=await self._billed_through(budget),
         )
+
+    async def known_until(self, budget: SpendBudget) -> float:
+        """Return up to when the money of a budget is known: now, or until the end of the last day with a bill."""
+        if not budget.arranged:
+            return self.now
+        if not self._billed_until:
+            days = await self.ledger.billed_days(int(self.now) - _BILLS_S, int(self.now))
+            told = [day.day for day in days if day.source and not day.is_apart]
+            self._billed_until.append(float(max(told) + DAY_S) if told else 0.0)
+        return self._billed_until[0]
+
+    async def _billed_through(self, budget: SpendBudget) -> str | None:
+        until = await self.known_until(budget)
+        has_bill = budget.arranged and until
+        return f"{datetime.fromtimestamp(until - DAY_S, UTC):%Y-%m-%d}" if has_bill else None
 
     async def sums(
         self,
@@ -142,9 +165,10 @@ class BudgetLedger:
             zone=budget.zone,
             measures=_MEASURES.get(budget.measure, ("calls",)),
             meter=budget.measure if budget.measure in METERS else "",
+            arranged=budget.arranged,
         )
-        whole = budget.cost_type == REAL_COST
-        ledger = self.ledger if whole else await self.divided(budget.cost_type)
+        divides = budget.cost_type in PLAN_TYPES
+        ledger = await self.divided(budget.cost_type) if divides else self.ledger
         rows = await ledger.costs(query) if since < until else []
         # With thousands of owners this takes so long that senders would wait for it.
         return await asyncio.to_thread(_by_owner, budget.measure, rows)
@@ -153,7 +177,8 @@ class BudgetLedger:
         self, budget: SpendBudget, view: View, count: int, *, by_owner: bool
     ) -> dict[str, dict[date, int]]:
         """Return the spend of the last complete days of UTC, by owner."""
-        midnight = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        until = datetime.fromtimestamp(await self.known_until(budget), UTC)
+        midnight = until.replace(hour=0, minute=0, second=0, microsecond=0)
         in_utc = _in_utc(budget)
         sums = await self.sums(
             in_utc, view, midnight - timedelta(days=count), midnight, "daily", by_owner=by_owner
@@ -164,7 +189,9 @@ class BudgetLedger:
         return found
 
     async def hours(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
-        """Return the spend of each hour of the day in UTC, over some weeks and all owners."""
+        """Return the spend of each hour of the day in UTC, over some weeks and all owners. A bill tells of none."""
+        if budget.arranged:
+            return (1,) * 24
         asked = (budget.measure, budget.cost_type, view.id, view.version)
         if asked in self._hours:
             return self._hours[asked]
@@ -202,17 +229,24 @@ class BudgetLedger:
         days = await self.days(budget, view, WINDOW_DAYS, by_owner=True)
         hours = await self.hours(budget, view)
         owners = running.spent if budget.per else {"": running.spent.get("")}
+        at = await self.known_until(budget)
 
         def all_of_them() -> Mapping[str, Forecast | TooEarly]:
             return {
-                owner: self.forecast(running.period, History(days=days.get(owner, {}), hours=hours), spent)
+                owner: self.forecast(
+                    running.period, History(days=days.get(owner, {}), hours=hours), spent, at
+                )
                 for owner, spent in owners.items()
             }
 
         return await asyncio.to_thread(all_of_them)
 
-    def forecast(self, period: BudgetPeriod, history: History, spent: Spent | None) -> Forecast | TooEarly:
-        now = datetime.fromtimestamp(self.now, UTC)
+    def forecast(
+        self, period: BudgetPeriod, history: History, spent: Spent | None, known_until: float
+    ) -> Forecast | TooEarly:
+        now = datetime.fromtimestamp(known_until, UTC)
+        if now < period.start:
+            return TooEarly(reason="too early to tell: no bill is about a day of this period")
         actual = spent.actual if spent else 0
         return forecast(history, start=period.start, end=period.end, now=now, actual=actual)
 

@@ -14,6 +14,7 @@ from spool.registry.budgets import SpendBudget
 LATE_S = (
     3 * 86400.0
 )  # a period that is over can still fire for so long: calls come late, and count where they began
+BILLED_LATE_S = 14 * 86400.0  # the same of billed money: bills come days after what they are about
 FORECAST_AFTER_S = (
     3 * 86400.0
 )  # a forecast fires no alert before, or before a tenth of a shorter period is over
@@ -61,10 +62,14 @@ def periods_before(period: BudgetPeriod, granularity: str, zone: tzinfo, count: 
 
 
 def judged_periods(budget: SpendBudget, now: float) -> list[BudgetPeriod]:
-    """The running period, and those that are over for less than LATE_S and ended under the rules of today."""
+    """
+    The running period, and those that are over for less than LATE_S, of billed money BILLED_LATE_S, and ended under
+    the rules of today.
+    """
+    late_s = BILLED_LATE_S if budget.arranged else LATE_S
     running = period_at(now, budget.granularity, budget.zone)
-    late = periods_before(running, budget.granularity, budget.zone, 4)
-    since = max(now - LATE_S, budget.rules_since)
+    late = periods_before(running, budget.granularity, budget.zone, int(late_s // 86400) + 1)
+    since = max(now - late_s, budget.rules_since)
     return [running, *(period for period in late if period.end.timestamp() > since)]
 
 

@@ -64,6 +64,8 @@ def notice_of(
         text = (
             "What was counted before was too much: late repeats were recognised, or sums were priced again."
         )
+        if budget.arranged:
+            text = "A newer bill tells less than the one before."
     elif told.kind == FORECAST:
         kind, severity = EXPECTED, WARNING
         title = f"Budget {whose} is expected to reach {told.percent} %: {value} of {limit}"
@@ -71,9 +73,14 @@ def notice_of(
     else:
         kind, severity = CROSSED, CRITICAL if told.percent >= 100 else WARNING
         title = f"Budget {whose} passed {told.percent} %: {value} of {limit}"
-        text = f"Since {period.period.first_day} the calls of the view came to {value}."
+        what = (
+            f"what providers billed for the view ({budget.cost_type})"
+            if budget.arranged
+            else "the calls of the view"
+        )
+        text = f"Since {period.period.first_day} {what} came to {value}."
     if is_late:
-        text += " The period is over; calls that came late crossed the threshold."
+        text += f" The period is over; {'bills' if budget.arranged else 'calls'} that came late crossed the threshold."
     return Notice(
         id=id,
         kind=kind,

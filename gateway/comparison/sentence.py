@@ -20,7 +20,7 @@ def sentence(found: Comparison) -> str:
     if not total.before.calls and not total.before.cost:
         return (
             "Nothing was spent in the time that this is compared with."
-            if total.now.calls
+            if total.now.calls or total.now.cost
             else "Nothing was spent."
         )
     change = total.parts.change
@@ -57,6 +57,13 @@ def _larger(driver: Driver) -> str:
     return f"because its calls used {_times(now, before, 'tokens')} each"
 
 
+def _dearer(driver: Driver) -> str:
+    rose = driver.parts.change > 0
+    if not driver.now.calls and not driver.before.calls and not driver.now.tokens:
+        return f"because {'more' if rose else 'less'} was billed that is of no known calls"
+    return f"because prices {'rose' if rose else 'fell'}"
+
+
 def _times(now: int, before: int, what: str) -> str:
     if before <= 0:
         return f"more {what}"
@@ -74,7 +81,7 @@ _WHY: Mapping[str, Callable[[Driver], str]] = {
     "more_calls": _more,
     "larger_calls": _larger,
     "other_kinds": lambda _: "because it used other models or kinds of tokens",
-    "prices": lambda driver: f"because prices {'rose' if driver.parts.change > 0 else 'fell'}",
+    "prices": _dearer,
     "new": lambda _: "which is new",
     "gone": lambda _: "which made no call any more",
 }

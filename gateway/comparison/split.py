@@ -79,7 +79,30 @@ def split(
         Driver(group=group, before=old, now=new, parts=_parts(old, new, known.get(group)))
         for group, (old, new) in pairs.items()
     ]
+    return ranked(drivers)
+
+
+def ranked(drivers: Iterable[Driver]) -> list[Driver]:
+    """Return drivers with the largest change first."""
     return ordered(drivers, key=lambda each: (-abs(each.parts.change), [name or "" for name in each.group]))
+
+
+def with_nobodys(
+    drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
+) -> list[Driver]:
+    """Return drivers with the money of their groups that no calls are known for: what it changed by is prices."""
+    known = {each.group: each for each in drivers}
+    for group in dict.fromkeys((*before, *now)):
+        old, new = before.get(group, 0), now.get(group, 0)
+        apart = Driver(
+            group=group,
+            before=Spending(cost=old),
+            now=Spending(cost=new),
+            parts=Parts(prices=new - old),
+        )
+        of_group = [known[group], apart] if group in known else [apart]
+        known[group] = together(of_group, group=group)
+    return ranked(known.values())
 
 
 def together(drivers: Iterable[Driver], *, group: Group) -> Driver:

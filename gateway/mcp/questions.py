@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.api.views import usable_view
+from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.periods import Days, RangeWord, bounds
 from gateway.mcp.tool import Asking
@@ -158,3 +159,12 @@ async def _values(
             nearest = await asyncio.to_thread(suggestion, value, [*by_name, *ever])
             raise Invalid(f"there is no {dimension} {clean(value)}{nearest}")
     return tuple(dict.fromkeys(found)), notes
+
+
+async def billed_note(asking: Asking[MoneyServices], query: CostQuery) -> str:
+    """Return how final the billed days of a question are."""
+    beside = await imported("gateway.billed.beside")
+    now = asking.shared.clock.now()
+    days = await beside.billed_states(asking.services.ledger, query, now)
+    told = ", ".join(f"{count} {state}" for state, count in days.items())
+    return f"days with bills: {told}; open days have no billed money; a row without a team may be of nobody's calls"

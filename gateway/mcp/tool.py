@@ -70,12 +70,12 @@ class Asking(Generic[Held]):
     def ledger(self) -> SlicedLedger:
         return SlicedLedger(self.whole_ledger, self.rights.slice)
 
-    def ledger_of(self, cost_type: str) -> SlicedLedger:
+    def ledger_of(self, cost_type: str, *more: str) -> SlicedLedger:
         """
         The ledger cut to what `rights` show in the money of a cost type. Refusal 403 for one that no role shows.
         What is told of counted money has all counted types in it.
         """
-        asked = (cost_type,) if cost_type in BILLED_TYPES else COUNTED_TYPES
+        asked = (cost_type, *more) if cost_type in BILLED_TYPES else COUNTED_TYPES
         return SlicedLedger(self.whole_ledger, slice_of(self.rights, asked))
 
     async def sees(self) -> Visible:

@@ -20,6 +20,16 @@ EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
 Granularity = Literal["daily", "weekly", "monthly", "quarterly", "yearly"]
 YesNo = Literal["Y", "N"]
+BudgetMoney = Literal[
+    "real_cost",
+    "metered_cost",
+    "covered_cost",
+    "billed_cost",
+    "discounted_cost",
+    "amortized_cost",
+    "discounted_amortized_cost",
+    "invoiced_amortized_cost",
+]
 
 
 class ViewName(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -63,14 +73,15 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = {}
     cost_type: Annotated[
-        Literal["real_cost", "metered_cost", "covered_cost"],
+        BudgetMoney,
         words(
             "What the calls cost; metered_cost is without those that [plans](../plans.md) of assistants cover, "
-            "covered_cost is of those alone: nobody pays it by the call."
+            "covered_cost is of those alone: nobody pays it by the call; of the others see [billed "
+            "money](../billed-costs.md): by days of UTC that have a bill."
         ),
         Option(
             help="real_cost counts all calls, metered_cost those that no plan of an assistant covers, "
-            "covered_cost the others."
+            "covered_cost the others; what is left is what providers billed."
         ),
     ] = "real_cost"
     granularity: Annotated[
@@ -128,6 +139,9 @@ BudgetItem = item_of(
     answered={
         "per_label": Annotated[str | None, words("How people read `per`.")],
         "problem": Annotated[str | None, words("Why it is not evaluated.")],
+        "billed_through": Annotated[
+            str | None, words("Of billed money: the last day that a bill is about, by the last evaluation.")
+        ],
         "percent": Annotated[
             int | None,
             words("Of the amount, of the owner that is furthest, by the last evaluation of these rules."),

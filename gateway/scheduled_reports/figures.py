@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
 from gateway.api.lists.budgets import add_state
-from gateway.api.visible import Visible
+from gateway.api.report_words import REAL_COST
+from gateway.api.visible import Visible, slice_of
 from gateway.budgets.judging import limit_of
 from gateway.budgets.words import amount
 from gateway.comparison.comparing import compare
 from gateway.comparison.old_prices import list_prices
+from gateway.errors import Refusal
+from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
+from gateway.scheduled_reports.readers import NotReadable
 from gateway.scheduled_reports.words import CHANGES, TOP, ReportFigures
 from spool.ledger import money
 from spool.ledger.costs import periods
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery
 from spool.ledger.ranges import preceding
 from spool.ledger.slices import SlicedLedger
 from spool.registry.insights import OPEN, Insight
 from spool.registry.registry import Registry
 from spool.registry.roles import Rights
 from spool.registry.scheduled_reports import WEEK, ScheduledReport
+from spool.registry.shared.cost_types import COUNTED_TYPES
 from spool.registry.views import View
 
 _MODEL = "model"
@@ -38,10 +43,17 @@ class Reader:
     visible: Visible
 
 
-async def reader_of(services: MoneyServices, rights: Rights) -> Reader:
+async def reader_of(services: MoneyServices, rights: Rights, cost_type: str = REAL_COST) -> Reader:
+    """Return what somebody sees of the calls, in the money of a view. NotReadable if the roles hide that money."""
     registry = services.require_registry()
     ledger = SlicedLedger(services.ledger, rights.slice)
     visible = Visible(ledger.is_whole, await ledger.contained(), registry.views.find, limits=ledger.limits)
+    if cost_type in BILLED_TYPES:
+        try:
+            shown = slice_of(rights, (cost_type, *COUNTED_TYPES))
+        except Refusal as error:
+            raise NotReadable(error.message) from error
+        ledger = SlicedLedger(services.ledger, shown)
     return Reader(registry=registry, ledger=ledger, visible=visible)
 
 
@@ -58,6 +70,7 @@ async def figures_of(
         include=view.include,
         exclude=view.exclude,
         zone=report.zone,
+        arranged=BILLED_TYPES.get(view.cost_type, 0),
     )
     prices = await list_prices(services.prices)
     found = await compare(reader.ledger, query, preceding(query), top=CHANGES, prices=prices)
@@ -82,7 +95,15 @@ async def figures_of(
         insights=[_insight(each) for each in insights[:CHANGES]],
         insight_count=len(insights),
         unconverted=money.added(row.unconverted for row in rows),
+        billed=view.cost_type if query.arranged else "",
+        billed_days=await _billed_days(services, query, due) if query.arranged else {},
     )
+
+
+async def _billed_days(services: MoneyServices, query: CostQuery, due: float) -> Mapping[str, int]:
+    beside = await imported("gateway.billed.beside")
+    found: Mapping[str, int] = await beside.billed_states(services.ledger, query, due)
+    return found
 
 
 def _dimension(view: View) -> str:

@@ -20,10 +20,12 @@ from gateway.scheduled_reports.figures import figures_of, reader_of
 from gateway.scheduled_reports.readers import IsDefault, NotReadable, rights_of
 from spool.clock import Clock
 from spool.errors import NotKept
+from spool.ledger.queries import BILLED_TYPES
 from spool.registry.notices import INFO, REPORT, Notice
 from spool.registry.roles import Rights
 from spool.registry.scheduled_reports import ScheduledReport
 from spool.registry.tables.scheduled_reports import ScheduledReportTable
+from spool.registry.views import View
 
 LOOK_S = 15.0
 
@@ -98,7 +100,7 @@ class ReportSender:
             raise NotReadable("its view is not there any more: choose another one")
         if reason := view.broken(self.services.ledger.dimensions()):
             raise NotReadable(f"its view {view.name} is broken: {reason}")
-        reader = await reader_of(self.services, rights)
+        reader = await reader_of(self.services, rights, view.cost_type)
         try:
             figures = await figures_of(self.services, report, view, reader, due)
         except NotKept as error:
@@ -111,7 +113,7 @@ class ReportSender:
             text=words.text(figures),
             fields=words.fields(figures),
             severity=INFO,
-            link=page_link(self.console(), "/costs", _shown(report, due)),
+            link=page_link(self.console(), "/costs", _shown(report, view, due)),
             thread=f"report {report.id}",
         )
 
@@ -120,7 +122,8 @@ class ReportSender:
         return self.services.require_registry().scheduled_reports
 
 
-def _shown(report: ScheduledReport, due: float) -> Mapping[str, Sequence[str]]:
+def _shown(report: ScheduledReport, view: View, due: float) -> Mapping[str, Sequence[str]]:
     since, until = report.span(due)
     last = until - timedelta(days=1)
-    return {"view": [report.view_id], "from": [f"{since:%Y-%m-%d}"], "to": [f"{last:%Y-%m-%d}"]}
+    shown = {"view": [report.view_id], "from": [f"{since:%Y-%m-%d}"], "to": [f"{last:%Y-%m-%d}"]}
+    return {**shown, "cost_type": [view.cost_type]} if view.cost_type in BILLED_TYPES else shown

@@ -39,11 +39,14 @@ class ReportFigures:
     insights: Sequence[str]
     insight_count: int
     unconverted: Mapping[str, str] = field(default_factory=dict)  # amounts without a rate, by currency
+    billed: str = ""  # the cost type, if it is about what providers billed
+    billed_days: Mapping[str, int] = field(default_factory=dict)  # of the span, by how final they are
 
 
 def title(figures: ReportFigures) -> str:
     total = figures.found.total
-    return f"AI costs of {figures.view}, {_days(figures)}: {dollars(total.now.cost)}{_percent(figures)}"
+    what = f"Billed AI costs ({figures.billed})" if figures.billed else "AI costs"
+    return f"{what} of {figures.view}, {_days(figures)}: {dollars(total.now.cost)}{_percent(figures)}"
 
 
 def text(figures: ReportFigures) -> str:
@@ -58,6 +61,7 @@ def fields(figures: ReportFigures) -> dict[str, str]:
         "view": figures.view,
         "from": figures.since.isoformat(),
         "to": figures.until.isoformat(),
+        **({"cost_type": figures.billed} if figures.billed else {}),
         "spent": money.text(total.now.cost),
         "period_before": money.text(total.before.cost),
     }
@@ -66,6 +70,9 @@ def fields(figures: ReportFigures) -> dict[str, str]:
 def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
     total = figures.found.total
     yield [f"Compared with the period before: {sentence(figures.found)}"]
+    if figures.billed:
+        told = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
+        yield [f"Days with bills: {told}; open days have no billed money."]
     if total.now.unpriced:
         yield [f"{total.now.unpriced:,} calls have no price and are missing from the sum."]
     if figures.unconverted:

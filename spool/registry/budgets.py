@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from spool.errors import Invalid
 from spool.ledger.periods import beginning
-from spool.ledger.queries import PLAN_TYPES
+from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES
 from spool.meters import METERS
 from spool.registry.insights import check_amount
 from spool.registry.shared.documents import DocumentKind
@@ -26,7 +26,8 @@ GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 COST, TOKENS, CALLS = "cost", "tokens", "calls"
 MEASURES = (COST, TOKENS, CALLS)  # and each of METERS
 REAL_COST = "real_cost"
-BUDGET_MONEY = (REAL_COST, *PLAN_TYPES)
+UTC_ZONE = "UTC"
+BUDGET_MONEY = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)
 
 MAX_NAME = 200
 MAX_REASON = 200
@@ -47,7 +48,8 @@ class BudgetDraft:
     each of its values is an owner with the whole amount of its own. `channels` are where alerts go, empty: to
     every channel that takes them. Until `silent_until` (epoch seconds) what is crossed is shown and not sent.
     `cost_type` is of BUDGET_MONEY: with METERED_COST calls that plans of assistants cover do not count, with
-    COVERED_COST they alone do. `measure` is of MEASURES, or a meter.
+    COVERED_COST they alone do. `measure` is of MEASURES, or a meter. With one
+    of BILLED_TYPES it is about what providers billed, by days that have a bill.
     """
 
     name: str
@@ -55,7 +57,7 @@ class BudgetDraft:
     granularity: str = MONTHLY
     planned: Mapping[str, str]
     default_amount: str = ""
-    time_zone: str = "UTC"
+    time_zone: str = UTC_ZONE
     measure: str = COST
     per: str = ""
     alerts: Mapping[str, str]
@@ -88,6 +90,11 @@ class SpendBudget(BudgetDraft):
     def zone(self) -> ZoneInfo:
         return ZoneInfo(self.time_zone)
 
+    @property
+    def arranged(self) -> int:
+        """The arrangement of bills that it is about; 0: what was counted."""
+        return BILLED_TYPES.get(self.cost_type, 0)
+
     def amount(self, first_day: str) -> str:
         """Return the amount planned for the period that begins on this day; "" if there is none."""
         return self.planned.get(first_day, self.default_amount)
@@ -111,6 +118,11 @@ def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
     if draft.measure not in METERS:
         check_one_of("measure", draft.measure, (*MEASURES, "a meter such as web_searches"))
     check_one_of("cost_type", draft.cost_type, BUDGET_MONEY)
+    if draft.cost_type in BILLED_TYPES and (draft.measure != COST or draft.time_zone != UTC_ZONE):
+        raise Invalid(
+            f"a budget of {draft.cost_type} has the measure {COST} and the time_zone {UTC_ZONE}: a bill tells money"
+            " alone, by days of UTC"
+        )
     if len(draft.planned) > MAX_PLANNED:
         raise Invalid(f"planned_limits has at most {MAX_PLANNED} periods")
     if len(draft.channels) > MAX_CHANNELS:

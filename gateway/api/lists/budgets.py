@@ -38,6 +38,7 @@ class ShownBudget:
     problem: str | None
     percent: int | None
     per_label: str  # how people read `per`
+    billed_through: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,7 @@ def describe_budget(row: ShownBudget) -> dict[str, object]:
         silence=_silence(budget),
         problem=row.problem,
         percent=row.percent,
+        billed_through=row.billed_through,
     )
 
 
@@ -184,6 +186,7 @@ def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
         budget=budget,
         problem=problem,
         percent=_furthest(evaluated) if is_current else None,
+        billed_through=evaluated.billed_through if evaluated is not None and is_current else None,
         per_label=money.ledger.label(budget.per),
     )
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
-from gateway.comparison.comparing import Comparison, compare
+from gateway.comparison.comparing import Comparison, by_whole_days, compare
 from gateway.comparison.old_prices import list_prices
 from gateway.comparison.sentence import sentence
 from gateway.comparison.split import PARTS, Driver, Spending, together
@@ -22,14 +22,15 @@ from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import costs_page, first_day, last_day
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
-from gateway.mcp.questions import Filters, Question, question
+from gateway.mcp.questions import Filters, Question, billed_note, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, money_text, percent_of, shown, table
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import CostQuery
+from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.ledger.ranges import preceding
 from spool.record import moment
+from spool.registry.shared.cost_types import COUNTED_TYPES
 
 _PREVIOUS = "previous"  # the same time before, as the console calls it
 
@@ -47,6 +48,19 @@ class ComparisonQuestion(ToolInput):
         msgspec.Meta(min_length=1, max_length=3, description="Whose changes are told apart"),
     ] = msgspec.field(default_factory=lambda: ["model"])
     filters: Filters = msgspec.field(default_factory=dict)
+    cost_type: Annotated[
+        Literal[
+            "real_cost",
+            "billed_cost",
+            "discounted_cost",
+            "amortized_cost",
+            "discounted_amortized_cost",
+            "invoiced_amortized_cost",
+        ],
+        msgspec.Meta(
+            description="real_cost is what was counted; the others are what providers billed, by days that are over"
+        ),
+    ] = "real_cost"
     view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Drivers of the answer")] = 10
 
@@ -79,6 +93,7 @@ class CostComparison(ToolOutput):
     baseline_end: str
     zone: str
     as_of: str
+    cost_type: str
     currency: str
     group_by: list[str]
     drivers: list[ChangeLine]
@@ -98,14 +113,23 @@ async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolA
         asking, asked.date_range, filters=asked.filters, view=asked.view, group_by=asked.group_by
     )
     now = asking.shared.clock.now()
+    ledger, is_billed = asking.ledger, asked.cost_type in BILLED_TYPES
+    if is_billed:
+        ledger = asking.ledger_of(asked.cost_type, *COUNTED_TYPES)
+        query = by_whole_days(posed.query, asked.cost_type, now)
+        posed = replace(posed, query=query, notes=(*posed.notes, await billed_note(asking, query)))
     baseline = preceding(posed.query)
     if asked.baseline is not None:
         since, until = bounds(asked.baseline, now)
         baseline = replace(posed.query, since=since, until=until)
+        if is_billed:
+            baseline = by_whole_days(baseline, asked.cost_type, now)
     prices = await list_prices(asking.services.prices)
-    found = await compare(asking.ledger, posed.query, baseline, top=asked.limit, prices=prices)
+    found = await compare(ledger, posed.query, baseline, top=asked.limit, prices=prices)
     days = f"{first_day(baseline.since)}..{last_day(baseline.until)}"
     against = {"against": _PREVIOUS if asked.baseline is None else days}
+    if is_billed:  # the page compares what was counted alone
+        against = {"cost_type": asked.cost_type}
     answer = _Answer(
         asked=asked,
         posed=posed,
@@ -138,6 +162,7 @@ class _Answer:
             baseline_end=self.baseline.until.astimezone(UTC).isoformat(),
             zone=ZONE,
             as_of=moment(self.now),
+            cost_type=self.asked.cost_type,
             currency=CURRENCY_UNIT,
             group_by=self.asked.group_by,
             drivers=[_line(each, self._names(each)) for each in self.found.drivers[:count]],
@@ -157,7 +182,7 @@ class _Answer:
     def _notes(self) -> Iterator[str]:
         yield from self.posed.notes
         total = self.found.total
-        if not total.now.calls and not total.before.calls:
+        if not total.now.calls and not total.before.calls and not total.now.cost:
             yield "no call of either time matches; get_org_context says for which days there is data"
         if total.now.unpriced or total.before.unpriced:
             unpriced = f"{total.now.unpriced} calls, and {total.before.unpriced} of the baseline,"

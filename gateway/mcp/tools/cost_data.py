@@ -13,13 +13,12 @@ import msgspec
 
 from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
-from gateway.first_use import imported
 from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.positions import opened, sealed
-from gateway.mcp.questions import Filters, Question, question
+from gateway.mcp.questions import Filters, Question, billed_note, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, percent_of, shown, table
 from spool.errors import Invalid
@@ -130,11 +129,8 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     )
     check_span(posed.query, most=MAX_PERIODS)
     if arranged:
-        posed = replace(
-            posed,
-            query=replace(posed.query, arranged=arranged),
-            notes=(*posed.notes, await _billed_note(asking, posed)),
-        )
+        note = await billed_note(asking, posed.query)
+        posed = replace(posed, query=replace(posed.query, arranged=arranged), notes=(*posed.notes, note))
     first = opened(asking, NAME, asked, asked.cursor)
     rows = await asking.ledger_of(asked.cost_type).costs(posed.query)
     whole = await asking.ledger.whole_since()
@@ -148,15 +144,6 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         link=costs_page(asking, posed, asked.group_by, shows),
     )
     return await asyncio.to_thread(page.answer, rows, lambda seen: sealed(asking, NAME, asked, seen))
-
-
-async def _billed_note(asking: Asking[MoneyServices], posed: Question) -> str:
-    """Return how final the billed days of a question are."""
-    beside = await imported("gateway.billed.beside")
-    now = asking.shared.clock.now()
-    days = await beside.billed_states(asking.services.ledger, posed.query, now)
-    told = ", ".join(f"{count} {state}" for state, count in days.items())
-    return f"days with bills: {told}; open days have no billed money; a row without a team may be of nobody's calls"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,13 @@ from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, DIMENSIONS, GRANULARITIES
+from spool.ledger.queries import (
+    BILLED_TYPES,
+    COST_TYPES,
+    DIMENSIONS,
+    GRANULARITIES,
+    METERED_COST,
+)
 from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.record import CURRENCY
@@ -181,12 +187,13 @@ def report(
         show
         or compare
         or latency
-        or any(once[name] for name in ("per", "top_by", "unit", "cost_type", "currency"))
+        or any(once[name] for name in ("per", "top_by", "unit", "currency"))
+        or once["cost_type"] == METERED_COST
     )
     if against is not None and (asks_more or form == "csv"):
         raise click.UsageError(
-            "--against goes without --per, --compare, --top-by, --show, --unit, --cost-type, --currency, --latency and"
-            " --csv"
+            "--against goes without --per, --compare, --top-by, --show, --unit, --currency, --latency, --csv and"
+            f" --cost-type {METERED_COST}"
         )
     shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
     if once["view"]:
@@ -199,7 +206,7 @@ def report(
         if view["cost_type"] not in BILLED_TYPES:
             money = COST_TYPES[view["cost_type"]]
             shown = tuple(dict.fromkeys(money if name == "cost" else name for name in shown))
-        elif against is None:
+        else:
             once["cost_type"] = once["cost_type"] or view["cost_type"]
     if once["cost_type"] in BILLED_TYPES:
         shown = ("cost",)
@@ -287,6 +294,7 @@ def _decimals(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> int:
 def _show_change(payload: Mapping[str, Any]) -> None:
     asked, total = payload["comparison"], payload["total"]
     warn_of_lacking(asked["whole_since"])
+    warn_of_open_days(payload["billed"])
     before = asked["against"]
     click.echo(f"{asked['from']} to {asked['to']}, against {before['from']} to {before['to']}")
     click.echo(printable(asked["sentence"]))

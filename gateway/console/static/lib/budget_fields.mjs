@@ -4,10 +4,12 @@ import {get, send} from "./api.mjs";
 import {ChannelBoxes} from "./channel_boxes.mjs";
 import {html} from "./html.mjs";
 import {asText, labelsIn} from "./labels.mjs";
+import {COUNTED, KINDS} from "./measures.mjs";
 import {Confirm} from "./parts.mjs";
 
 const PERIODS = ["monthly", "daily", "weekly", "quarterly", "yearly"];
 const TOGETHER = "all together";
+const MONEY = {...KINDS, metered_cost: "as counted, without what plans cover", covered_cost: "as counted, what plans cover"};
 
 const numbers = (wanted) => Object.keys(wanted ?? {}).filter((each) => wanted[each] === "Y").join(", ");
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
@@ -24,6 +26,7 @@ export const budgetFields = (row, views, dimensions, channels) => [
   {name: "alerts", label: "Alert at percent spent", value: numbers(row.alerts ?? {80: "Y", 100: "Y"}), note: "with commas"},
   {name: "forecast_alerts", label: "Alert at percent of the forecast", value: numbers(row.forecast_alerts), note: "with commas"},
   {name: "measure", label: "Counts", value: row.measure ?? "cost", note: "cost, tokens, calls, or a meter such as web_searches"},
+  {name: "cost_type", label: "Money", type: "select", options: Object.entries(MONEY), value: row.cost_type ?? COUNTED, note: "what is billed has the time zone UTC"},
   {name: "per", label: "For each", type: "select", options: [TOGETHER, ...dimensions], value: row.per ?? TOGETHER},
   {name: "time_zone", label: "Time zone", value: row.time_zone ?? "UTC"},
   {name: "channels", label: "Notify", type: ChannelBoxes, value: row.channels ?? [], options: channels, note: "none picked: those of the view, else all"},
@@ -32,10 +35,10 @@ export const budgetFields = (row, views, dimensions, channels) => [
 ];
 
 /** What was typed, as the API takes it. */
-export function typedBudget({name, view, amount, granularity, planned, alerts, forecast_alerts, measure, per, time_zone, channels, until, reason}, views) {
+export function typedBudget({name, view, amount, granularity, planned, alerts, forecast_alerts, measure, cost_type, per, time_zone, channels, until, reason}, views) {
   const limits = Object.entries(labelsIn(planned)).map(([first, each]) => [first, {amount: each}]);
   return {
-    name, granularity, measure, time_zone, view: {id: views.find((each) => each.name === view)?.id ?? ""},
+    name, granularity, measure, cost_type, time_zone, view: {id: views.find((each) => each.name === view)?.id ?? ""},
     default_amount: amount.trim() || null, per: per === TOGETHER ? null : per, channels,
     planned_limits: limits.length ? {[granularity]: Object.fromEntries(limits)} : {},
     alerts: wanted(alerts), forecast_alerts: wanted(forecast_alerts), silence: until ? {until, reason} : null,

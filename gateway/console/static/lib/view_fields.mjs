@@ -47,7 +47,7 @@ export const viewFields = (row, dimensions) => [
   {name: "group_by", label: "Groups", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, with commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map((each) => each.join(" is ")).join(", ")}` : ""}`},
   {name: "range", label: "Span", type: "select", value: row.range ?? "mtd", options: [...Object.keys(RANGES), YEAR]},
   {name: "granularity", label: "Periods", type: "select", value: row.granularity ?? "total", options: PERIODS},
-  {name: "cost_type", label: "Money", type: "select", value: row.cost_type ?? COUNTED, options: moneyOptions(row.cost_type), note: "of its reports; its budgets count what was counted"},
+  {name: "cost_type", label: "Money", type: "select", value: row.cost_type ?? COUNTED, options: moneyOptions(row.cost_type), note: "of its reports; a budget says its own"},
   {name: "growth", label: "Days that stand out", type: "select", options: Object.values(GROWTH),
     value: GROWTH[row.anomalies?.enabled === false ? "off" : row.anomalies?.threshold_type ?? "Automatic"]},
   {name: "percent", label: "Percentage", type: "number", value: row.anomalies?.threshold_value, note: "more than the day before"},

@@ -91,7 +91,7 @@ function Details({row, isDark, titles}) {
         identity=${(each) => [each.period, each.owner, each.kind, each.percent].join(" ")} />`}`}
     ${row.history && html`<h3>Before</h3><${Table} caption="Periods" rows=${periods(row)} identity=${(each) => `${each.name} ${each.day}`}
       columns=${periodColumns(format)} />`}
-    <h3>Its rules</h3><${Fields} of=${{measure: row.measure, for_each: titleOf(titles, row.per), amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
+    <h3>Its rules</h3><${Fields} of=${{measure: row.measure, money: row.cost_type, billed_through: row.billed_through, for_each: titleOf(titles, row.per), amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
       channels: row.channels, silence: row.silence, id: row.id}} />`;
 }
 

@@ -1,0 +1,160 @@
+"""Billed money wherever cost is asked: comparisons, budgets, scheduled reports and commands."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+
+from spool.engines import MEMORY, SQLITE
+from spool.ledger.billed import EVERY
+from spool.ledger.queries import BILLED_TYPES
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.roles import FULL, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.shared.cost_types import COUNTED_TYPES
+from tests.integration.operator.money.test_report import NOW
+from tests.integration.operator.people.test_limited_person import EVA, ROOT
+from tests.integration.operator.people.test_sign_in import signed_in
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.statements.test_billed_report import billed_sum, keep_bill
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+THIS_WEEK = {"from": "2026-09-15", "to": "2026-09-21"}
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    """With the same bill two days ago and a week before, where a credit made it less."""
+    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+        await keep_bill(server, days_ago=2)
+        await keep_bill(server, billed_sum("", "credit", EVERY, -3), days_ago=9)
+        yield server
+
+
+async def compared(server: OperatorServer, status: int = 200, **asked: str) -> Any:
+    answer = await server.ask("GET", f"/comparison?{urlencode({**THIS_WEEK, **asked})}")
+    assert status == answer.status, answer.payload
+    return answer.payload
+
+
+async def test_a_change_of_bills_is_split_like_one_of_counted_costs(server: OperatorServer) -> None:
+    """What is of nobody's calls changes by prices alone; rows add up to the total, in each cost type."""
+    for cost_type in BILLED_TYPES:
+        found = await compared(server, cost_type=cost_type, by="team")
+        total = found["total"]
+        whole = ("8", "5") if "amortized" not in cost_type else ("9", "6")  # where the discount stands
+        assert (*whole, "3") == (total["cost"], total["against"]["cost"], total["change"])
+        assert Decimal(3) == sum(Decimal(row["change"]) for row in found["rows"])
+        credit = next(row for row in found["rows"] if row["team"] is None)
+        assert ("3", "3", 0) == (credit["change"], credit["prices"], credit["calls"])
+        assert "more was billed that is of no known calls" in found["comparison"]["sentence"]
+        assert (cost_type, 1) == (found["comparison"]["cost_type"], found["billed"]["days"]["closed"])
+    by_charge = await compared(server, cost_type="billed_cost", by="charge")
+    assert {"credit": "3"} == {
+        row["charge"]: row["change"] for row in by_charge["rows"] if row["change"] != "0"
+    }
+    counted = await compared(server, by="team")
+    assert ("9", None, "real_cost") == (
+        counted["total"]["cost"], counted["billed"], counted["comparison"]["cost_type"],
+    )  # fmt: skip
+
+
+async def test_what_cannot_be_compared_is_refused_in_words(server: OperatorServer) -> None:
+    """A cost type that is none, a day that is not over, and a filter of bills without their money."""
+    refused = await compared(server, status=400, cost_type="metered_cost")
+    assert "cost_type must be one of real_cost, billed_cost" in refused["error"]["message"]
+    today = {"from": "2026-09-21", "to": "2026-09-21", "cost_type": "billed_cost"}
+    assert "days that are over" in (await compared(server, status=400, **today))["error"]["message"]
+    assert "unknown dimension" in (await compared(server, status=400, by="charge"))["error"]["message"]
+
+
+async def budget(server: OperatorServer, status: int = 201, **given: Any) -> Any:
+    view = await server.ask(
+        "POST", "/views", {"name": str(given), "filter": {}, "principal_dimension": "team"}
+    )
+    asked = {"name": "b", "view": {"id": view.payload["view"]["id"]}, "default_amount": "10", **given}
+    answer = await server.ask("POST", "/budgets", asked)
+    assert status == answer.status, answer.payload
+    return answer.payload
+
+
+async def test_a_budget_of_billed_money(server: OperatorServer) -> None:
+    """It judges days that have a bill, says through when, and tells thresholds that are past."""
+    for cost_type, spent in (("real_cost", "9"), ("billed_cost", "13"), ("discounted_amortized_cost", "15")):
+        made = await budget(server, cost_type=cost_type, alerts={"80": "Y", "100": "Y"})
+        assert ([80] if cost_type == "real_cost" else [80, 100]) == made["already_past"]
+        id = made["budget"]["id"]
+        asked = "?expand=current&expand=history&expand=burnup&expand=forecast"
+        found = (await server.ask("GET", f"/budgets/{id}{asked}")).payload["budget"]
+        assert spent == found["current"]["actual"]
+        assert (None if cost_type == "real_cost" else "2026-09-19") == found["billed_through"]
+        assert spent == found["history"]["monthly"]["2026-09-01"]["actual"]
+        assert spent == list(found["burnup"]["daily"].values())[-1]["actual"]
+
+
+@pytest.mark.parametrize("given", [{"measure": "calls"}, {"time_zone": "Europe/Berlin"}], ids=str)
+async def test_a_bill_tells_money_by_days_of_utc(server: OperatorServer, given: dict[str, str]) -> None:
+    """Another budget of billed money is refused in words."""
+    refused = await budget(server, status=400, cost_type="billed_cost", **given)
+    assert "measure cost and the time_zone UTC" in refused["error"]["message"]
+
+
+async def previewed(server: OperatorServer, **given: Any) -> Any:
+    view = {
+        "name": f"billed {given}",
+        "filter": {},
+        "principal_dimension": "team",
+        "cost_type": "billed_cost",
+    }
+    made = await server.ask("POST", "/views", view)
+    report = {"name": view["name"], "view": made.payload["view"]["id"], "channels": ["ops"], **given}
+    notices = server.registry.notices
+    notices.channels, notices.report_channels = ("ops",), frozenset(("ops",))
+    answer = await server.ask("POST", "/scheduled-reports", report)
+    assert 201 == answer.status, answer.payload
+    id = answer.payload["scheduled_report"]["id"]
+    return await server.ask("GET", f"/scheduled-reports/{id}/preview")
+
+
+async def test_a_scheduled_report_of_a_view_of_billed_money(server: OperatorServer) -> None:
+    """It has the bills of the span, how final its days are, and a link to the same money; another zone is refused."""
+    found = (await previewed(server)).payload["preview"]
+    assert (
+        "Billed AI costs (billed_cost) of billed {}, 14 to 20 September 2026: $8.00 (+60 %)" == found["title"]
+    )
+    assert "Days with bills: 1 closed, 0 provisional, 6 open" in found["text"]
+    assert "search: $4.00" in found["text"]
+    refused = await previewed(server, time_zone="Europe/Berlin")
+    assert 409 == refused.status
+    assert "whole days of UTC" in refused.payload["error"]["message"]
+
+
+async def test_limited_people_see_no_budget_of_billed_money(server: OperatorServer) -> None:
+    """It has money of nobody's calls: it is not listed, not found, and cannot be made."""
+    made = await budget(server, cost_type="billed_cost")
+    plain = await budget(server, name="plain")
+    drafts = (
+        RoleDraft(
+            name="Part", data_access=LIMITED, filters=(RoleFilter(dimension="team", values=("search",)),),
+            permission_sets=(VIEW_COSTS,), members=(EVA,),
+        ),
+        RoleDraft(
+            name="Counted", data_access=FULL, cost_types=COUNTED_TYPES, permission_sets=(VIEW_COSTS,),
+            members=("bob@example.com",),
+        ),
+    )  # fmt: skip
+    known = server.services.money.ledger.dimensions()
+    for draft, seen in zip(drafts, ([], [plain["budget"]["id"]]), strict=True):
+        await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+        who = await signed_in(server, "none", draft.members[0])
+        listed = await server.over_http("GET", "/budgets", headers=who)
+        assert seen == [each["id"] for each in listed.payload["budgets"]]
+        found = await server.over_http("GET", f"/budgets/{made['budget']['id']}", headers=who)
+        assert 404 == found.status
