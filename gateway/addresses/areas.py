@@ -121,6 +121,7 @@ OPERATOR_AREAS = (
     _operator("streams", "/streams", "/events", "/event-types", "/unknown"),
     _operator("billing", "/billing", "/connections", "/statements", "/statement-pulls", "/final-costs",
               "/reconciliation"),
+    _operator("billed", "/billed-invoices", "/month-closing", "/closed-months"),
     _operator("assistants", "/mcp", "/assistant-tools"),
     _operator("budgets", "/views", "/budgets"),
     _operator("costs", "/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),

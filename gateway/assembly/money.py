@@ -6,6 +6,7 @@ which keeps them, is damaged.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.budgets.evaluator import BudgetEvaluator
@@ -70,7 +71,8 @@ def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once
     def make() -> Biller:
         from gateway.billed.biller import Biller
 
-        return Biller(_statement_sources(storage, registry.statements, config), clock)
+        sources = _statement_sources(storage, registry.statements, config)
+        return Biller(replace(sources, closed_months=registry.closed_months.all), clock)
 
     return Once(make)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gateway.reconciliation.counting import seller
 from spool.ledger import money
-from spool.ledger.billed import AMORTIZED, CLOSED, INVOICED, OPEN, PROVISIONAL, BilledDay
+from spool.ledger.billed import AMORTIZED, CLOSED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_DIMENSIONS, CostQuery
 from spool.ledger.sums import DAY_S
@@ -27,7 +27,8 @@ async def billed_beside(
     `states_alone` is for who may see some calls alone: the rest is of the whole bill.
     """
     days = _days(query, now)
-    made = await ledger.billed_days(days.start, days.stop)
+    told = await ledger.billed_days(days.start, days.stop)
+    made = [day for day in told if day.source and not day.is_apart]
     found: dict[str, object] = {
         "through": day_text(max(day.day for day in made)) if made else None,
         "days": _states(made, days),
@@ -36,8 +37,8 @@ async def billed_beside(
         return found
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
-    for day in made:
-        if query.arranged != INVOICED or day.state == CLOSED:
+    for day in told:
+        if query.arranged != INVOICED or (day.state in (CLOSED, FROZEN) and not day.corrects):
             reasons.update(day.reasons)
             reasons.update(day.accrued if query.arranged & AMORTIZED else {})
         foreign.update(day.foreign)
@@ -54,7 +55,8 @@ async def billed_beside(
 async def billed_states(ledger: Ledger, query: CostQuery, now: float) -> dict[str, int]:
     """Return how many days of a question are closed, provisional and open."""
     days = _days(query, now)
-    return _states(await ledger.billed_days(days.start, days.stop), days)
+    told = await ledger.billed_days(days.start, days.stop)
+    return _states([day for day in told if day.source and not day.is_apart], days)
 
 
 def _days(query: CostQuery, now: float) -> range:
@@ -67,10 +69,13 @@ def _states(made: Sequence[BilledDay], days: Sequence[int]) -> dict[str, int]:
     states: dict[int, set[str]] = defaultdict(set)
     for day in made:
         states[day.day].add(day.state)
-    found = Counter(
-        OPEN if day not in states else PROVISIONAL if PROVISIONAL in states[day] else CLOSED for day in days
-    )
-    return {state: found[state] for state in (CLOSED, PROVISIONAL, OPEN)}
+    found = Counter(_least_final(states[day]) if day in states else OPEN for day in days)
+    shown = (CLOSED, PROVISIONAL, OPEN, *([FROZEN] if found[FROZEN] else []))
+    return {state: found[state] for state in shown}
+
+
+def _least_final(states: set[str]) -> str:
+    return next(state for state in (PROVISIONAL, CLOSED, FROZEN) if state in states)
 
 
 def _sources(made: Sequence[BilledDay]) -> list[dict[str, str]]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
-
-import msgspec
 
 from gateway.billed.bill import Bill, BillSides, bill_of
+from gateway.billed.closing import Invoice, MonthFigures, mark_of
+from gateway.billed.frozen_months import FrozenMonths, Made, figures_of
 from gateway.billed.layers import Base, DividedDay, divide_day
 from gateway.reconciliation.counting import TokenPrices, counted, counted_use, seller
 from gateway.reconciliation.exchange import currencies_of
@@ -23,8 +22,7 @@ from gateway.reconciliation.gathering import CalendarMonth, StatementSources, ex
 from gateway.reconciliation.sides import DAY_S, CountedUse
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.ledger import money
-from spool.ledger.billed import BilledDay, BilledSum
+from spool.ledger.billed import BilledDay
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.sums import Dimensions
 from spool.record import CURRENCY
@@ -97,7 +95,9 @@ class Biller:
         for name, month in sorted(months.items()):
             within = [info for info in infos if info.start < month.end and info.end > month.start]
             hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
-            mark = (hour, tuple(map(repr, within)), tuple(self._sources.owners()))
+            closed = [each for each in self._sources.closed_months() if each.endswith(f":{name}")]
+            owners = tuple(self._sources.owners())
+            mark = (hour, tuple(map(repr, within)), owners, tuple(sorted(closed)))
             rates = await asyncio.to_thread(self._rates_of, month)
             if self._marks.get(name) != (mark, rates) and await self._sources.ledger.is_complete():
                 changed += await self.make(month)
@@ -116,6 +116,37 @@ class Biller:
         async with self._turn:
             return await self._make(month)
 
+    async def figures(self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]) -> MonthFigures:
+        """Return what the bills of a provider and month come to, made anew."""
+        async with self._turn:
+            await self._make(month)
+            return await figures_of(self._sources.ledger, month, provider, invoices)
+
+    async def close(
+        self,
+        month: CalendarMonth,
+        provider: str,
+        invoices: Sequence[Invoice],
+        keep: Callable[[MonthFigures], Awaitable[None]],
+    ) -> MonthFigures:
+        """Close a month with what it comes to now. `keep` notes that it is closed, or raises."""
+        async with self._turn:
+            await self._make(month)
+            found = await figures_of(self._sources.ledger, month, provider, invoices)
+            await keep(found)
+            await (await self._frozen(month)).settle()
+        return found
+
+    async def reopen(self, month: CalendarMonth, forget: Callable[[], Awaitable[None]]) -> None:
+        """Let a month change again. `forget` takes back that it was closed, or raises."""
+        async with self._turn:
+            await forget()
+            await self._make(month)
+
+    async def _frozen(self, month: CalendarMonth) -> FrozenMonths:
+        sources = self._sources
+        return await FrozenMonths(sources.ledger, month, sources.closed_months(), self._clock.now()).read()
+
     async def _make(self, month: CalendarMonth) -> int:
         sources, now = self._sources, self._clock.now()
         await sources.ledger.catch_up(sources.log)
@@ -124,11 +155,9 @@ class Biller:
             for info in await sources.statements.statements()
             if info.start < month.end and info.end > month.start
         ]
-        before = {
-            (each.day, each.provider) for each in await sources.ledger.billed_days(month.start, month.end)
-        }
-        if not infos and not before:
-            return 0
+        frozen = await self._frozen(month)
+        if not infos and not frozen.days:
+            return await frozen.settle()
         read = _Month(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
         if infos:
             await self._count(read, now)
@@ -138,17 +167,17 @@ class Biller:
         for day in month.days:
             of_day = [bill for bill in bills if day in bill.states]
             uses = await self._uses(read, day) if of_day else {}
-            made = []
+            made: Made = []
             for bill in of_day:
                 theirs = uses.get(bill.provider, ())
                 base = bases.get(bill.provider)
                 found = await asyncio.to_thread(divide_day, bill, day, theirs, month=base)
-                made.append((self._day(read, bill, day, found), found.sums))
+                made += await frozen.as_kept(self._day(read, bill, day, found), found.sums)
             changed += await sources.ledger.put_billed(made) if made else 0
-            for provider in {name for at, name in before if at == day} - {bill.provider for bill in of_day}:
+            for provider in frozen.gone(day, [bill.provider for bill in of_day]):
                 await sources.ledger.drop_billed(day, provider)
                 changed += 1
-        return changed
+        return changed + await (await self._frozen(month)).settle()
 
     async def _count(self, read: _Month, now: float) -> None:
         for day in read.month.days:
@@ -205,7 +234,7 @@ class Biller:
             day=day,
             provider=bill.provider,
             state=state,
-            mark=_mark(
+            mark=mark_of(
                 found.sums, RULES, state, source, sorted(found.reasons.items()), sorted(foreign.items())
             ),
             source=source,
@@ -225,11 +254,3 @@ def _by_seller(
         of = each.dimensions
         found[seller(of.source, of.provider, of.model)].append((of, counted_use(each, prices)))
     return found
-
-
-def _mark(sums: Sequence[BilledSum], *more: object) -> str:
-    """Return a digest of everything that a day is."""
-    digest = sha256(repr(more).encode())
-    for each in sums:
-        digest.update(msgspec.json.encode([*each.dimensions, *each[1:-1], money.text(each.amount)]))
-    return digest.hexdigest()

@@ -53,6 +53,7 @@ COMMANDS = {
     "ledger": "gateway.cli.operator.money.ledger",
     "report": "gateway.cli.operator.money.report",
     "reconcile": "gateway.cli.operator.money.reconcile",
+    "billed": "gateway.cli.operator.money.billed",
     "views": "gateway.cli.operator.money.views",
     "allocation": "gateway.cli.operator.money.allocation",
     "mcp": "gateway.cli.operator.mcp",

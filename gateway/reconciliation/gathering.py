@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.comparing import BothSides, Tolerance
@@ -34,6 +35,7 @@ class StatementSources:
     statements: Statements
     owners: Callable[[], Sequence[Owner]] = tuple
     tolerance: Callable[[], Tolerance] = Tolerance
+    closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict  # by `closing.closed_id`
 
 
 @dataclass(frozen=True, kw_only=True)

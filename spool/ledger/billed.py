@@ -22,7 +22,10 @@ from spool.record import border
 # Charges and bases that a slice of the calls has: all else is of the whole bill.
 SLICED_CHARGES = ("usage", "discount", "commitment")
 
-OPEN, PROVISIONAL, CLOSED = "open", "provisional", "closed"
+OPEN, PROVISIONAL, CLOSED, FROZEN = "open", "provisional", "closed", "invoiced"
+RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding"
+# What stands beside the days of a bill has its own key among the providers: no name has such characters.
+CORRECTS, INVOICE = "\x1f", "\x1e"
 USAGE, EXACT, UNALLOCATED = "usage", "exact", "unallocated"
 
 EVERY = sum(BILLED_TYPES.values())
@@ -31,7 +34,7 @@ AMORTIZED = (
     BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_cost"] | INVOICED
 )  # fees on what they cover
 
-_COUNTED_AS = {"charge": USAGE, "basis": EXACT}
+_COUNTED_AS = {"charge": USAGE, "basis": EXACT, "corrects": ""}
 _COUNTED = {
     name: Derived(name=name, label=name, sources=(), value=lambda _, each=value: each)  # type: ignore[misc]
     for name, value in _COUNTED_AS.items()
@@ -51,7 +54,8 @@ class BilledSum(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledDay:
     """
-    A day of one provider as it was made. `mark` tells whether another making differs; `revision` counts them.
+    A day of one provider as it was made. `mark` tells whether another making differs; `revision` counts them. What
+    corrects a day of a closed month, and what its invoice has beside its days, is kept like a day of its own.
 
     `reasons` are the units that no calls are known for, `accrued` what comes to them in AMORTIZED types, and
     `foreign` the number of rows in other currencies.
@@ -68,6 +72,20 @@ class BilledDay:
     reasons: Mapping[str, int] = field(default_factory=dict)
     accrued: Mapping[str, int] = field(default_factory=dict)
     foreign: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def corrects(self) -> str:
+        """The day that this corrects, such as 2026-10-12; "" for none."""
+        return self.provider.partition(CORRECTS)[2]
+
+    @property
+    def is_apart(self) -> bool:
+        """True if it is no day of a bill, but stands beside it."""
+        return CORRECTS in self.provider or INVOICE in self.provider
+
+    @property
+    def seller(self) -> str:
+        return self.provider.partition(CORRECTS)[0].partition(INVOICE)[0]
 
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:

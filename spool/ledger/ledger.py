@@ -526,6 +526,15 @@ class Ledger:
         """Return the days with billed money that begin in [since, until), in epoch seconds."""
         return await self._read(lambda rows: rows.billed_days(since, until))
 
+    async def billed_corrections(self) -> Sequence[BilledDay]:
+        """Return what corrects days of closed months, in the order of the days on which it counts."""
+        days = await self._read(lambda rows: rows.billed_days(0, END_OF_TIME))
+        return [day for day in days if day.corrects]
+
+    async def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
+        """Return a provider's billed money of a day, in a fixed order."""
+        return await self._read(lambda rows: rows.billed_sums(day, provider))
+
     async def is_complete(self) -> bool:
         """
         False while sums show only a part of what they did: during a rebuild, and from when the ledger was

@@ -216,7 +216,7 @@ class LedgerRows(Protocol):
         ...
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]:
-        """Return the begins of the days in [since, until) with billed money."""
+        """Return the begins of the days in [since, until) that a bill is about."""
         ...
 
     def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:

@@ -19,7 +19,8 @@ DIMENSIONS = (
 BILLED = (
     "billed"  # kind of the dimensions that stand for no calls: what a bill tells of money that nobody has
 )
-BILLED_DIMENSIONS = ("charge", "basis")  # of billed money: what an amount is for, and how it was placed
+# Of billed money: what an amount is for, how it was placed, and the day of a closed month that it corrects.
+BILLED_DIMENSIONS = ("charge", "basis", "corrects")
 TAG = "tag:"  # before the name of a chosen tag
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
 TOTAL = "total"  # everything in one period

@@ -168,11 +168,9 @@ class SqlLedgerRows(ABC):
         return [day_of(dict(zip(_BILLED_DAY, row, strict=True))) for row in rows]
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]:
-        rows = self._tables.all(
-            f"SELECT DISTINCT start FROM {self._named('billed_days')} WHERE start >= :since AND start < :until",
-            since=since,
-            until=until,
-        )
+        told = f"{self._named('billed_days')} WHERE start >= :since AND start < :until"
+        statement = f"SELECT DISTINCT start FROM {told} AND NOT provider LIKE :corrections"
+        rows = self._tables.all(statement, since=since, until=until, corrections="%\x1f%")
         return sorted(start for (start,) in rows)
 
     def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:

@@ -355,6 +355,8 @@ class _Question:
 def _own(dimension: str, asked: _Question) -> str:
     if dimension in DIMENSIONS:
         return f'k."{dimension}"'
+    if dimension == "corrects":  # what stands behind a mark in the key of a provider
+        return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
     return f"COALESCE(k.tag_values ->> {asked.text(stored(dimension.removeprefix(TAG)))}::text, '')"

@@ -382,6 +382,8 @@ def _expression(dimension: str | Derived) -> str:
         return f"{_FUNCTION}('{name}'{''.join(f', {_expression(source)}' for source in dimension.sources)})"
     if dimension in DIMENSIONS:
         return f"k.{dimension}"
+    if dimension == "corrects":  # what stands behind a mark in the key of a provider
+        return "substr(h.provider, instr(h.provider || char(31), char(31)) + 1)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
     path = dimension.removeprefix(TAG).replace("\\", "\\\\").replace('"', '\\"').replace("'", "''")

@@ -153,6 +153,10 @@ CALLS = {
     POST /statements
     DELETE /statements/{id}
     POST /statement-pulls
+    POST /billed-invoices
+    DELETE /billed-invoices/{id}
+    POST /closed-months
+    DELETE /closed-months/{provider}/{month}
     POST /ledger/rebuild
     POST /ledger/rates
     DELETE /ledger/rates/{month}

@@ -19,6 +19,7 @@ from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from gateway.addresses.application import operator_application
 from gateway.authentication.access import Access
+from gateway.billed.biller import Biller
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.sections import BillingSettings, ClusterSettings, DeviceSettings, ServerSettings
 from gateway.devices.clusters import Clusters
@@ -140,15 +141,15 @@ async def operator_server(
     access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
     storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
     devices = DeviceLifecycle(storage.devices, settings=DeviceSettings(), clock=clock, secret=storage.secret)
-    reconciler = Reconciler(
-        StatementSources(
-            ledger=storage.ledger,
-            log=storage.log,
-            prices=services.get("prices", PriceBook.load),
-            statements=storage.registry.statements,
-        ),
-        clock,
+    statement_sources = StatementSources(
+        ledger=storage.ledger,
+        log=storage.log,
+        prices=services.get("prices", PriceBook.load),
+        statements=storage.registry.statements,
+        closed_months=storage.registry.closed_months.all,
     )
+    reconciler = Reconciler(statement_sources, clock)
+    biller = Biller(statement_sources, clock)
     registry: dict[str, Any] = {"registry": storage.registry, "clock": clock}
 
     def chosen(holder: type) -> dict[str, Any]:
@@ -188,6 +189,7 @@ async def operator_server(
                 link=lambda _: "",
             ),
             reconciler=Once(lambda: reconciler),
+            biller=Once(lambda: biller),
             **chosen(MoneyServices),
         ),
         people=PeopleServices(**registry, **chosen(PeopleServices)),

@@ -173,6 +173,7 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         [month] = (await operators.ask("GET", "/statements"))["statements"]
         await operators.change("pull_statements", "POST", "/statement-pulls", {})
         await operators.change("delete_statement", "DELETE", f"/statements/{month['id']}")
+        await bills(operators)
 
         await operators.change("inspect", "POST", "/insights/run", {})
         insight = await services.installation.require_registry().insights.create(
@@ -301,6 +302,19 @@ async def budgets(operators: Operators) -> None:
     await operators.change("edit_budget", "PATCH", one, {"default_amount": "20"})
     await operators.change("evaluate", "POST", "/budgets/evaluate", {})
     await operators.change("remove_budget", "DELETE", f"{one}?confirm=All")
+
+
+async def bills(operators: Operators) -> None:
+    report = Path(__file__).parents[2] / "statements/openai_costs/page.json"
+    await operators.ask("POST", "/statements", {"files": [str(report)]})
+    operators.seen += 1
+    month = {"provider": "openai", "month": "2026-08"}
+    invoice = {**month, "number": "1", "total": "5"}
+    made = await operators.ask("POST", "/billed-invoices", invoice)
+    await operators.audited("add_invoice", made)
+    await operators.change("close_month", "POST", "/closed-months", {**month, "accept": True})
+    await operators.change("reopen_month", "DELETE", "/closed-months/openai/2026-08")
+    await operators.change("delete_invoice", "DELETE", f"/billed-invoices/{made['billed_invoice']['id']}")
 
 
 async def deliveries(operators: Operators) -> None:

@@ -40,7 +40,7 @@ from spool.ledger.queries import (
     COST_TYPES,
     DIMENSIONS,
     GRANULARITIES,
-    METERED_COST,
+    PLAN_TYPES,
 )
 from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
@@ -188,12 +188,12 @@ def report(
         or compare
         or latency
         or any(once[name] for name in ("per", "top_by", "unit", "currency"))
-        or once["cost_type"] == METERED_COST
+        or once["cost_type"] in PLAN_TYPES
     )
     if against is not None and (asks_more or form == "csv"):
         raise click.UsageError(
             "--against goes without --per, --compare, --top-by, --show, --unit, --currency, --latency, --csv and"
-            f" --cost-type {METERED_COST}"
+            f" --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}"
         )
     shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
     if once["view"]:

@@ -551,4 +551,4 @@ async def test_a_budget_leaves_out_what_plans_cover(server: OperatorServer) -> N
     changed = await server.ask("PATCH", f"/budgets/{id}", {"cost_type": "real_cost"})
     assert "real_cost" == changed.payload["budget"]["cost_type"]
     assert "35" == await actual("metered_cost")
-    assert 400 == (await server.ask("PATCH", f"/budgets/{id}", {"cost_type": "billed_cost"})).status
+    assert 400 == (await server.ask("PATCH", f"/budgets/{id}", {"cost_type": "guessed_cost"})).status

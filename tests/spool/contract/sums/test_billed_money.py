@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from spool.errors import NotKept
 from spool.ledger import money
-from spool.ledger.billed import EVERY, BilledDay, BilledSum
+from spool.ledger.billed import CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED, CostQuery
@@ -164,6 +164,30 @@ async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> 
             await ledger.costs(asked(1, **cut))
     later = datetime.fromtimestamp(DAY_ONE + DAY + HOUR, UTC)
     assert {(): HUGE + 8} == await sums(ledger, asked(1, until=later))
+
+
+@pytest.mark.asyncio
+async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledgers) -> None:
+    """It has the day that it corrects as a dimension, makes no day of a bill, and is in no slice."""
+    ledger = await ledgers.open()
+    entry = made(DAY_ONE + DAY, "3", provider=f"openai{CORRECTS}2026-10-12")
+    restated = [BilledSum(of_team("search"), RESTATED, "exact", EVERY, 2), SUMS[2]._replace(charge=RESTATED)]
+    await ledger.put_billed([(made(), SUMS[:1]), (entry, restated)])
+    asked_of = asked(1, "corrects", "charge")
+    assert {("2026-10-12", RESTATED): 9, (None, "usage"): HUGE} == await sums(ledger, asked_of)
+    only = asked(1, "team", include={"corrects": ("2026-10-12",)})
+    assert {("search",): 2, (None,): 7} == await sums(ledger, only)
+    assert {(): HUGE} == await sums(ledger, asked(1, exclude={"corrects": ("2026-10-12",)}))
+    noon = datetime.fromtimestamp(DAY_ONE + DAY + DAY // 2, UTC)
+    assert {(): HUGE + 9} == await sums(ledger, asked(1, until=noon))
+    assert [entry] == await ledger.billed_corrections()
+    assert ("openai", "2026-10-12", True) == (entry.seller, entry.corrects, entry.is_apart)
+    assert sorted(restated) == await ledger.billed_sums(entry.day, entry.provider)
+    everything = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",), mode=EXCEPT),),))
+    assert {(): HUGE} == await sums(SlicedLedger(ledger, everything), asked(1))
+    assert [] == await ledger.costs(asked(0, include={"corrects": ("2026-10-12",)}))
+    await ledger.drop_billed(entry.day, entry.provider)
+    assert [] == await ledger.billed_corrections()
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,144 @@
+"""Invoices and closed months over the operator API and as commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from gateway.cli import main
+from spool.engines import MEMORY, SQLITE
+from spool.registry.operators import Actor
+from spool.statements.rules import day_from
+from spool.statements.values import DAY_S, Statement, StatementRow
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+
+DAY = day_from("2026-08-12")
+NOW = day_from("2026-09-21") + 3600.0
+OCTOBER = {"provider": "openai", "month": "2026-08"}
+
+
+def line(kind: str, amount: str) -> StatementRow:
+    return StatementRow(
+        source="openai_costs", provider="openai", account=None, key=None, start=DAY, end=DAY + DAY_S,
+        model="gpt-4o" if kind == "input" else None, unit="usd", kind=kind, amount=Decimal(amount), currency="USD",
+        tier=None, region=None, batch=None, settled=True,
+    )  # fmt: skip
+
+
+async def bill(server: OperatorServer, *rows: StatementRow) -> None:
+    whole = {"start": day_from("2026-08-01"), "end": day_from("2026-09-01")}
+    statement = Statement(
+        source="openai_costs", account="", rows=rows, read_at=DAY, name="bill", settled_until=whole["end"], **whole
+    )  # fmt: skip
+    await server.registry.statements.put(statement, actor=Actor("ada@example.com", "command"))
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW)) as server:
+        one = call(
+            1, at=DAY + 5, team="search", cost="9", cost_source="reported", request_model="gpt-4o", provider="openai",
+            response_model="gpt-4o", input_tokens=100, output_tokens=0,
+        )  # fmt: skip
+        await add(server.services.spool.log, one)
+        await bill(server, line("input", "2"), line("discount", "-0.5"))
+        yield server
+
+
+async def asked(server: OperatorServer, method: str, path: str, body: Any = None, status: int = 200) -> Any:
+    answer = await server.ask(method, path, body)
+    assert status == answer.status, answer.payload
+    return answer.payload
+
+
+async def test_a_month_is_closed_with_its_invoice(server: OperatorServer) -> None:
+    """First it is refused, with what lacks; closed, its number stays, and what changes is an entry of today."""
+    refused = await asked(server, "POST", "/closed-months", OCTOBER, status=400)
+    assert "has no invoice" in refused["error"]["message"]
+    invoice = {**OCTOBER, "number": "A/1", "total": "1.60", "tax": "0.09"}
+    added = (await asked(server, "POST", "/billed-invoices", invoice))["billed_invoice"]
+    await asked(server, "POST", "/billed-invoices", invoice, status=409)
+    found = (await asked(server, "GET", "/month-closing?provider=openai&month=2026-08"))["month_closing"]
+    assert ("1.5", "1.6", "0.09", "0", "0.01") == tuple(
+        found[name] for name in ("billed", "invoiced", "tax", "rounding", "difference")
+    )
+    assert {"usage": "2", "discount": "-0.5"} == found["by_charge"]
+    refused = await asked(server, "POST", "/closed-months", OCTOBER, status=409)
+    assert "$0.01 is unexplained" in refused["error"]["message"]
+    await asked(server, "DELETE", f"/billed-invoices/{added['id']}")
+    mended = {**invoice, "total": "1.595", "tax": "0.09"}
+    await asked(server, "POST", "/billed-invoices", mended)
+    closed = await asked(server, "POST", "/closed-months", OCTOBER)
+    assert ("0.005", "0", False) == tuple(
+        closed["closed_month"][name] for name in ("rounding", "difference", "accepted")
+    )
+    for path in ("/closed-months", "/billed-invoices"):
+        body = OCTOBER if path == "/closed-months" else {**invoice, "number": "2"}
+        assert "is closed" in (await asked(server, "POST", path, body, status=409))["error"]["message"]
+
+    await bill(server, line("input", "2.5"), line("discount", "-0.5"))
+    services = server.services.money
+    assert services.biller is not None
+    assert 1 == await services.biller().look()
+    report = "/report?cost_type=billed_cost&by=charge"
+    august = await asked(server, "GET", f"{report}&from=2026-08-01&to=2026-08-31")
+    assert ("1.595", 31) == (august["total"]["cost"], august["billed"]["days"]["invoiced"])
+    today = await asked(server, "GET", f"{report}&by=corrects&from=2026-09-01")
+    assert [("restated", "2026-08-12", "0.5")] == [
+        (row["charge"], row["corrects"], row["cost"]) for row in today["rows"] if row["cost"] != "0"
+    ]
+    found = (await asked(server, "GET", "/month-closing?provider=openai&month=2026-08"))["month_closing"]
+    assert {"2026-08-12": "0.5"} == found["restated"]
+
+    await asked(server, "DELETE", "/closed-months/openai/2026-08")
+    assert [] == (await asked(server, "GET", "/closed-months"))["closed_months"]
+    assert "2" == (await asked(server, "GET", f"{report}&from=2026-08-01&to=2026-08-31"))["total"]["cost"]
+    assert "0" == (await asked(server, "GET", f"{report}&from=2026-09-01"))["total"]["cost"]
+    audited = [row["action"] for row in (await asked(server, "GET", "/audit"))["audit"]]
+    assert {"closed_month.close", "closed_month.reopen", "billed_invoice.add"} <= set(audited)
+
+
+@pytest.mark.parametrize(
+    ("month", "words"),
+    [("2026-09", "is not over"), ("2026-07", "has no invoice"), ("August", "such as 2026-10")],
+)
+async def test_what_is_not_closed_says_why(server: OperatorServer, month: str, words: str) -> None:
+    """A month that is not over, one without an invoice, and what is no month."""
+    refused = await asked(server, "POST", "/closed-months", {**OCTOBER, "month": month}, status=400)
+    assert words in refused["error"]["message"]
+
+
+async def test_commands_add_close_list_and_reopen(server: OperatorServer, tmp_path: Path) -> None:
+    """`tollhouse billed`: what closing found is printed before it is closed or refused."""
+
+    def run(*words: str, code: int = 0) -> str:
+        found = CliRunner().invoke(main, ["billed", *words, "--data", str(tmp_path)])
+        assert code == found.exit_code, found.output
+        return found.output
+
+    month = ("--provider", "OpenAI", "--month", "2026-08")
+
+    def all_of_it() -> None:
+        run("invoice", "add", *month, "--number", "7", "--total", "1.52", "--lines", "2")
+        assert "1.52" in run("invoice", "list")
+        refused = run("close", *month, code=2)
+        assert "difference $0.02" in refused
+        assert "is unexplained" in refused
+        assert "closed 2026-08 of OpenAI" in run("close", *month, "--accept")
+        assert "2026-08" in run("list")
+        assert "billed $1.52" in run("preview", *month)
+        run("reopen", *month)
+        assert "2026-08" not in run("list")
+
+    await asyncio.to_thread(all_of_it)
