@@ -241,7 +241,7 @@ def test_the_versions_are_that_of_the_project() -> None:
         yaml.safe_load((KUBERNETES / "kustomize" / name / "kustomization.yaml").read_text())["images"][0][
             "newTag"
         ]
-        for name in ("base", "sidecar", "postgres")
+        for name in ("base", "sidecar", "postgres", "agent-config")
     ]
     pages = "".join(path.read_text() for path in sorted((ROOT / "docs/install").glob("*.md")))
     named = re.findall(r"(?:tollhouse[-_]|newTag: )(\d+\.\d+\.\d+)", pages)

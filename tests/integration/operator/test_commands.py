@@ -112,16 +112,44 @@ def test_lists_take_their_options(run: Run) -> None:
     assert "next: --cursor" in run("keys", "list", "--limit", "2").stderr
 
 
-def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> None:
-    """List, show, edit and delete under its exact id."""
+def reported(directory: Path) -> ReportedCluster:
+    """A cluster that has reported to the installation in a directory."""
     mill = ReportedCluster(account="1", region="eu", name="mill")
 
     async def report() -> None:
-        spool = await open_spool(tmp_path / "store", settings=SpoolSettings(), clock=SystemClock())
+        spool = await open_spool(directory / "store", settings=SpoolSettings(), clock=SystemClock())
         await spool.clusters.report(mill)
         await spool.close()
 
     asyncio.run(report())
+    return mill
+
+
+def test_a_configuration_is_taken_back(run: Run, tmp_path: Path) -> None:
+    """The versions that were set are listed with who set them, and each can be set again."""
+    mill = reported(tmp_path)
+    configs = [{"scrape_interval": "60s"}, {"scrape_interval": "90s"}]
+    for config in configs:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        run("clusters", "edit", mill.id, "--cluster-config", "config.json")
+    listed = answer(run("clusters", "versions", mill.id, "--json"))["versions"]
+    assert configs[::-1] == [each["config"] for each in listed]
+    assert all("@" in each["by"] and each["set"].endswith("Z") for each in listed)
+    back = answer(run("clusters", "edit", mill.id, "--config-version", listed[1]["version"], "--json"))
+    assert (configs[0], listed[1]["version"]) == (
+        back["cluster"]["config"],
+        back["cluster"]["config_version"],
+    )
+    none = answer(run("clusters", "edit", mill.id, "--config-version", "none", "--json"))
+    assert (None, {}) == (none["cluster"]["config_version"], none["cluster"]["config"])
+    assert listed[0]["version"] in run("clusters", "versions", mill.id).stdout
+    wrong = run("clusters", "edit", mill.id, "--config-version", "0" * 16, code=2)
+    assert "clusters versions" in wrong.stderr
+
+
+def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> None:
+    """List, show, edit and delete under its exact id."""
+    mill = reported(tmp_path)
     assert ["mill"] == [row["name"] for row in answer(run("clusters", "list", "--json"))["clusters"]]
     (tmp_path / "config.json").write_text('{"scrape_interval": "60s"}')
     words = (
@@ -143,6 +171,8 @@ def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> No
     held = answer(run("clusters", "config", mill.id, "--format", "configmap"))
     assert ("ConfigMap", told["config"]) == (held["kind"], json.loads(held["data"]["config.json"]))
     (tmp_path / "config.json").write_text('{"scrape_intervall": "60s"}')
+    values = run("clusters", "config", mill.id, "--format", "values").stdout
+    assert values.startswith(f"# cluster mill ({mill.id}), version {told['version']}\n")
     wrong = run("clusters", "edit", mill.id, "--cluster-config", "config.json", code=2)
     assert "did you mean scrape_interval?" in wrong.stderr
     (tmp_path / "config.json").write_text("[]")

@@ -11,8 +11,10 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.senders.cluster_config import config, config_of_version, versions
+from gateway.cli.operator.senders.config_job import apply
 from gateway.cli.output import as_json, show_fields, show_json
-from gateway.cli.parameters import Choice, Label
+from gateway.cli.parameters import Label
 
 COLUMNS = (
     "id", "name", "account", "region", "state", "silent", "enabled", "agent_version", "k8s_version", "last_seen",
@@ -23,6 +25,10 @@ COLUMNS = (
 def clusters() -> None:
     """List, name, configure and forget clusters."""
 
+
+clusters.add_command(config)
+clusters.add_command(versions)
+clusters.add_command(apply)
 
 list_command(
     clusters,
@@ -66,6 +72,7 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
     "--cluster-config", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A file with a JSON object that replaces its configuration.",
 )  # fmt: skip
+@click.option("--config-version", help="Set what was set before: a version of `clusters versions`, or none.")
 @as_json
 @with_client
 def edit(
@@ -75,33 +82,24 @@ def edit(
     labels: tuple[tuple[str, str], ...],
     enabled: bool | None,
     file: Path | None,
+    config_version: str | None,
     as_json: bool,
 ) -> None:
     """Name, label, enable, disable or configure a cluster."""
-    changes = {
+    if file and config_version:
+        fail("--cluster-config and --config-version are two configurations", 2)
+    changes: dict[str, object] = {
         "display_name": display_name,
         "labels": {name: text or None for name, text in labels} or None,
         "enabled": enabled,
         "config": _object(file) if file else None,
     }
+    if config_version:
+        changes["config"] = config_of_version(client, id, config_version)
     body = {name: value for name, value in changes.items() if value is not None}
     if not body:
         fail("nothing to change was given", 2)
     _show(client.request("PATCH", f"/clusters/{part(id)}", body=body), as_json)
-
-
-@clusters.command()
-@click.argument("id")
-@click.option(
-    "--format", "form", type=Choice(("json", "configmap")), default="json", show_default=True,
-    help="configmap: a Kubernetes object that holds it, for GitOps.",
-)  # fmt: skip
-@with_client
-def config(client: OperatorClient, id: str, form: str) -> None:
-    """Print what was set for the agent of a cluster. It reads the same at /v1/container-metrics/config."""
-    cluster = client.request("GET", f"/clusters/{part(id)}")["cluster"]
-    given = {"version": cluster["config_version"], "config": cluster["config"]}
-    show_json(given if form == "json" else _config_map(cluster, given))
 
 
 @clusters.command()
@@ -113,21 +111,6 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
     """Forget a cluster, until it reports again."""
     payload = client.request("DELETE", f"/clusters/{part(id)}", query=[("confirm", confirm)])
     show_json(payload) if as_json else click.echo(f"cluster {id} deleted")
-
-
-def _config_map(cluster: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """JSON is YAML, too: kubectl and GitOps tools read it."""
-    namespace = {"namespace": cluster["namespace"]} if cluster["namespace"] else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "tollhouse-agent-config",
-            **namespace,
-            "annotations": {"tollhouse/config-version": given["version"] or ""},
-        },
-        "data": {"config.json": json.dumps(given["config"], sort_keys=True)},
-    }
 
 
 def _object(file: Path) -> dict[str, Any]:

@@ -1,0 +1,227 @@
+"""
+`tollhouse clusters apply`: the configuration of a cluster's agent, brought into the cluster by a job that runs
+there. It speaks to two servers, the gateway and the API of Kubernetes, and opens nothing of an installation.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from gateway.cli import fail
+from gateway.devices.agent_values import values_of
+from gateway.devices.config_job import (
+    DRIFT,
+    SAME,
+    FoundConfig,
+    GivenConfig,
+    JobProblem,
+    run_round,
+)
+
+ANSWER_S = 30.0
+MOST_BYTES = 4 * 1024 * 1024
+IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+MERGE_PATCH = "application/merge-patch+json"
+VERSION = "tollhouse/config-version"  # an annotation
+CONFIG, VALUES = "config.json", "values.yaml"
+KINDS = ("deployments", "daemonsets", "statefulsets")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonServer:
+    """A server that answers in JSON. It is followed to no other address: the credential is for this one."""
+
+    name: str
+    url: str
+    authorization: str
+    context: ssl.SSLContext | None = None
+
+    def ask(
+        self, method: str, path: str, body: object = None, content_type: str = "application/json"
+    ) -> dict[str, Any]:
+        """The answer to a request. JobProblem if there is none, or it is a refusal."""
+        headers = {"Authorization": self.authorization, "Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        sent = None if body is None else json.dumps(body).encode()
+        parts = urlsplit(self.url)
+        connection = self._connection(parts.hostname or "", parts.port)
+        try:
+            connection.request(method, parts.path.rstrip("/") + path, body=sent, headers=headers)
+            response = connection.getresponse()
+            text = response.read(MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise JobProblem(f"{self.name} does not answer: {error}") from error
+        finally:
+            connection.close()
+        if response.status >= 300:
+            raise JobProblem(f"{self.name} answered {response.status} to {method}: {_words(text)}")
+        return _object(text, self.name)
+
+    def _connection(self, host: str, port: int | None) -> http.client.HTTPConnection:
+        if self.url.startswith("https:"):
+            return http.client.HTTPSConnection(host, port, timeout=ANSWER_S, context=self.context)
+        return http.client.HTTPConnection(host, port, timeout=ANSWER_S)
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """See `ConfigSource`. `cluster` is the query that names the cluster."""
+
+    server: JsonServer
+    cluster: Mapping[str, str]
+
+    def ask(self, *, applied: str, failed: str = "") -> GivenConfig:
+        words = {**self.cluster, "applied": applied, **({"failed": failed} if failed else {})}
+        answer = self.server.ask("GET", f"/v1/container-metrics/config?{urlencode(words)}")
+        return GivenConfig(version=answer.get("version"), config=answer.get("config") or {})
+
+
+class Kubernetes:
+    """See `ConfigTarget`. `workload` is KIND/NAME, or None."""
+
+    def __init__(self, server: JsonServer, namespace: str, config_map: str, workload: str | None) -> None:
+        self._server = server
+        place = f"namespaces/{quote(namespace, safe='')}"
+        self._map = f"/api/v1/{place}/configmaps/{quote(config_map, safe='')}"
+        kind, _, name = (workload or "").partition("/")
+        self._workload = f"/apis/apps/v1/{place}/{kind}/{quote(name, safe='')}" if name else None
+        self._read_at: str | None = None
+
+    def read(self) -> FoundConfig:
+        kept = self._server.ask("GET", self._map)
+        self._read_at = kept["metadata"].get("resourceVersion")
+        started = None
+        if self._workload is not None:
+            template = self._server.ask("GET", self._workload)["spec"]["template"]
+            started = _version(template.get("metadata") or {})
+        return FoundConfig(
+            text=(kept.get("data") or {}).get(CONFIG, ""),
+            written=_version(kept["metadata"]),
+            started=started,
+            has_workload=self._workload is not None,
+        )
+
+    def write(self, given: GivenConfig) -> None:
+        """Replace what was read; a change by somebody else in between is a refusal of the server."""
+        config = json.dumps(given.config, sort_keys=True)
+        values = json.dumps(values_of(given.config), indent=2)
+        annotations = {VERSION: given.version or ""}
+        metadata = {"annotations": annotations, "resourceVersion": self._read_at}
+        changed = {"metadata": metadata, "data": {CONFIG: config, VALUES: values}}
+        self._server.ask("PATCH", self._map, changed, MERGE_PATCH)
+
+    def restart(self, version: str | None) -> None:
+        """Start new pods of the workload, as `kubectl rollout restart` does."""
+        template = {"metadata": {"annotations": {VERSION: version or ""}}}
+        self._server.ask("PATCH", str(self._workload), {"spec": {"template": template}}, MERGE_PATCH)
+
+
+@click.command()
+@click.option("--gateway", required=True, metavar="URL", help="Where the agent sends its metrics.")
+@click.option(
+    "--key-file", required=True, metavar="PATH", help="The key with which the agent of this cluster reports."
+)
+@click.option("--cluster", required=True, metavar="NAME", help="As the agent names it.")
+@click.option("--account", required=True, metavar="ID", help="As the agent names it.")
+@click.option("--region", required=True, metavar="NAME", help="As the agent names it.")
+@click.option(
+    "--config-map",
+    default="tollhouse-agent-config",
+    show_default=True,
+    metavar="NAME",
+    help="Which it writes.",
+)
+@click.option(
+    "--workload", metavar="KIND/NAME", help=f"Which it restarts, of {', '.join(KINDS)}; default: none."
+)
+@click.option("--restore", is_flag=True, help="Put back what somebody else changed in the ConfigMap.")
+@click.option(
+    "--api", default="https://kubernetes.default.svc", show_default=True, metavar="URL", help="The API of the cluster.",
+)  # fmt: skip
+@click.option(
+    "--service-account", type=click.Path(path_type=Path), default=IN_POD, show_default=True,
+    help="The directory with token, ca.crt and namespace.",
+)  # fmt: skip
+def apply(
+    gateway: str,
+    key_file: str,
+    cluster: str,
+    account: str,
+    region: str,
+    config_map: str,
+    workload: str | None,
+    restore: bool,
+    api: str,
+    service_account: Path,
+) -> None:
+    """
+    Run once in a cluster: write what is set for its agent, and report it.
+
+    The configuration goes into one ConfigMap, as config.json and as values.yaml of the agent's chart; then the
+    workload is restarted. Exit code 1 if the gateway or the cluster refuses; the list of clusters shows why.
+    """
+    kind, _, name = (workload or "").partition("/")
+    if workload is not None and not (name and kind in KINDS):
+        fail(f"--workload is KIND/NAME, of {', '.join(KINDS)}", 2)
+    named = {"cluster_name": cluster, "cloud_account_id": account, "region": region}
+    try:
+        asked = JsonServer(name="the gateway", url=gateway, authorization=_read(Path(key_file)))
+        target = Kubernetes(
+            _api(api, service_account), _read(service_account / "namespace"), config_map, workload
+        )
+        done, version = run_round(Gateway(asked, named), target, restores=restore)
+    except JobProblem as problem:
+        fail(str(problem))
+    shown = version or "none"
+    if done == DRIFT:
+        click.echo(f"drifted: somebody else changed the ConfigMap ({shown}); --restore puts it back")
+    else:
+        click.echo(f"{'unchanged' if done == SAME else 'applied'}: {shown}")
+
+
+def _api(url: str, account: Path) -> JsonServer:
+    authority = account / "ca.crt"
+    context = ssl.create_default_context(cafile=authority) if authority.exists() else None
+    token = _read(account / "token")
+    return JsonServer(name="the API server", url=url, authorization=f"Bearer {token}", context=context)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise JobProblem(f"{file}: {error}") from error
+
+
+def _version(metadata: Mapping[str, Any]) -> str | None:
+    return (metadata.get("annotations") or {}).get(VERSION) or None
+
+
+def _object(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise JobProblem(f"{name} did not answer in JSON") from error
+    if not isinstance(found, dict):
+        raise JobProblem(f"{name} answered something else than an object")
+    return found
+
+
+def _words(text: bytes) -> str:
+    """Return the words of a refusal, which both servers put into the field message."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ""
+    error = found.get("error", found) if isinstance(found, dict) else {}
+    return str(error.get("message", ""))[:500] if isinstance(error, dict) else ""

@@ -1,0 +1,44 @@
+"""The configuration of an agent as values of its Helm chart."""
+
+from __future__ import annotations
+
+from gateway.devices.agent_config import FIELDS, check_config
+from gateway.devices.agent_values import values_of, without_value
+
+WHOLE = {
+    "scrape_interval": "30s",
+    "upload_interval": "5m",
+    "metrics": {"include": ["a"]},
+    "labels": {"pods": ["^team$", "^app$"], "namespaces": ["^team$", "^cost$"]},
+    "namespaces": {"exclude": ["kube-system"]},
+    "log_level": "warn",
+    "x_owner": "platform",
+}
+
+
+def test_each_name_has_its_value_or_is_named() -> None:
+    """All names of a configuration are one or the other."""
+    check_config(WHOLE)
+    assert set(FIELDS) | {"x_owner"} == set(WHOLE)
+    assert {
+        "prometheusConfig": {"globalScrapeInterval": "30s"},
+        "aggregator": {"cloudzero": {"sendInterval": "5m"}, "logging": {"level": "warn"}},
+        "insightsController": {
+            "server": {"logging": {"level": "warn"}},
+            "labels": {
+                "enabled": True,
+                "patterns": ["^team$", "^app$", "^cost$"],
+                "resources": {"pods": True, "namespaces": True},
+            },
+        },
+    } == values_of(WHOLE)
+    assert ["metrics", "namespaces", "x_owner"] == without_value(WHOLE)
+
+
+def test_what_is_not_set_is_left_to_the_chart() -> None:
+    """Nothing sets nothing; labels of no kind switch their collection off."""
+    assert ({}, []) == (values_of({}), without_value({}))
+    off = {"enabled": False, "resources": {"pods": False, "namespaces": False}}
+    assert {"insightsController": {"labels": off}} == values_of({"labels": {}})
+    pods = values_of({"labels": {"pods": ["a"]}})["insightsController"]["labels"]
+    assert ({"pods": True, "namespaces": False}, ["a"]) == (pods["resources"], pods["patterns"])

@@ -1,0 +1,237 @@
+"""
+The job that brings a cluster's configuration into the cluster: as deploy/kubernetes runs it, with the rights that it
+has there, between a real Tollhouse and a made-up API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+import pytest_asyncio
+import yaml
+
+from gateway.cli.operator.senders.clusters import clusters
+from gateway.devices.agent_config import version_of
+from spool.container_files.values import ClusterIdentity
+from tests.integration import container_agent as agent
+from tests.integration.certificates import Certificates
+from tests.integration.clusters.kubernetes_api import NAMESPACE, TOKEN, KubernetesApi, kubernetes_api
+from tests.integration.conftest import Serve, Serving
+from tests.integration.container_agent import CLUSTER
+from tests.integration.receivers.test_container_metrics import made
+
+pytestmark = pytest.mark.asyncio
+
+PLACE = Path(__file__).parents[3] / "deploy/kubernetes/kustomize/agent-config"
+CONFIG_MAP, WORKLOAD = "tollhouse-agent-config", "metrics-agent-server"
+ANNOTATION = "tollhouse/config-version"
+SLOW = {"scrape_interval": "120s", "labels": {"pods": ["^team$"]}, "x_owner": "platform"}
+QUICK = {"scrape_interval": "30s"}
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((PLACE / name).read_text()))
+
+
+def arguments() -> list[str]:
+    """Of the command, as the job gives them."""
+    [job] = documents("job.yaml")
+    [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    words: list[str] = container["args"]
+    assert ["clusters", "apply"] == words[:2]
+    return words[1:]
+
+
+@dataclass
+class Site:
+    """A cluster with its agent's key, at a Tollhouse."""
+
+    server: Serving
+    api: KubernetesApi
+    key: str
+    manager: str
+    home: Path
+
+    async def run(self, *more: str, key: str = "") -> tuple[int, str]:
+        """The job once: its exit code and what it says."""
+        (self.home / "key").write_text(f"{key or self.key}\n")
+        given = {
+            "--gateway": self.server.url, "--api": self.api.url, "--key-file": str(self.home / "key"),
+            "--service-account": str(self.home), "--cluster": CLUSTER.name, "--account": CLUSTER.account,
+            "--region": CLUSTER.region,
+        }  # fmt: skip
+        kept = [word for word in arguments() if word.partition("=")[0] not in given]
+        words = [*kept, *(f"{name}={value}" for name, value in given.items()), *more]
+        runner = click.testing.CliRunner()
+        done = await asyncio.to_thread(runner.invoke, clusters, words)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return done.exit_code, done.output
+
+    async def change(self, config: dict[str, Any]) -> str:
+        body = json.dumps({"config": config}).encode()
+        answer = await self.server.send(self.path, body, method="PATCH", key=self.manager)
+        assert 200 == answer.status, answer.body
+        return str(json.loads(answer.body)["cluster"]["config_version"])
+
+    async def shown(self) -> dict[str, Any]:
+        answer = await self.server.send(self.path, b"", method="GET", key=self.manager)
+        found: dict[str, Any] = json.loads(answer.body)["cluster"]
+        return found
+
+    async def state(self) -> str:
+        return str((await self.shown())["config_state"])
+
+    @property
+    def path(self) -> str:
+        cluster = self.server.app.services.storage.clusters.named(
+            CLUSTER.account, CLUSTER.region, CLUSTER.name
+        )
+        assert cluster is not None
+        return f"/v2/container/clusters/{cluster.id}"
+
+    def config_map(self) -> dict[str, Any]:
+        return self.api.objects["configmaps", CONFIG_MAP]
+
+    def kept(self) -> Any:
+        return json.loads(self.config_map()["data"]["config.json"])
+
+    def restarted_with(self) -> str:
+        template = self.api.objects["deployments", WORKLOAD]["spec"]["template"]
+        return str(template["metadata"]["annotations"][ANNOTATION])
+
+    def edit(self, config: dict[str, Any]) -> None:
+        """What a person does with kubectl."""
+        self.api.put("configmaps", CONFIG_MAP, data={"config.json": json.dumps(config)})
+
+
+@pytest_asyncio.fixture
+async def site(serve: Serve, certificates: Certificates, tmp_path: Path) -> AsyncIterator[Site]:
+    server, key = await made(serve)
+    manager = await server.make_key("manager", scopes=["container:update-cluster", "container:get-clusters"])
+    status = agent.status()
+    await server.send(f"{agent.BASE}/status", status, content_type="application/x-protobuf", key=key)
+    [rules] = [one["rules"] for one in documents("rights.yaml") if one["kind"] == "Role"]
+    home = tmp_path / "account"
+    home.mkdir()
+    (home / "token").write_text(TOKEN)
+    (home / "namespace").write_text(NAMESPACE)
+    shutil.copy(certificates.path("ca.pem"), home / "ca.crt")
+    async with kubernetes_api(rules, certificates) as api:
+        api.put("configmaps", CONFIG_MAP)
+        api.put("deployments", WORKLOAD, spec={"template": {"metadata": {"labels": {"app": "agent"}}}})
+        yield Site(server, api, key, manager, home)
+
+
+async def test_a_change_is_applied_and_reported(site: Site) -> None:
+    """In the ConfigMap, for tools that read Helm values, too; the workload starts again, once for each version."""
+    assert (0, "unchanged: none\n") == await site.run()
+    version = await site.change(SLOW)
+    assert "pending" == await site.state()
+    assert (0, f"applied: {version}\n") == await site.run()
+    assert ("applied", SLOW, version) == (await site.state(), site.kept(), site.restarted_with())
+    values = yaml.safe_load(site.config_map()["data"]["values.yaml"])
+    assert "120s" == values["prometheusConfig"]["globalScrapeInterval"]
+    assert ["^team$"] == values["insightsController"]["labels"]["patterns"]
+    site.api.asked.clear()
+    assert (0, f"unchanged: {version}\n") == await site.run()
+    assert {"get"} == {each.split()[0] for each in site.api.asked}
+
+
+async def test_drift_is_reported_and_put_back_if_asked_for(site: Site) -> None:
+    """What a person changed in the cluster stays until something else is set, or the job may put it back."""
+    version = await site.change(SLOW)
+    await site.run()
+    site.edit(QUICK)
+    code, said = await site.run()
+    assert (0, True, "drifted") == (code, said.startswith("drifted"), await site.state())
+    assert (QUICK, version_of(QUICK)) == (site.kept(), (await site.shown())["applied_version"])
+    assert (0, f"applied: {version}\n") == await site.run("--restore")
+    assert ("applied", SLOW) == (await site.state(), site.kept())
+    site.api.put("configmaps", CONFIG_MAP, data={"config.json": "scrape: ["})
+    assert 0 == (await site.run())[0] and "drifted" == await site.state()
+    newer = await site.change(QUICK)
+    assert (0, f"applied: {newer}\n") == await site.run()
+    assert ("applied", QUICK) == (await site.state(), site.kept())
+
+
+async def test_what_is_taken_back_leaves_the_cluster(site: Site) -> None:
+    """An older version again, and then nothing at all."""
+    first = await site.change(SLOW)
+    await site.run()
+    await site.change(QUICK)
+    await site.run()
+    assert first == await site.change(SLOW)
+    assert (0, f"applied: {first}\n") == await site.run()
+    await site.change({})
+    assert (0, "applied: none\n") == await site.run()
+    assert ("none", {}, "") == (await site.state(), site.kept(), site.restarted_with())
+    assert (0, "unchanged: none\n") == await site.run()
+
+
+async def test_what_the_cluster_refuses_is_told(site: Site) -> None:
+    """On one line, at both ends; the next round tries again, also where the restart alone is missing."""
+    version = await site.change(SLOW)
+    site.api.refuses = "patch"
+    code, said = await site.run()
+    assert (1, True) == (code, "no changes today" in said)
+    shown = await site.shown()
+    assert ("failed", True) == (shown["config_state"], "no changes today" in shown["config_problem"])
+    site.api.refuses = ""
+    site.api.put("deployments", WORKLOAD, spec={"template": {"metadata": {"annotations": None}}})
+    kept = {"config.json": json.dumps(SLOW)}
+    site.api.put("configmaps", CONFIG_MAP, data=kept, metadata={"annotations": {ANNOTATION: version}})
+    assert (0, f"applied: {version}\n") == await site.run()
+    assert ("applied", version) == (await site.state(), site.restarted_with())
+
+
+async def test_the_job_may_do_nothing_else(site: Site) -> None:
+    """Its rights are for one ConfigMap and one workload, and its key for one cluster."""
+    await site.change(SLOW)
+    for more in (
+        ["--config-map=others"],
+        ["--workload=deployments/others"],
+        ["--workload=daemonsets/metrics-agent-server"],
+    ):
+        code, said = await site.run(*more)
+        assert (1, True) == (code, "forbidden" in said), said
+    other = await site.server.make_key("agent of B", scopes=agent.SCOPES)
+    elsewhere = ClusterIdentity(CLUSTER.account, CLUSTER.region, "b")
+    status = agent.status(cluster=elsewhere)
+    await site.server.send(f"{agent.BASE}/status", status, content_type="application/x-protobuf", key=other)
+    code, said = await site.run(key=other)
+    assert (1, True) == (code, "404" in said), said
+    code, said = await site.run(f"--cluster={elsewhere.name}")
+    assert (1, True) == (code, "404" in said), said
+    assert "data" not in site.config_map() and "pending" == await site.state()
+
+
+async def test_a_change_in_between_is_not_written_over(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person writes while the job asks: the API server refuses, and the person's words stay."""
+    await site.change(SLOW)
+    answer = site.api.put
+    read = site.server.app.services.storage.container_files.status_taken
+
+    async def status_taken(*words: Any, **more: Any) -> bool:
+        answer("configmaps", CONFIG_MAP, data={"config.json": json.dumps(QUICK)})
+        return await read(*words, **more)
+
+    monkeypatch.setattr(site.server.app.services.storage.container_files, "status_taken", status_taken)
+    code, said = await site.run()
+    assert (1, True, QUICK) == (code, "modified" in said, site.kept())
+
+
+@pytest.mark.parametrize("missing", ["token", "namespace", "key"])
+async def test_what_the_job_needs_is_named(site: Site, missing: str) -> None:
+    """A file that is not there is named, and no server is asked for anything that it would need."""
+    (site.home / missing).unlink(missing_ok=True)
+    more = [f"--key-file={site.home}/gone"] if missing == "key" else []
+    code, said = await site.run(*more)
+    assert (1, True) == (code, ("gone" if missing == "key" else missing) in said)
