@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from secrets import randbits
 from typing import Any
 
@@ -21,7 +22,9 @@ WIDTHS = (HOUR_S, DAY_S)
 # What a sum is not known by any more once there are too many of them: first (with the tags), and last.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
-CHANGED_BY, ROLLED_BY = "changed_by", "rolled_by"  # of the state: who changed sums, and who knows rollups
+# Of the state: who changed sums, and of these who knows rollups, and who gives months marks.
+CHANGED_BY, ROLLED_BY, MARKED_BY = "changed_by", "rolled_by", "marked_by"
+EVERY = "changed"  # of the state: the mark of a change that may be anywhere
 MAX_TEXT = 256  # of a dimension's value
 
 
@@ -44,6 +47,26 @@ def is_current(state: Mapping[str, int]) -> bool:
     return state.get(CHANGED_BY) == state.get(ROLLED_BY)
 
 
+def new_marks(starts: Iterable[int] | None = None) -> dict[str, int]:
+    """New marks of the months in which sums begin at `starts` (epoch seconds), or the one of a change anywhere."""
+    if starts is None:
+        return {EVERY: new_mark()}
+    names = {mark_of(datetime.fromtimestamp(start, UTC)) for start in starts}
+    return {name: new_mark() for name in names}
+
+
+def new_mark() -> int:
+    return randbits(62)
+
+
+def mark_of(at: datetime) -> str:
+    """
+    The name of the mark for a moment in UTC: its month. The first day has one of its own, as it is partly of
+    the month before where clocks are behind UTC.
+    """
+    return f"{EVERY} {at:%Y-%m-01}" if at.day == 1 else f"{EVERY} {at:%Y-%m}"
+
+
 def whole_since(arrival: float) -> int:
     """
     The first hour that no record counts in that came before an arrival: no clock is believed to be 2 h ahead.
@@ -62,7 +85,7 @@ class Placement:
 
     def __init__(self, max_rows: int) -> None:
         self._max_rows = max_rows
-        self._mark = randbits(62)
+        self._mark = new_mark()
         self._numbers: dict[Dimensions, int] = {}
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
 
@@ -77,8 +100,10 @@ class Placement:
             self.forget()
         if not is_current(state):
             rows.unmark_rollups()
-        self._mark = randbits(62)
-        rows.set_state(**{CHANGED_BY: self._mark, ROLLED_BY: self._mark})
+        if state.get(CHANGED_BY) != state.get(MARKED_BY):  # by an earlier release, which sets no marks
+            rows.set_state(**new_marks())
+        self._mark = new_mark()
+        rows.set_state(**{CHANGED_BY: self._mark, ROLLED_BY: self._mark, MARKED_BY: self._mark})
 
     def forget(self) -> None:
         self._numbers.clear()

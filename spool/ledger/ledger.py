@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from spool.clock import Clock
@@ -35,6 +35,7 @@ from spool.turns.fair_turns import current_work, pause
 if TYPE_CHECKING:
     from spool.currencies.exchange import Rates
     from spool.ledger.billed import BilledDay, BilledSum
+    from spool.ledger.days.remembered import RememberedCosts
 
 T = TypeVar("T")
 CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
@@ -491,8 +492,20 @@ class Ledger:
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.named if name in derived}
             asked.append(replace(query, derived=known))
-        limit = limit_of_question()
-        return await self._read(lambda rows: [costs(rows, each, limit, self.rates) for each in asked])
+        limit, now = limit_of_question(), self._clock.now()
+
+        def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
+            if all(each is self._derived.get(name) for name, each in query.derived.items()):
+                return self._remembered.costs(rows, query, limit, self.rates, now)
+            return costs(rows, query, limit, self.rates)  # with a dimension of this question alone
+
+        return await self._read(lambda rows: [answer(rows, each) for each in asked])
+
+    @cached_property
+    def _remembered(self) -> RememberedCosts:
+        from spool.ledger.days.remembered import RememberedCosts  # not before costs are asked for
+
+        return RememberedCosts()
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] = lambda _: True

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spool.ledger import money
-from spool.ledger.counting import kept
+from spool.ledger.counting import kept, new_marks
 from spool.ledger.sums import (
     COUNTS,
     DAY_S,
@@ -77,10 +77,8 @@ class SqlLedgerRows(ABC):
         self._tables.run_each(f"DELETE FROM {self._of(width)} WHERE start = :start AND key = :key", rows)
         if rows and self._has_meters(width):
             each = [{"width": width, **row} for row in rows]
-            self._tables.run_each(
-                f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start = :start AND key = :key",
-                each,
-            )
+            where = "width = :width AND start = :start AND key = :key"
+            self._tables.run_each(f"DELETE FROM {self._named(METERS)} WHERE {where}", each)
 
     def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
         together: dict[tuple[int, int, str], int] = {}
@@ -233,6 +231,7 @@ class SqlLedgerRows(ABC):
         )
 
     def drop_days(self, since: int) -> None:
+        self.set_state(**new_marks())
         self._tables.run(f"DELETE FROM {self._named(ROLLED)} WHERE start + width > :since", since=since)
         self._tables.run(f"DELETE FROM {self._of(DAY_S)} WHERE start >= :since", since=since)
         self._tables.run(
@@ -328,6 +327,7 @@ class SqlLedgerRows(ABC):
         return False
 
     def unmark_rollups(self, days: Collection[int] | None = None) -> None:
+        self.set_state(**new_marks(days))
         if days is None:
             self._tables.run(f"DELETE FROM {self._named(ROLLED)}")
             return
@@ -338,7 +338,8 @@ class SqlLedgerRows(ABC):
         )
 
     def _unmark_changed(self, width: int, starts: Collection[int]) -> None:
-        """Remove the marks of rollups whose days change."""
+        """Give the months of changed sums new marks, and remove those of rollups whose days change."""
+        self.set_state(**new_marks(starts))
         if width == DAY_S and starts:
             self.unmark_rollups(starts)
 

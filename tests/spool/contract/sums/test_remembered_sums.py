@@ -1,0 +1,209 @@
+"""What was answered about months that are over is not added up again, and never differs from what would be."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
+from typing import Any
+
+import pytest
+
+from spool.ledger.costs import costs
+from spool.ledger.counting import CHANGED_BY
+from spool.ledger.days import remembered
+from spool.ledger.days.remembered import RememberedCosts
+from spool.ledger.derived import Derived
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.repricing import TokenSum
+from spool.record import NS
+from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger_log import FakeClock, FakeLog, call
+
+pytestmark = pytest.mark.asyncio
+
+AUGUST, SEPTEMBER, OCTOBER = (datetime(2026, month, 1, tzinfo=UTC) for month in (8, 9, 10))
+LATE = datetime(2026, 10, 20, 12, tzinfo=UTC)
+BEHIND_UTC = timezone(timedelta(hours=-7))
+OF_AUGUST = CostQuery(since=AUGUST, until=SEPTEMBER, granularity="total", group_by=("team",))
+OF_SEPTEMBER = replace(OF_AUGUST, since=SEPTEMBER, until=OCTOBER)
+
+
+class Flat:
+    """A pricer for all models."""
+
+    def estimate_sum(self, total: TokenSum) -> str:
+        return f"{total.input_tokens or 0}"
+
+
+def _always(word: str, values: tuple[str, ...]) -> str:
+    return word
+
+
+class Counted:
+    """How often sums are added up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        monkeypatch.setattr(remembered, "costs", self._costs)
+
+    def _costs(self, *asked: Any) -> Sequence[CostRow]:
+        self.times += 1
+        return costs(*asked)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    return Counted(monkeypatch)
+
+
+def called(month: datetime, team: str, *, day: int = 5) -> Any:
+    start = month.replace(day=day, hour=9)
+    return call(start_time=int(start.timestamp()) * NS, team=team)
+
+
+async def filled(ledgers: Ledgers) -> tuple[FakeLog, Ledger]:
+    """Two calls in August and one in September, asked in October."""
+    log, ledger = FakeLog(), await ledgers.open(clock=FakeClock(LATE.timestamp()))
+    made = [called(AUGUST, "search"), called(AUGUST, "checkout"), called(SEPTEMBER, "search")]
+    log.add(made, at=LATE.timestamp())
+    await ledger.catch_up(log)
+    return log, ledger
+
+
+async def fresh(ledgers: Ledgers, query: CostQuery) -> Sequence[CostRow]:
+    """The answer that nobody remembers."""
+    return await ledgers.store.read(lambda rows: costs(rows, query))
+
+
+async def test_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counted) -> None:
+    """Until a sum of it changes; a change of another month is none of its own."""
+    log, ledger = await filled(ledgers)
+    first = await ledger.costs(OF_AUGUST)
+    assert [("checkout",), ("search",)] == [row.group for row in first]
+    assert (first, 1) == (await ledger.costs(OF_AUGUST), counted.times)
+    await ledger.costs(replace(OF_AUGUST, include={"team": ("search",)}))
+    assert 2 == counted.times
+    log.add([called(SEPTEMBER, "late"), called(OCTOBER, "now")], at=LATE.timestamp())
+    await ledger.catch_up(log)
+    assert (first, 2) == (await ledger.costs(OF_AUGUST), counted.times)
+    log.add([called(AUGUST, "late", day=31)], at=LATE.timestamp())
+    await ledger.catch_up(log)
+    assert [("checkout",), ("late",), ("search",)] == [row.group for row in await ledger.costs(OF_AUGUST)]
+    assert 3 == counted.times
+
+
+async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
+    """Late calls, new prices, days that are summed up, hours that go, a recount, another dimension."""
+    log, ledger = await filled(ledgers)
+    by_day = replace(OF_AUGUST, granularity="daily")
+
+    async def late() -> None:
+        log.add([called(AUGUST, "late")], at=LATE.timestamp())
+        await ledger.catch_up(log)
+
+    async def priced() -> None:
+        await ledger.reprice(Flat(), since=AUGUST)
+
+    async def tidied() -> None:
+        await ledger.tidy()
+
+    async def recounted() -> None:
+        await ledger.rebuild(log)
+        assert [] == list(await ledger.costs(OF_AUGUST))
+        await ledger.catch_up(log)
+
+    changes: Sequence[Callable[[], Awaitable[None]]] = (late, priced, tidied, recounted, late)
+    for change in changes:
+        for query in (OF_AUGUST, by_day, OF_SEPTEMBER):
+            await ledger.costs(query)
+        await change()
+        for query in (OF_AUGUST, by_day, OF_SEPTEMBER):
+            assert await fresh(ledgers, query) == await ledger.costs(query), change.__name__
+    assert 4 == sum(row.calls for row in await ledger.costs(OF_AUGUST))
+    for word in ("one", "other"):
+        part = Derived(name="Part", label="Part", sources=("team",), value=partial(_always, word))
+        ledger.derive([part])
+        [row] = await ledger.costs(replace(OF_AUGUST, group_by=("Part",)))
+        assert (word,) == row.group
+
+
+async def test_what_another_ledger_counted_is_known(ledgers: Ledgers) -> None:
+    """Marks are in the rows, so a second ledger over them hears of each change."""
+    log, ledger = await filled(ledgers)
+    await ledger.costs(OF_AUGUST)
+    other = Ledger(ledgers.store, clock=FakeClock(LATE.timestamp()))
+    await other.load()
+    log.add([called(AUGUST, "late")], at=LATE.timestamp())
+    await other.catch_up(log)
+    assert await fresh(ledgers, OF_AUGUST) == await ledger.costs(OF_AUGUST)
+
+
+async def test_an_earlier_release_sets_no_marks(ledgers: Ledgers, counted: Counted) -> None:
+    """What it changed last is added up each time, until this one changes something."""
+    log, ledger = await filled(ledgers)
+    await ledger.costs(OF_AUGUST)
+    await ledgers.store.change(lambda rows: rows.set_state(**{CHANGED_BY: 1}))
+    for _ in range(2):
+        await ledger.costs(OF_AUGUST)
+    assert 3 == counted.times
+    log.add([called(OCTOBER, "now")], at=LATE.timestamp())
+    await ledger.catch_up(log)
+    for _ in range(2):
+        await ledger.costs(OF_AUGUST)
+    assert 4 == counted.times
+
+
+async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) -> None:
+    """Neither the running month is remembered, nor a dimension of one question; a month of any zone is."""
+    _, ledger = await filled(ledgers)
+    own = Derived(name="Part", label="Part", sources=("team",), value=lambda values: values[0])
+    running = replace(OF_AUGUST, until=LATE)
+    for _ in range(2):
+        await ledger.costs(running)
+    assert 2 == counted.times
+    for _ in range(2):
+        await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
+    assert 2 == counted.times  # nor asked: it is added up beside what is remembered
+    edges = [datetime(2026, month, 1, tzinfo=BEHIND_UTC) for month in (9, 10)]
+    for _ in range(2):
+        await ledger.costs(replace(OF_AUGUST, since=edges[0], until=edges[1], zone=BEHIND_UTC))
+    assert 3 == counted.times
+
+
+async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
+    """By their rows together: the one that was asked for longest ago goes first, and a larger one is not kept."""
+    await filled(ledgers)
+    now = LATE.timestamp()
+    few = RememberedCosts(most_rows=5)  # an answer counts for one more than its rows
+    no_one = replace(OF_AUGUST, include={"team": ("nobody",)})
+
+    async def ask(query: CostQuery) -> int:
+        before = counted.times
+        await ledgers.store.read(lambda rows: few.costs(rows, query, None, None, now))
+        return counted.times - before
+
+    assert [1, 0] == [await ask(OF_AUGUST), await ask(OF_AUGUST)]
+    assert [1, 0] == [await ask(OF_SEPTEMBER), await ask(OF_SEPTEMBER)]
+    assert [0, 1] == [await ask(OF_AUGUST), await ask(no_one)]
+    assert [1, 0] == [await ask(OF_SEPTEMBER), await ask(no_one)]
+    days = replace(OF_AUGUST, granularity="daily", group_by=("team", "user"), until=OCTOBER)
+    assert [1, 0] == [await ask(days), await ask(days)]
+    before, none = counted.times, RememberedCosts(most_rows=2)
+    for _ in range(2):
+        await ledgers.store.read(lambda rows: none.costs(rows, OF_AUGUST, None, None, now))
+    assert before + 2 == counted.times
+
+
+async def test_amounts_in_other_currencies_are_added_up(ledgers: Ledgers, counted: Counted) -> None:
+    """Rates decide about them, and rates are not in the rows."""
+    log, ledger = await filled(ledgers)
+    start = int(AUGUST.timestamp()) * NS
+    log.add([call(start_time=start, charges={"EUR": "1.5"}, cost_source="reported")], at=LATE.timestamp())
+    await ledger.catch_up(log)
+    for _ in range(2):
+        rows = await ledger.costs(OF_AUGUST)
+        assert [{"EUR": "1.5"}] == [row.charges for row in rows if row.charges]
+    assert 2 == counted.times
