@@ -90,6 +90,7 @@ _BY_SPELLING = {
     for provider in PROVIDERS
     for spelling in (provider.name.translate(_SEPARATORS), *provider.spellings)
 }
+_FAMILIES = {each.card: each.display or each.name for each in reversed(PROVIDERS)}  # by the first of a card
 # Vercel's AI SDK adds what was called: `groq.chat`, `vertex.anthropic.messages`.
 _CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")
 # Names that go on in many ways: `google.vertex.anthropic`, `openai.codex`.
@@ -124,6 +125,13 @@ def display_name(written: str) -> str:
     """A provider's name as bills have it; unknown names as they are."""
     provider = find(written)
     return written if provider is None or not provider.display else provider.display
+
+
+@lru_cache(maxsize=2048)
+def family(written: str) -> str:
+    """The one name of whoever sells a model, over all of its services: Vertex AI and the Gemini API are Google's."""
+    card = card_name(written)
+    return _FAMILIES.get(card, card)
 
 
 def is_self_hosted(written: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gateway.allocation.definition import Definition, Dimension
 from gateway.allocation.evaluation import decisions
+from gateway.rate_cards.names import FAMILIES
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 
@@ -17,12 +18,13 @@ class Published:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        ledger.derive(FAMILIES)
         self.definition = Definition()
         self.version = ""  # "" while there is none
 
     def put(self, definition: Definition, *, version: str) -> None:
         """Replace what is in force."""
-        self._ledger.derive(derived(definition))
+        self._ledger.derive([*FAMILIES, *derived(definition)])
         self.definition = definition
         self.version = version
 

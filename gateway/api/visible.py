@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.errors import Refusal
+from gateway.rate_cards.names import FAMILY_NAMES
 from spool.ledger.derived import Derived
 from spool.ledger.queries import Wanted
 from spool.ledger.slices import SlicedLedger
@@ -117,15 +118,16 @@ async def visible_in(ledger: SlicedLedger, registry: Registry) -> Visible:
 
 async def named_dimensions(ledger: SlicedLedger, registry: Registry) -> Sequence[Derived]:
     """
-    The dimensions of the organization that a person is shown, beside the built-in ones.
+    The dimensions that a person is shown beside those of the ledger: families of models and providers, and those of
+    the organization.
 
-    Who may see some calls alone is shown those that his roles and the views that he sees name: definitions
-    are closed.
+    Who may see some calls alone is shown of the latter those that his roles and the views that he sees name:
+    definitions are closed.
     """
     derived = ledger.derived()
     if ledger.is_whole or not derived:
         return derived
     visible = await visible_in(ledger, registry)
     views = [view for view in registry.views.all() if visible.view(view)]
-    named = {*ledger.limits, *(name for view in views for name in dimensions(view))}
+    named = {*FAMILY_NAMES, *ledger.limits, *(name for view in views for name in dimensions(view))}
     return [each for each in derived if each.name in named]

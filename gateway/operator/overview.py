@@ -20,6 +20,7 @@ from gateway.operator.costs.marks import marks_of
 from gateway.operator.costs.questions import times
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import usable_view_of, visible_to
+from gateway.rate_cards.names import MODEL_FAMILY
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
 from spool.ledger.ranges import preceding
@@ -31,7 +32,7 @@ from spool.registry.permission_sets import VIEW_OPERATION
 ONCE = ("view", "from", "to")
 MOST_DAYS = 100  # in the chart
 LISTED = 5
-LISTS = ("model", "team", "user")
+LISTS = (MODEL_FAMILY, "team", "user")
 _OF_MONTH = ("cost", "reported", "calls", "errors", "unpriced")
 _OF_DAY = ("cost", "calls")
 _OPEN = (NEW, IN_PROGRESS)
@@ -58,7 +59,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     today = replace(base, since=midnight, measures=_OF_DAY)
     largest = _of_asked_days(request, replace(base, measures=("cost",), top=LISTED))
     since = largest.since
-    daily = replace(largest, granularity="daily", group_by=("model",))
+    daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,))
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
     found = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
     month, month_before, day, day_before, by_day, *by_list = found

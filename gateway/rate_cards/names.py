@@ -1,12 +1,14 @@
-"""The names of models and their makers as a rate card has them. Pure."""
+"""The names of models and their makers as a rate card has them, and what is one for people. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from gateway.normalise.reading import models
 from spool import providers
+from spool.ledger.derived import Derived
 
 # Closed models cost the same wherever they are sold. The price of an open model holds for its seller alone.
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
@@ -42,6 +44,26 @@ def family(model: str) -> str:
     for spelling in spellings(model):
         last = spelling
     return last
+
+
+@lru_cache(maxsize=4096)
+def _family_of(values: tuple[str, ...]) -> str:
+    [model] = values
+    return family(model) or model.lower()
+
+
+def _seller_of(values: tuple[str, ...]) -> str:
+    [provider] = values
+    return providers.family(provider) if provider else ""
+
+
+MODEL_FAMILY, PROVIDER_FAMILY = "model_family", "provider_family"
+# Of costs: one model is one group whatever prefix or date it came with, and so is one provider.
+FAMILIES = (
+    Derived(name=MODEL_FAMILY, label="Model, all spellings", sources=("model",), value=_family_of),
+    Derived(name=PROVIDER_FAMILY, label="Provider, all spellings", sources=("provider",), value=_seller_of),
+)
+FAMILY_NAMES = frozenset({MODEL_FAMILY, PROVIDER_FAMILY})
 
 
 def letters(model: str) -> str:

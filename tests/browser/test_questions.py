@@ -93,7 +93,7 @@ def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> N
     start = start_of(asked)
     assert start == start_of(week.value.url)
     expect(reader.page.locator("tbody th").first).to_have_text(
-        largest(reader.console, f"from={start}&where=team={team}", "model")
+        largest(reader.console, f"from={start}&where=team={team}", "model_family")
     )
 
 

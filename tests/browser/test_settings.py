@@ -101,6 +101,12 @@ def test_the_settings_in_effect_are_shown(installations: Any, open_console: Open
     expect(console.page.get_by_role("row", name="log.level")).to_contain_text("error")
     expect(console.page.get_by_role("row", name="log.level")).to_contain_text("environment")
     assert [] == console.audit()
+    sections = console.page.get_by_role("navigation", name="Sections")
+    sections.get_by_role("link", name="spool", exact=True).click()
+    expect(console.page.get_by_role("row", name="spool.retention")).to_be_visible()
+    expect(sections.locator("[aria-current]")).to_have_text("spool")
+    assert [] == console.audit()
+    console.screenshot("settings-section")
     house.config.write_text(house.config.read_text().replace('hold = "0s"', 'hold = "0s"\nretention = "9d"'))
     house.config.write_text(
         house.config.read_text() + '\n[prices]\noverride = [{model = "toll-1", input = "1"}]\n'

@@ -11,13 +11,16 @@ from gateway.http.address import SLICED
 from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import cell, cut, suggestion, table
+from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from spool.ledger.ledger import MOST_VALUES
 from spool.ledger.queries import TAG
 
 _MEANINGS = {
     "model": "the model that answered",
     "request_model": "the model that was asked for",
+    MODEL_FAMILY: "the model without a prefix of a region or a seller, and without a date",
     "provider": "who runs the model",
+    PROVIDER_FAMILY: "who runs the model, one name for all spellings and services, such as Google",
     "team": "the team that a call is attributed to",
     "user": "who made the call",
     "device": "the machine that reported it",
@@ -97,11 +100,11 @@ async def meanings(asking: Asking[Any]) -> Mapping[str, str]:
         name: _MEANINGS.get(name, f"the tag {cut(name.removeprefix(TAG), MAX_TAG)} of calls")
         for name in asking.ledger.own_dimensions()
     }
-    derived = {
-        each.name: f"{cut(each.label, MAX_TAG)}, as the organization defines it"
+    defined = {
+        each.name: _MEANINGS.get(each.name) or f"{cut(each.label, MAX_TAG)}, as the organization defines it"
         for each in await asking.derived()
     }
-    return {**own, **derived}
+    return {**own, **defined}
 
 
 async def known(asking: Asking[Any], names: Iterable[str] | None = None) -> list[KnownDimension]:

@@ -16,6 +16,7 @@ from gateway.operator.costs.questions import ONE_SPAN, query_of
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import known_dimensions, usable_view_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
+from gateway.rate_cards.names import MODEL_FAMILY
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
@@ -80,7 +81,7 @@ def _last(query: CostQuery) -> datetime:
 async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:
     days = (query.until - query.since).days
     per = "daily" if days <= MOST_DAYS else "monthly"
-    asked = replace(query, granularity=per, group_by=("model",), measures=("calls",))
+    asked = replace(query, granularity=per, group_by=(MODEL_FAMILY,), measures=("calls",))
     rows = await ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
     first: dict[str, datetime] = {}
     for row in sorted(rows, key=lambda row: row.start):

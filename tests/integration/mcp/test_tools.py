@@ -215,9 +215,10 @@ async def test_values_are_found_by_a_part_of_their_name(assistant: Assistant) ->
 async def test_dimensions_are_found_by_a_part_of_their_name(assistant: Assistant) -> None:
     """Or of what they mean; what is cut is counted."""
     found = await assistant.content("get_available_dimensions", filter="MODEL")
-    assert {"model", "request_model", "provider"} == {each["name"] for each in found["dimensions"]}
+    known = {"model", "model_family", "request_model", "provider", "provider_family"}
+    assert known == {each["name"] for each in found["dimensions"]}
     cut = await assistant.content("get_available_dimensions", filter="model", limit=1)
-    assert (1, 3, True) == (len(cut["dimensions"]), cut["dimension_count"], cut["truncated"])
+    assert (1, 5, True) == (len(cut["dimensions"]), cut["dimension_count"], cut["truncated"])
     none = await assistant.call("get_available_dimensions", filter="modle")
     assert "did you mean model" in none["content"][0]["text"]
 

@@ -2,6 +2,7 @@
 import {to} from "./address.mjs";
 import {get, send} from "./api.mjs";
 import {ChannelBoxes} from "./channel_boxes.mjs";
+import {FAMILY} from "./dimensions.mjs";
 import {html} from "./html.mjs";
 import {asText, labelsIn} from "./labels.mjs";
 import {COUNTED, KINDS} from "./measures.mjs";
@@ -58,7 +59,7 @@ export async function limitCalls({field, title, value, amount, notify}) {
   const filter = {[field]: [value]};
   const {views} = await get("/views", {limit: 1000});
   const isSame = (each) => JSON.stringify(each.filter) === JSON.stringify(filter);
-  const view = views.find(isSame) ?? (await send("POST", "/views", {name: free(what, views), filter, principal_dimension: field === "model" ? "team" : "model"})).view;
+  const view = views.find(isSame) ?? (await send("POST", "/views", {name: free(what, views), filter, principal_dimension: field === FAMILY ? "team" : FAMILY})).view;
   const {budgets} = await get("/budgets", {limit: 1000});
   const answer = await send("POST", "/budgets", {name: free(what, budgets), view: {id: view.id}, default_amount: amount, alerts: {80: "Y", 100: "Y"},
     channels: notify ? [notify] : []});

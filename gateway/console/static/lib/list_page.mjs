@@ -15,7 +15,7 @@ const OURS = ["tab", "open", "from", "to", "range", "tz", "month", "view", "expa
  *   path ("/devices"), root ("devices"), at ("/devices", the page's own path), caption, what (["devices"], of the stream)
  *   columns: {name, title, value(row), kind, exact(row), sort (its sort key), order (the one to begin with)}; the first is the row's link
  *   inView: whether the list takes a view; ask: parameters that it always gets, or a function of the address that gives them;
- *   asked(pairs): filters as they are asked for; hints: what is typed for a filter, by its name. most: rows of one answer, where it is fewer than 1,000; page: rows that are shown at
+ *   asked(pairs): filters as they are asked for; hints, titles: what is typed for a filter, and how it is called, by its name. most: rows of one answer, where it is fewer than 1,000; page: rows that are shown at
  *     first and that More adds, where it is not 50
  *   identity(row), and show (id => path of one row) with one(answer), the row in it; else the row is shown itself
  *   Details({row, reload, session, query}): the open row; without it all its fields. heading(row): instead of its identity
@@ -66,7 +66,7 @@ export function ListPage({list, session, query}) {
     ${list.Above && html`<${list.Above} query=${query} />`}
     ${list.Before && data && html`<${list.Before} answer=${data} session=${session} query=${query} reload=${found.reload} />`}
     <div class="bar">
-      ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} hints=${list.hints} filters=${filters} at=${here} />`}
+      ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} hints=${list.hints} titles=${list.titles} filters=${filters} at=${here} />`}
       <span role="status" class="faint">${data ? `${exactCount(rows.length)} of ${exactCount(total)} ${list.caption}` : found.error ? "" : "Loading ..."}</span>
       ${list.create && isOpen(session, list.create) && html`<button type="button" class="main"
         onClick=${() => setAction({...list.create, row: null})}>${list.create.title}</button>`}
@@ -123,10 +123,10 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
 }
 
 /** Filters as chips that are removed by a click, and a form that adds one. `chose(field)` hears which field is asked for. */
-export function Filters({available, filters, at, chose, hints = {}}) {
+export function Filters({available, filters, at, chose, hints = {}, titles = {}}) {
   const [field, setField] = useState("");
   const chosen = available.find((each) => each.field === field);
-  const titleOf = (name) => available.find((each) => each.field === name)?.title ?? name;
+  const titleOf = (name) => available.find((each) => each.field === name)?.title ?? titles[name] ?? name;
   const given = (name) => filters.filter(([each]) => each === name).map(([, value]) => value);
   const add = (value) => {
     setField("");

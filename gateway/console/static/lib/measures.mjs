@@ -16,7 +16,7 @@ const orDash = (text) => (text === null ? "–" : money(text));
 const ofUnit = (unit) => amount(unitTitle(unit), {format: orDash, needs: ["cost_per_unit", "units"], of: (row) => row.cost_per_unit});
 
 /** The measures that dimensions give: [name, title] of what one of each costs. A model, a provider or a state is nothing that one pays for. */
-const NO_UNITS = ["model", "request_model", "provider", "status", "cost_source", "source", "region"];
+const NO_UNITS = ["model_family", "provider_family", "model", "request_model", "provider", "status", "cost_source", "source", "region"];
 export const unitChoices = (dimensions, streams = []) => [...dimensions.filter((name) => !NO_UNITS.includes(name)), ...streams.map((name) => `stream:${name}`)]
   .map((unit) => [UNIT + unit, unitTitle(unit)]);
 

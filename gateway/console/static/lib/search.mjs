@@ -2,11 +2,12 @@
 import {to} from "./address.mjs";
 import {get} from "./api.mjs";
 import {OTHER} from "./chart.mjs";
+import {FAMILY} from "./dimensions.mjs";
 import {html} from "./html.mjs";
 import {Dialog, may} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
-const OF_CALLS = {team: "Teams", user: "Users", model: "Models", sender: "Senders"};
+const OF_CALLS = {team: "Teams", user: "Users", [FAMILY]: "Models", sender: "Senders"};
 const LISTS = [["keys", "API keys", "view_operation", "name"], ["views", "Views", "view_costs", "id"], ["budgets", "Budgets", "view_costs", "id"]];
 const [MOST, ASKED] = [8, 1000]; // shown of each kind, and looked through
 const RANGE = "last_90d";

@@ -2,6 +2,7 @@
 import {go, here} from "./address.mjs";
 import {addressOf, get} from "./api.mjs";
 import {OTHER, nameOf} from "./chart.mjs";
+import {titleOf} from "./dimensions.mjs";
 import {count, money, percent} from "./format.mjs";
 import {html, useState} from "./html.mjs";
 import {Loading, Problem, Table} from "./parts.mjs";
@@ -68,7 +69,7 @@ export function WhatChanged({parameters, against, href}) {
 function Change({comparison, rows, total, href}) {
   const amount = (title, of, write = signed) => ({title, kind: "number", value: (row) => write(of(row)), exact: (row) => `$${of(row)}`});
   const columns = [
-    ...comparison.by.map((field, place) => ({title: field, kind: "text", value: (row) => (row.isTotal ? !place && "Total" : nameOf(row[field]))})),
+    ...comparison.by.map((field, place) => ({title: titleOf(comparison.names, field), kind: "text", value: (row) => (row.isTotal ? !place && "Total" : nameOf(row[field]))})),
     amount("Cost", (row) => row.cost, money),
     amount("Before", (row) => row.against.cost, money),
     amount("Change", (row) => row.change),

@@ -3,7 +3,7 @@ import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {budgetFields, told, typedBudget} from "../lib/budget_fields.mjs";
 import {Lines} from "../lib/chart.mjs";
-import {NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
+import {FAMILY, NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {ago, amounts, count, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
@@ -76,7 +76,7 @@ function Details({row, isDark, titles}) {
     return {alerts: alerts.alerts, owners: owners.owners};
   }, [row.id], ["budgets", "ledger"]);
   const {current, forecast} = row;
-  return html`<p class="bar"><a href=${to("/costs", {view: row.view.id, from: firstDay(row), by: row.per ?? "model"})}>Its costs</a>
+  return html`<p class="bar"><a href=${to("/costs", {view: row.view.id, from: firstDay(row), by: row.per ?? FAMILY})}>Its costs</a>
     <a href=${to("/views", {view: row.view.id, open: row.view.id})}>Its view</a></p>
     ${row.problem && html`<p class="wrong">${row.problem}</p>`}
     ${current && html`<${Running} row=${row} format=${format} titles=${titles} />`}

@@ -6,7 +6,7 @@ import {titleOf} from "../lib/dimensions.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {useQuery} from "../lib/query.mjs";
 
-const USUAL = ["team", "user", "model", "api_key", "sender"]; // before those of the organization's own
+const USUAL = ["team", "user", "api_key", "sender"]; // before those of the organization's own
 const MOST = 200; // of the names that are offered; any other is typed
 
 async function namesOf(field) {

@@ -1,6 +1,7 @@
 /** The newest records, and what is known of one: when it happened, what it cost and why, and where it went. */
 import {here, to} from "../lib/address.mjs";
 import {html} from "../lib/html.mjs";
+import {FAMILY, OWN_TITLES} from "../lib/dimensions.mjs";
 import {ago, count, duration, exactCount, money} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, State, Table, isOpen, may} from "../lib/parts.mjs";
@@ -53,7 +54,7 @@ const LIST = {
   path: "/records", root: "records", at: PATH, caption: "records", what: ["records"], inView: true, most: 200, page: 40, columns: COLUMNS,
   ask: (query) => (isOfSpan(query) ? {from: span(query).from, to: span(query).to, tz: query.get("tz")} : {}),
   asked: (filters) => filters.flatMap(([name, value]) => (value === UNKNOWN ? [[name, ""], [name, UNKNOWN]] : [[name, value]])),
-  hints: {cost: ">0.5", tokens: ">100000", duration: ">30", date: "2026-11-20"}, Above: Span,
+  hints: {cost: ">0.5", tokens: ">100000", duration: ">30", date: "2026-11-20"}, titles: OWN_TITLES, Above: Span,
   identity: (row) => row.id, Details: Call,
   show: (id) => `/records/${encodeURIComponent(id)}?since=${new Date(Date.now() - LOOK_BACK_MS).toISOString().slice(0, 10)}`,
   Before: Looked,
@@ -126,7 +127,7 @@ const IN_OPERATION = {sender: "/keys", device: "/devices"};
 /** Where it is shown what a field of a record names: costs since the day of the call, or the page of a key or a laptop; null where that is closed. */
 function placeOf(name, value, {start_time: start}, session) {
   if (IN_OPERATION[name]) return isOpen(session, {needs: "view_operation", isWhole: true}) ? to(IN_OPERATION[name], {open: value}) : null;
-  return IN_COSTS.includes(name) && may(session, "view_costs") ? to("/costs", {[name]: value, from: start?.slice(0, 10), by: "model"}) : null;
+  return IN_COSTS.includes(name) && may(session, "view_costs") ? to("/costs", {[name]: value, from: start?.slice(0, 10), by: FAMILY}) : null;
 }
 
 const CORRECTIONS = [

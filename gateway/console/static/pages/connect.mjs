@@ -1,6 +1,7 @@
 /** Connect a sender: its settings with this gateway's address and a fresh key, and the first record when it arrives. */
 import {go, here, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
+import {FAMILY} from "../lib/dimensions.mjs";
 import {count, money} from "../lib/format.mjs";
 import {html, useEffect, useState} from "../lib/html.mjs";
 import {useLive} from "../lib/live.mjs";
@@ -82,5 +83,5 @@ function Arrival({tool, sender}) {
     <p role="status">${call.response_model ?? call.request_model ?? call.source}: ${call.input_tokens !== null && call.input_tokens !== undefined
       ? `${count(call.input_tokens)} tokens in, ${count(call.output_tokens ?? 0)} out, ` : ""}${cost ? money(cost) : "without a price"}.</p>
     <p class="bar"><a class="button main" href=${to("/calls", {open: call.id})}>See how it was counted</a>
-      <a href=${to("/costs", {sender, by: "model"})}>Its costs</a> <button type="button" onClick=${() => go(to(PATH))}>Connect another</button></p></section>`;
+      <a href=${to("/costs", {sender, by: FAMILY})}>Its costs</a> <button type="button" onClick=${() => go(to(PATH))}>Connect another</button></p></section>`;
 }

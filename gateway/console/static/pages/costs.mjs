@@ -3,7 +3,7 @@ import {html, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from "../lib/chart.mjs";
-import {titleOf} from "../lib/dimensions.mjs";
+import {FAMILY, WRITTEN, titleOf} from "../lib/dimensions.mjs";
 import {amounts, change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
@@ -21,7 +21,7 @@ const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and t
 const BIN_COURSES = {hourly: "By hour", daily: "By day", weekly: "By week", monthly: "By month"};
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
 const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide", "asif", "cost_type"];
-const DRILL = ["model", "team", "user", "api_key", "source", "sender"]; // what a row is divided by next
+const DRILL = [FAMILY, "team", "user", "api_key", "source", "sender"]; // what a row is divided by next
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
 /** The address as a question: what is asked, and how it is shown. */
@@ -37,7 +37,7 @@ function asked(query, shown) {
   const byDefault = bins.find((each) => days < 2 || (each !== "hourly" && days < BINS[each] / 7)) ?? "monthly";
   const by = query.getAll("by").slice(0, 2);
   return {
-    range, filters, kind, isBilled, zone: zoneOf(query), by: by.length ? by : ["model"],
+    range, filters, kind, isBilled, zone: zoneOf(query), by: by.length ? by : [FAMILY],
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault,
     measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
     // of a bill the running day is asked whole, so that the span before it divides no day
@@ -67,7 +67,9 @@ async function viewOf({by, bin, filters, kind, range, span: {view}}, rangeOf) {
 /** The questions of the table and of the picture. */
 function questions({by, bin, isBilled, measure, span: when, where}) {
   const largest = measureOf(measure).adds && !measureOf(measure).parts ? {top_by: measure} : {};
-  const table = {...when, where, by, unit: unitOf(measure), show: needed([measure, ...(isBilled ? [] : ALONGSIDE)]), compare: "previous"};
+  const written = isBilled || by.length > 1 || unitOf(measure) ? undefined : WRITTEN[by[0]]; // its spellings are counted
+  const shown = [...needed([measure, ...(isBilled ? [] : ALONGSIDE)]), ...(written ? ["units"] : [])];
+  const table = {...when, where, by, unit: written ?? unitOf(measure), show: shown, compare: "previous"};
   const bars = {...when, where, by: by[0], per: bin, unit: unitOf(measure), show: needed([measure, "cost"]), ...(measureOf(measure).adds && {compare: "previous"}), ...largest,
     top: hasCourses(measure) ? WITH_COURSE : IN_CHART};
   return [{...table, ...largest, top: IN_TABLE}, bars, table];
@@ -178,6 +180,8 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
     {title: "Before", kind: "number", wide: true, sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
     !isEstimated && {title: "Change", kind: "number", sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
     !isEstimated && {title: "Change in %", kind: "number", wide: true, value: (row) => change(now(row), before(row), measure.format).percent},
+    WRITTEN[by[0]] && table.rows.some(({units}) => Number(units) > 1) && !unitOf(name) && {title: "Spellings", kind: "number", wide: true, value: (row) => (row.of || !(Number(row.units) > 1) ? "" : html`<a
+      href=${here({[by[0]]: nameOf(row[by[0]]), by: WRITTEN[by[0]], sort: "", order: "", hide: ""})} aria-label=${`${row.units} spellings of ${row[by[0]]}`}>${row.units}</a>`)},
     course && {title: BIN_COURSES[at.bin], kind: "text", wide: true, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
       values=${course.get(nameOf(row[by[0]]))} title=${`${BIN_COURSES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
     !isBilled && {title: "Dearest", kind: "short", wide: true, value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
@@ -233,7 +237,7 @@ function topCalls(row, {by, filters, measure}, query) {
 function deeper(row, at, when = {}) {
   const filters = at.by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
   if (filters.some(([, value]) => value === OTHER)) return null;
-  const set = [...at.filters, ...filters].map(([name]) => name);
+  const set = [...at.filters, ...filters].map(([name]) => (name === WRITTEN[FAMILY] ? FAMILY : name));
   const next = DRILL.find((field) => !set.includes(field));
   if (!next && at.isBilled) return null;
   return next ? here({...Object.fromEntries(filters), ...when, by: next, sort: "", order: "", hide: ""}) : calls([...at.filters, ...filters]);

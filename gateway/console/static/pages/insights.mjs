@@ -1,6 +1,7 @@
 /** What the detectors found, by what it costs; how far somebody is with it, and what was said about it. */
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
+import {FAMILY} from "../lib/dimensions.mjs";
 import {ago, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
@@ -11,8 +12,8 @@ const OPEN = ["new", "in_progress", "on_hold"];
 const WEEK_S = 7 * 86400;
 const PAGES = {delivery: ["/delivery", "Delivery"], keys: ["/keys", "API Keys"]}; // what a category is about, if not costs
 const VIEWS = { // of the costs of its time, by category; by model where nothing is said
-  spend: {by: ["team", "model"]}, prices: {by: ["model", "cost_source"]}, attribution: {by: "api_key"}, caching: {measure: "cache_read_tokens"},
-  reliability: {measure: "errors"}, duplicates: {by: "source", measure: "calls"}, "model choice": {by: ["user", "model"]},
+  spend: {by: ["team", FAMILY]}, prices: {by: ["model", "cost_source"]}, attribution: {by: "api_key"}, caching: {measure: "cache_read_tokens"},
+  reliability: {measure: "errors"}, duplicates: {by: "source", measure: "calls"}, "model choice": {by: ["user", FAMILY]},
 };
 const DONE = {addressed: "good", on_hold: "plain"};
 const SEVERITIES = {critical: "bad", warning: "wait", info: "plain"};
@@ -31,7 +32,7 @@ const valid = (answer, field) => answer.filtering.available.find((each) => each.
 
 function Details({row}) {
   const [path, title] = PAGES[row.category] ?? [];
-  const costs = to("/costs", {from: day(row.created - WEEK_S), to: day(row.last_updated), by: "model", ...VIEWS[row.category]});
+  const costs = to("/costs", {from: day(row.created - WEEK_S), to: day(row.last_updated), by: FAMILY, ...VIEWS[row.category]});
   return html`<p><${State} word=${row.status} kind=${DONE[row.status]} /> · ${impact(row)} · effort ${row.effort.replace("_", " ")} · ${row.category}${" "}
       · found ${seen(row.created)}</p>
     ${row.gone && html`<p class="faint">Tollhouse no longer finds this: the cause is gone.</p>`}

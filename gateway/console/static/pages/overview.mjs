@@ -3,6 +3,7 @@ import {html, useEffect, useState} from "../lib/html.mjs";
 import {go, here, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
+import {FAMILY} from "../lib/dimensions.mjs";
 import {ago, change, count, exactCount, minus, money, per, percent, sum} from "../lib/format.mjs";
 import {receivedAt} from "../lib/receivers.mjs";
 import {troubleOf} from "../lib/route_trouble.mjs";
@@ -13,7 +14,7 @@ import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span} from "../lib/range.mjs";
 
 const DAY_MS = 86400000;
-const LISTS = [["model", "Models", "team"], ["team", "Teams", "model"], ["user", "Users", "model"]];
+const LISTS = [[FAMILY, "Models", "team"], ["team", "Teams", FAMILY], ["user", "Users", FAMILY]];
 const OPEN = ["new", "in_progress"];
 const all = () => to("/insights", {status: OPEN, sort: "cost_impact", order: "desc"});
 
@@ -51,30 +52,30 @@ const addressOf = ({asked, from, to: last}) => (asked ? {from: asked} : {from, t
 function Figures({isDark, session, view, at, shown, reload, hidden, now, length, today, month, days, marks, truncated, operation, insights, lists, bins}) {
   const changed = change(month.cost, month.previous.cost);
   const [date, name] = [now.getUTCDate(), now.toLocaleString("en", {month: "long", timeZone: "UTC"})];
-  const cells = days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row.model), amount: row.cost}));
+  const cells = days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row[FAMILY]), amount: row.cost}));
   return html`
     <dl class="numbers">
-      <${Tile} term=${`Spend in ${name}`} value=${money(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: "model"})}
+      <${Tile} term=${`Spend in ${name}`} value=${money(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: FAMILY})}
         note=${changed.percent === "new" ? "none on these days of last month" : `${changed.percent} (${changed.amount || "no change"}) on last month`}
         more=${date > 1 && `${money(per(month.cost, date, length))} by month's end at this rate`} />
-      <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: "model", bin: "hourly"})}
+      <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
         note=${`${money(today.previous.cost)} by this hour yesterday`} more=${`${count(today.calls)} calls`} />
       <${Tile} term=${`Calls in ${name}`} value=${count(month.calls)} exact=${exactCount(month.calls)}
-        href=${costs({from: "mtd", by: "model", measure: "calls"})} note=${`${percent(month.errors, month.calls)} failed`} />
+        href=${costs({from: "mtd", by: FAMILY, measure: "calls"})} note=${`${percent(month.errors, month.calls)} failed`} />
       <${Tile} term="Cost of a call" value=${month.calls ? money(month.cost_per_call) : "–"}
-        href=${costs({from: "mtd", by: "model", measure: "cost_per_call"})} note="average, this month" />
+        href=${costs({from: "mtd", by: FAMILY, measure: "cost_per_call"})} note="average, this month" />
       <${Tile} term="Estimated from list prices" value=${percent(minus(month.cost, month.reported), month.cost)}
         href=${costs({from: "mtd", by: "cost_source"})} note="of spend; sources reported the rest" />
       <${Tile} term="Calls without a price" value=${count(month.unpriced)} exact=${exactCount(month.unpriced)}
-        href=${costs({from: "mtd", by: "model", cost_source: "none", measure: "calls"})}
+        href=${costs({from: "mtd", by: FAMILY, cost_source: "none", measure: "calls"})}
         note=${month.unpriced ? "missing from the total" : "every call has one"} />
     </dl>
     ${operation && html`<${Health} ...${operation} />`}
     <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /></div>
-    <${StackedBars} title=${`What the models cost, ${inWords(shown)}`} ...${{isDark, bins, cells}} field="model" isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
-      href=${(model) => model !== OTHER && costs({...addressOf(shown), model, by: "team"})}
-      toBin=${(bin) => go(costs({from: bin, to: bin, by: "model", bin: "hourly"}))}
-      toSegment=${(bin, model) => go(costs({from: bin, to: bin, model, by: "team"}))} />
+    <${StackedBars} title=${`What the models cost, ${inWords(shown)}`} ...${{isDark, bins, cells}} field=${FAMILY} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
+      href=${(model) => model !== OTHER && costs({...addressOf(shown), [FAMILY]: model, by: "team"})}
+      toBin=${(bin) => go(costs({from: bin, to: bin, by: FAMILY, bin: "hourly"}))}
+      toSegment=${(bin, model) => go(costs({from: bin, to: bin, [FAMILY]: model, by: "team"}))} />
     <${Marks} of=${{data: {marks, truncated}, reload}} session=${session} view=${view} />
     <div class="lists">${LISTS.map(([field, title, next]) => html`
       <${Shares} key=${field} ...${{title, field, next, shown}} rows=${lists[field]} whole=${sum(["0", ...days.map((row) => row.cost)])} />`)}

@@ -1,6 +1,7 @@
 /** What providers billed against what was counted: the difference in four parts, its causes, and the calls behind a row. */
 import {to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
+import {FAMILY} from "../lib/dimensions.mjs";
 import {count, exactCount, money, percent, sum} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {Copy, Cut, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
@@ -37,7 +38,7 @@ const calls = (date, found, where) => to("/calls", {view: null, date, ...found.c
 function costs(by, found, {from, to: until}, row) {
   const last = new Date(new Date(until) - 1).toISOString().slice(0, 10);
   const span = by === "day" ? {from: row.name, to: row.name} : {from: from.slice(0, 10), to: last};
-  return to("/costs", {view: null, ...span, by: by === "model" ? "api_key" : "model", ...found.calls_where, ...row.where});
+  return to("/costs", {view: null, ...span, by: by === "model" ? "api_key" : FAMILY, ...found.calls_where, ...row.where});
 }
 
 const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.name ?? "unknown"});

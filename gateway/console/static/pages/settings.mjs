@@ -1,6 +1,6 @@
 /** The configuration as it is, the operators and their sessions, and the list of every change. */
 import {ROLES, roleName} from "../lib/account_roles.mjs";
-import {to} from "../lib/address.mjs";
+import {here, to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {ago} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
@@ -26,9 +26,17 @@ const CONFIGURATION = {
   identity: (row) => row.name,
   columns: [plain("Setting", "name", true), {title: "Value", value: (row) => html`<code>${written(row.value)}</code>`},
     plain("From", "source", true, true)],
-  Before: () => html`<p class="faint">The file, the environment and flags give these, in this order. After a change of the file:${" "}
-    <code>tollhouse reload</code>. Secrets are not shown.</p>`,
+  Before: ({answer, query}) => html`<p class="faint">The file, the environment and flags give these, in this order. After a change of the file:${" "}
+    <code>tollhouse reload</code>. Secrets are not shown.</p><${Sections} ...${{answer, query}} />`,
 };
+
+/** The parts of the configuration, each a click away: a page of the list does not have all settings. */
+function Sections({answer, query}) {
+  const {valid_values: sections = []} = answer?.filtering.available.find(({field}) => field === "section") ?? {};
+  const chosen = query.get("section");
+  return html`<nav class="bar" aria-label="Sections">${sections.map((each) => html`<a key=${each} class="chip" href=${here({section: each})}
+    aria-current=${each === chosen ? "true" : undefined}>${each || "top"}</a>`)}</nav>`;
+}
 
 const stateOf = (row) => html`<${State} word=${row.status.toLowerCase()} />`;
 

@@ -1,0 +1,72 @@
+"""One model is one group of costs whatever it is called, and so is whoever sells it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.rate_cards.names import FAMILIES, FAMILY_NAMES
+from spool.ledger.sums import OTHER
+from spool.providers import PROVIDERS
+
+MODEL, PROVIDER = (each.value for each in FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("spellings", "family"),
+    [
+        (
+            (
+                "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
+                "anthropic.claude-sonnet-4-5-20250929-v1:0", "vertex_ai/claude-sonnet-4-5@20250929",
+                "claude-sonnet-4-5-20250929", "bedrock/us-east-1/anthropic.claude-sonnet-4-5-20250929-v1:0",
+                "arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-sonnet-4-5-20250929-v1:0",
+                "claude-sonnet-4-5@default", "Claude-Sonnet-4-5",
+            ),
+            "claude-sonnet-4-5",
+        ),
+        (("gpt-4o-2024-08-06", "azure/gpt-4o", "openai/gpt-4o-2024-08-06", "gpt-4o"), "gpt-4o"),
+        (("models/gemini-2.5-pro", "publishers/google/models/gemini-2.5-pro", "gemini-2.5-pro"), "gemini-2.5-pro"),
+        (("gpt-4o-mini",), "gpt-4o-mini"),
+        ((OTHER,), OTHER),
+        (("",), ""),
+        (("-latest", ), "-latest"),
+        (("models/",), "models/"),
+    ],
+)  # fmt: skip
+def test_spellings_of_a_model_are_one(spellings: tuple[str, ...], family: str) -> None:
+    """A region, a seller, a path, a date and an alias are left out; what is left of nothing is the name itself."""
+    assert {family} == {MODEL((each,)) for each in spellings}
+
+
+@pytest.mark.parametrize(
+    ("spellings", "family"),
+    [
+        (("google", "gcp.gemini", "vertex", "gcp.vertex_ai", "gcp.gen_ai", "Google AI Studio"), "Google"),
+        (("mistral", "mistral_ai"), "Mistral AI"),
+        (("azure", "azure.ai.inference", "azure_openai"), "Microsoft"),
+        (("openai",), "OpenAI"),
+        (("together-ai", "togetherai"), "together"),
+        (("our_own", "Our-Own"), "our-own"),
+        (("",), ""),
+        ((OTHER,), OTHER),
+    ],
+)
+def test_spellings_of_a_provider_are_one(spellings: tuple[str, ...], family: str) -> None:
+    """By its name on bills; one that is not known has its own."""
+    assert {family} == {PROVIDER((each,)) for each in spellings}
+
+
+def test_every_known_provider_has_a_family() -> None:
+    """The same one for the name that records have and for each of its spellings."""
+    for each in PROVIDERS:
+        assert 1 == len({PROVIDER((name,)) for name in (each.name, *each.spellings)}), each.name
+    assert FAMILY_NAMES == {each.name for each in FAMILIES}
+
+
+@given(st.text(max_size=40))
+def test_any_name_has_a_family(name: str) -> None:
+    """No name fails or loses its group: what is known stays known."""
+    assert bool(name) == bool(MODEL((name,)))
+    assert bool(name) == bool(PROVIDER((name,)))
