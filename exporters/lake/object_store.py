@@ -22,6 +22,8 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from exporters.errors import Misconfigured, Retryable, SendError
+from exporters.http.client import ClientSettings
+from exporters.lake.identity.external_account import ExternalAccount
 from exporters.lake.stores import StoredObject
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -141,6 +143,9 @@ class ObjectStore:
 
     def _judged(self, error: Exception) -> SendError:
         """An answer that the key, the address or the store cause parks the route; all others are asked again."""
+        told: SendError | None = getattr(self._store.credential_provider, "error", None)
+        if told is not None:
+            return told
         words = _words(error)
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
             return Misconfigured(words)
@@ -221,11 +226,13 @@ def _gcs(settings: DestinationSettings, secret: SecretSource | None, bucket: str
     config: dict[str, Any] = {"skip_signature": False}
     if settings.secret_file is not None:
         config["service_account_path"] = str(settings.secret_file)
-    elif settings.identity_token_file is not None:
-        config["application_credentials"] = str(settings.identity_token_file)
     if settings.endpoint:
         config["base_url"] = settings.endpoint
-    return GCSStore(bucket, prefix=prefix or None, config=config, **_options(settings))
+    options = _options(settings)
+    if settings.secret_file is None and settings.identity_token_file is not None:
+        client = ClientSettings(proxy=settings.proxy, ca_file=settings.ca_file, compression="none")
+        options["credential_provider"] = ExternalAccount(settings.identity_token_file, client)
+    return GCSStore(bucket, prefix=prefix or None, config=config, **options)
 
 
 def _azure(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:

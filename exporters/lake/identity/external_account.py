@@ -1,0 +1,168 @@
+"""
+The identity of a pod or a machine outside of Google: the token of its own platform, exchanged at Google's service of
+tokens for one that its store takes.
+
+The file is the one that Google makes for workload identity federation (`type` is `external_account`). The library of
+stores knows files of service accounts and of users alone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from exporters.errors import Misconfigured, Retryable, SendError
+from exporters.http.client import Client, ClientSettings
+from spool.clock import Clock, SystemClock
+
+T = TypeVar("T")
+_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_ACCESS: Final = "urn:ietf:params:oauth:token-type:access_token"
+_STORE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
+_ACCOUNTS: Final = "https://www.googleapis.com/auth/iam"  # to be a service account
+_LIFETIME_S: Final = 3600
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+class TokenFormat(msgspec.Struct, frozen=True):
+    type: str = "text"
+    subject_token_field_name: str = ""
+
+
+class CredentialPlace(msgspec.Struct, frozen=True):
+    file: str = ""
+    format: TokenFormat = TokenFormat()
+
+
+class AccountFile(msgspec.Struct, frozen=True):
+    """What is read of the file."""
+
+    type: str
+    audience: str
+    subject_token_type: str
+    token_url: str
+    credential_source: CredentialPlace
+    service_account_impersonation_url: str = ""
+
+
+class TokenAnswer(msgspec.Struct, frozen=True):
+    access_token: str
+    expires_in: float = _LIFETIME_S
+
+
+class AccountAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    access_token: str
+    expire_time: datetime
+
+
+class ExternalAccount:
+    """Called for a token; `error` is why there was none, because what calls it hides that."""
+
+    def __init__(self, file: Path, settings: ClientSettings, clock: Clock | None = None) -> None:
+        self._file = file
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self.error: SendError | None = None
+
+    async def __call__(self) -> dict[str, Any]:
+        try:
+            found = await self._token()
+        except Retryable as error:
+            self.error = error
+            raise
+        except SendError as error:  # the file, or who may be whom, is to be changed
+            self.error = Misconfigured(str(error), answered=False)
+            raise
+        self.error = None
+        return found
+
+    async def _token(self) -> dict[str, Any]:
+        account = self._account()
+        is_other = bool(account.service_account_impersonation_url)
+        async with Client(self._settings, clock=self._clock) as client:
+            own = await self._exchanged(client, account, _ACCOUNTS if is_other else _STORE)
+            if not is_other:
+                ends = datetime.fromtimestamp(self._clock.now(), UTC) + timedelta(seconds=own.expires_in)
+                return {"token": own.access_token, "expires_at": ends}
+            return await _as_service_account(client, account, own.access_token)
+
+    def _account(self) -> AccountFile:
+        try:
+            account = msgspec.json.decode(self._read(self._file), type=AccountFile)
+        except msgspec.DecodeError as error:
+            raise self._wrong(f"it is no external account: {error}") from error
+        if account.type != "external_account":
+            raise self._wrong(f"its type is {account.type!r}, and not 'external_account'")
+        if not account.credential_source.file:
+            raise self._wrong("its credential_source has no file")
+        for url in (account.token_url, account.service_account_impersonation_url):
+            if url and not _is_safe(url):
+                raise self._wrong(f"{url} does not begin with https://")
+        return account
+
+    async def _exchanged(self, client: Client, account: AccountFile, scope: str) -> TokenAnswer:
+        subject = self._subject(account.credential_source)
+        asked = {
+            "grant_type": _EXCHANGE,
+            "audience": account.audience,
+            "scope": scope,
+            "requested_token_type": _ACCESS,
+            "subject_token": subject,
+            "subject_token_type": account.subject_token_type,
+        }
+        body = urlencode(asked).encode()
+        answer = await client.send(
+            account.token_url, body, content_type="application/x-www-form-urlencoded", secrets=[subject]
+        )
+        return _read_answer(answer.body, TokenAnswer)
+
+    def _subject(self, place: CredentialPlace) -> str:
+        """The token of the platform, which it writes again before it ends."""
+        text = self._read(Path(place.file))
+        if place.format.type != "json":
+            return text.strip()
+        try:
+            found = msgspec.json.decode(text, type=dict[str, Any])[place.format.subject_token_field_name]
+        except (msgspec.DecodeError, KeyError) as error:
+            raise self._wrong(f"{place.file} has no {place.format.subject_token_field_name!r}") from error
+        return str(found)
+
+    def _read(self, path: Path) -> str:
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            words = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise Misconfigured(f"{path} cannot be read: {words}", answered=False) from error
+
+    def _wrong(self, words: str) -> Misconfigured:
+        return Misconfigured(f"{self._file}: {words}", answered=False)
+
+
+async def _as_service_account(client: Client, account: AccountFile, token: str) -> dict[str, Any]:
+    """The token of the service account that the identity may be."""
+    asked = {"scope": [_STORE], "lifetime": f"{_LIFETIME_S}s"}
+    answer = await client.send(
+        account.service_account_impersonation_url,
+        msgspec.json.encode(asked),
+        content_type="application/json",
+        authorization=f"Bearer {token}",
+        secrets=[token],
+    )
+    found = _read_answer(answer.body, AccountAnswer)
+    return {"token": found.access_token, "expires_at": found.expire_time}
+
+
+def _read_answer(body: bytes, type: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=type)
+    except msgspec.DecodeError as error:
+        raise Retryable(f"the answer has no token: {error}", answered=True) from error
+
+
+def _is_safe(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
