@@ -236,6 +236,7 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/uv $(LOCK) pyproject.toml --extra postgres -c requirements-dev.lock -o requirements-postgres.lock
 	$(BIN)/uv $(LOCK) pyproject.toml --extra kafka -c requirements-dev.lock -o requirements-kafka.lock
 	$(BIN)/uv $(LOCK) pyproject.toml --extra lake -c requirements-dev.lock -o requirements-lake.lock
+	$(BIN)/uv $(LOCK) pyproject.toml --extra query -c requirements-dev.lock -o requirements-query.lock
 	$(BIN)/uv $(LOCK) --group build -c requirements-dev.lock -o requirements-build.lock
 	$(BIN)/uv $(LOCK) --group docs -o requirements-docs.lock
 	$(BIN)/uv $(LOCK) --group audit -o requirements-audit.lock

@@ -143,7 +143,9 @@ class DestinationSettings:
         "", "s3: how the store encrypts, `AES256` or `aws:kms:KEY`; empty: as the bucket says"
     )
     leave_out: tuple[str, ...] = setting(
-        (), "of a lake and clickhouse: columns that stay empty, such as `user` or `tags`"
+        (),
+        "of a lake and clickhouse: columns that stay empty, such as `user`, and tags that are not there, such as"
+        " `tags.customer`",
     )
     verify: Duration = setting(
         86400.0,

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from exporters.clickhouse.table import MOST_RECORDS, WINDOW, differences
 from exporters.destinations.declaration import DestinationType
-from exporters.lake.columns import COLUMNS, KEPT
+from exporters.lake.columns import COLUMNS
 from exporters.lake.destination import noted, route_of, watching
-from exporters.problems import one_of, url
+from exporters.problems import url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -120,10 +120,10 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
         yield f"{shown}.batch_records: at most {MOST_RECORDS:,} of type 'clickhouse', because a request is in memory"
     if not settings.required:
         yield f"{shown}.required: a table has every record: take `required = false` out"
-    for name in settings.leave_out:
-        yield from one_of(f"{shown}.leave_out", name, tuple(COLUMNS))
-        if name in KEPT:
-            yield f"{shown}.leave_out: {name!r} cannot be left out: sums and proofs rest on it"
+    if settings.leave_out:
+        from exporters.lake.tables import left_out
+
+        yield from left_out.problems(shown, settings.leave_out, tuple(COLUMNS))
 
 
 TYPE = DestinationType(

@@ -19,6 +19,7 @@ from exporters.exporter import KeepMark, keep_or_compare
 from exporters.lake.columns import COLUMNS, row_of
 from exporters.lake.digest import RowDigest
 from exporters.lake.ndjson import line_of
+from exporters.lake.tables.left_out import LeftOut
 from exporters.turns import TURN
 from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK
@@ -79,7 +80,7 @@ class _Body:
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
         self.rows: set[tuple[int, str]] = set()  # number and id
         self._edition = edition
-        self._left_out = [_NAMES.index(name) for name in leave_out]
+        self._left_out = LeftOut(leave_out)
         self._digest = RowDigest()
         self._gzip = zlib.compressobj(_LEVEL, wbits=31)
         self._pieces: list[bytes] = []
@@ -92,18 +93,10 @@ class _Body:
         ]
         self._digest.add(found)
         self.rows.update((row[_NAMES.index("number")], row[_NAMES.index("id")]) for row in found)
-        lines = b"".join(line_of(self._cut(row)) for row in found)
+        lines = b"".join([line_of(row) for row in self._left_out.cut(found)])
         self._pieces.append(self._gzip.compress(lines))
 
     def close(self) -> tuple[bytes, str]:
         """Return the whole body, and the digest of its rows."""
         self._pieces.append(self._gzip.flush())
         return b"".join(self._pieces), self._digest.text()
-
-    def _cut(self, row: tuple[object, ...]) -> tuple[object, ...]:
-        if not self._left_out:
-            return row
-        values = list(row)
-        for place in self._left_out:
-            values[place] = None
-        return tuple(values)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from exporters.destinations.declaration import DestinationType
-from exporters.lake.columns import KEPT
-from exporters.problems import one_of
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -172,13 +170,10 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
 
 
 def _leave_out_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+    from exporters.lake.tables import left_out
     from exporters.lake.tables.catalogue import OPTIONAL
 
-    for name in settings.leave_out:
-        if name not in KEPT:
-            yield from one_of(f"{shown}.leave_out", name, OPTIONAL)
-        else:
-            yield f"{shown}.leave_out: {name!r} cannot be left out: sums and proofs rest on it"
+    yield from left_out.problems(shown, settings.leave_out, OPTIONAL)
 
 
 def _store_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:

@@ -208,8 +208,8 @@ async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manife
         for part in entry.parts(TURN):
             files.add(part)
             await asyncio.sleep(0)
-        if files.has_group:
-            await asyncio.to_thread(files.write_group)
+            if files.has_part:
+                await asyncio.to_thread(files.write_part)
     return await asyncio.to_thread(files.close)
 
 

@@ -17,8 +17,8 @@ _DAY_S: Final = 24 * 3600
 DATA: Final = f"{TABLE}/v{VERSION}/"
 MANIFESTS: Final = f"_manifest/{TABLE}/"  # `_` hides it from Hive, Spark and Athena
 _MANIFEST: Final = re.compile(r"_manifest/[a-z_]+/([0-9a-f]{8})/([0-9]{12})-([0-9]{12})(?:-r([0-9]+))?\.json")
-_IMPORT: Final = re.compile(re.escape(MANIFESTS) + r"import/([0-9a-f]{64})-([0-9]{6})\.json")
-_ADOPTED: Final = re.compile(re.escape(MANIFESTS) + r"adopted/([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.json")
+_IMPORT: Final = re.compile(r"_manifest/[a-z_]+/import/([0-9a-f]{64})-([0-9]{6})\.json")
+_ADOPTED: Final = re.compile(r"_manifest/[a-z_]+/adopted/([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.json")
 _DATE: Final = re.compile(rf"[a-z_]+/v{VERSION}/date=" + r"([0-9]{4}-[0-9]{2}-[0-9]{2})/")
 _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a-z.]+")
 
@@ -61,8 +61,8 @@ def data_name(stem: str, date: str, ending: str, *, table: str = TABLE) -> str:
     return f"{data_of(table)}date={date}/{stem}.{ending}"
 
 
-def import_manifest(sha256: str, part: int) -> str:
-    return f"{MANIFESTS}import/{sha256}-{part:06d}.json"
+def import_manifest(sha256: str, part: int, *, table: str = TABLE) -> str:
+    return f"{manifests_of(table)}import/{sha256}-{part:06d}.json"
 
 
 def import_in(name: str) -> tuple[str, int] | None:
@@ -71,9 +71,9 @@ def import_in(name: str) -> tuple[str, int] | None:
     return None if found is None else (found[1], int(found[2]))
 
 
-def adoption_name(edition: str, first: int, last: int) -> str:
+def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) -> str:
     """Name the note on numbers of a delivery that a restored copy never had: `first` is the first of those."""
-    return f"{MANIFESTS}adopted/{edition}-{first:012d}-{last:012d}.json"
+    return f"{manifests_of(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
 
 
 def adopted_in(name: str) -> tuple[str, int, int] | None:

@@ -41,14 +41,17 @@ class NdjsonFile:
         self._columns = columns
         self._file: BinaryIO = path.open("wb")
 
-    def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), FRAME_ROWS):
-            self._add(self._lines(rows[start : start + FRAME_ROWS]))
+            self._write(self._lines(rows[start : start + FRAME_ROWS]))
+
+    def write_group(self) -> None:
+        """Every frame is written already."""
 
     def _lines(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
         return b"".join([line_of(row, self._columns) for row in rows])
 
-    def _add(self, lines: bytes) -> None:
+    def _write(self, lines: bytes) -> None:
         self._file.write(zstd.compress(lines, _LEVEL))
 
     def close(self, metadata: Mapping[str, str]) -> None:
@@ -63,7 +66,7 @@ class CsvFile(NdjsonFile):
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         super().__init__(path, columns)
-        self._add(csv_lines([columns]).encode())
+        self._write(csv_lines([columns]).encode())
 
     def _lines(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
         return csv_lines(rows).encode()

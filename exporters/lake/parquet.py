@@ -41,6 +41,7 @@ class ParquetFile:
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         self._types = list(columns.values())
         self._schema = pa.schema([(name, _TYPES[type]) for name, type in columns.items()])
+        self._parts: list[Any] = []
         self._writer = pq.ParquetWriter(
             path,
             self._schema,
@@ -53,11 +54,15 @@ class ParquetFile:
             store_schema=False,
         )
 
-    def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Write the rows as one group."""
+    def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
         columns = zip(*rows, strict=True)
         arrays = [_array(type, values) for type, values in zip(self._types, columns, strict=True)]
-        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def write_group(self) -> None:
+        """Write the rows that were added as one group."""
+        table = pa.Table.from_batches(self._parts, schema=self._schema)
+        self._parts = []
         self._writer.write_table(table, row_group_size=GROUP_ROWS)
 
     def close(self, metadata: Mapping[str, str]) -> None:
@@ -105,6 +110,8 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
 
 
 def _array(type: str, values: Sequence[Any]) -> Any:
+    if values.count(None) == len(values):  # as half of the columns of most rows are
+        return pa.nulls(len(values), _TYPES[type])
     if type == MONEY:
         return _decimals(values, _MONEY)
     if type == TAGS:

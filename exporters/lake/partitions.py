@@ -1,12 +1,13 @@
 """
 The files of one delivery: a file for each date, written to a local directory group by group.
 
-Rows wait in memory until there is a whole group of them; then those of the date that has most are written.
+Rows wait as objects of Python until there is a part of them, then as the values of columns until there is a whole
+group; each time those of the date that has most go on.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import file_digest
@@ -17,11 +18,13 @@ from exporters.lake import manifest
 from exporters.lake.columns import AI_TABLE, COLUMNS, VERSION, LakeTable, Row
 from exporters.lake.digest import RowDigest
 from exporters.lake.names import Series, data_name, date_of, stem_of
+from exporters.lake.tables.left_out import LeftOut
 from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import NS, rfc3339
 
 GROUP_ROWS: Final = 64 * 1024  # rows in memory together
+PART_ROWS: Final = 4096  # of them as objects of Python, which take four times the room
 MOST_OPEN: Final = 64  # files that have a part of their rows
 _NAMES: Final = list(COLUMNS)
 _AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
@@ -31,9 +34,11 @@ _AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
 
 
 class OpenFile(Protocol):
-    """A file that is being written."""
+    """A file that is being written: rows are added in parts, and `write_group` writes what was added."""
 
-    def write(self, rows: Sequence[tuple[Any, ...]]) -> None: ...
+    def add(self, rows: Sequence[tuple[Any, ...]]) -> None: ...
+
+    def write_group(self) -> None: ...
 
     def close(self, metadata: Mapping[str, str]) -> None: ...
 
@@ -69,16 +74,25 @@ class FileSums:
     first_at: int | None = None
     last_at: int = 0
 
-    def add(self, values: tuple[Any, ...]) -> None:
-        at = values[_AT]
-        self.rows += 1
-        self.first_at = at if self.first_at is None else min(at, self.first_at)
-        self.last_at = max(at, self.last_at)
-        if values[_COUNTED]:
-            self.calls += values[_CALLS]
-            self.spend += values[_SPEND] or 0
-            self.input_tokens += values[_GIVEN] or 0
-            self.output_tokens += values[_MADE] or 0
+    def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Add rows, at least one."""
+        times = [row[_AT] for row in rows]
+        first = min(times)
+        self.first_at = first if self.first_at is None else min(first, self.first_at)
+        self.last_at = max(self.last_at, max(times))
+        self.rows += len(rows)
+        counted = [row for row in rows if row[_COUNTED]]
+        self.calls += sum([row[_CALLS] for row in counted])
+        self.spend += sum([row[_SPEND] or 0 for row in counted])
+        self.input_tokens += sum([row[_GIVEN] or 0 for row in counted])
+        self.output_tokens += sum([row[_MADE] or 0 for row in counted])
+
+    def add_sums(self, other: FileSums) -> None:
+        self.rows += other.rows
+        self.calls += other.calls
+        self.spend += other.spend
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
 
     def counted(self) -> manifest.CountedRows:
         return manifest.CountedRows(
@@ -91,11 +105,12 @@ class FileSums:
 
 @dataclass(eq=False)
 class _Partition:
-    """The rows of a date that wait, and those that are in its file."""
+    """The rows of a date that wait, how many were added to its file and not written, and its sums."""
 
     path: Path
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     file: OpenFile | None = None
+    added: int = 0
     sums: FileSums = field(default_factory=FileSums)
 
 
@@ -122,16 +137,17 @@ class DeliveryFiles:
         self._route = route
         self._format = format
         self._table = table
-        self._left_out = [place for name in leave_out if (place := table.place(name)) is not None]
+        self._left_out = LeftOut(leave_out, table)
         self._shadow = list(table.columns).index("shadow")
         self._partitions: dict[int, _Partition] = {}
         self._digest = RowDigest(table)
-        self._sums = FileSums()
+        self._sums = FileSums()  # of rows that are in no partition
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
         self._next = series.first
         self._damaged: list[int] = []
         self._waiting = 0
+        self._added = 0
 
     def add(self, entry: Entry) -> None:
         """Rows of the entry's records; a number without a record is damaged."""
@@ -149,47 +165,59 @@ class DeliveryFiles:
         self.add_rows(rows)
 
     def add_rows(self, rows: Sequence[Row]) -> None:
-        self._digest.add([row.values for row in rows])
-        for row in rows:
-            self._kinds[row.values[_KIND]] += 1
-            self._shadows += row.values[self._shadow]
-            self._keep(row)
+        values = [row.values for row in rows]
+        self._digest.add(values)
+        self._kinds.update([row[_KIND] for row in values])
+        self._shadows += sum([row[self._shadow] for row in values])
+        self._keep(rows)
 
-    def _keep(self, row: Row) -> None:
-        values = row.values
-        if self._left_out:
-            changed = list(values)
-            for place in self._left_out:
-                changed[place] = None
-            values = tuple(changed)
-        partition = self._partitions.get(row.day)
-        if partition is None:
-            path = self._directory / f"{date_of(row.day)}.{self._format.ending}"
-            partition = self._partitions[row.day] = _Partition(path)
-        partition.rows.append(values)
-        partition.sums.add(values)
-        self._sums.add(values)
-        self._waiting += 1
+    def _keep(self, rows: Sequence[Row]) -> None:
+        of_days = defaultdict[int, list[tuple[Any, ...]]](list)
+        for day, values in rows:
+            of_days[day].append(values)
+        for day, found in of_days.items():
+            partition = self._partition(day)
+            partition.sums.add(found)
+            partition.rows += self._left_out.cut(found)
+        self._waiting += len(rows)
+
+    def _partition(self, day: int) -> _Partition:
+        found = self._partitions.get(day)
+        if found is None:
+            path = self._directory / f"{date_of(day)}.{self._format.ending}"
+            found = self._partitions[day] = _Partition(path)
+        return found
 
     @property
-    def has_group(self) -> bool:
-        """True if a group of rows waits to be written."""
-        return self._waiting >= GROUP_ROWS
+    def has_part(self) -> bool:
+        """True if a part of the rows waits to be written."""
+        return self._waiting >= PART_ROWS
 
-    def write_group(self) -> None:
-        """Write the rows that wait for the date that has most of them. May take a while."""
+    def write_part(self) -> None:
+        """Add rows of the date that has most to its file, and write a group if there is one. May take a while."""
         open_ones = [each for each in self._partitions.values() if each.file is not None]
         may_be = open_ones if len(open_ones) >= MOST_OPEN else list(self._partitions.values())
         largest = max(may_be, key=lambda each: len(each.rows))
         if largest.rows:
-            self._write(largest)
+            self._add(largest, PART_ROWS)
+        if self._added >= GROUP_ROWS:
+            self._write_group(max(self._partitions.values(), key=lambda each: each.added))
 
-    def _write(self, partition: _Partition) -> None:
+    def _add(self, partition: _Partition, most: int) -> None:
         if partition.file is None:
             partition.file = self._format.open(partition.path, self._table.columns)
-        partition.file.write(partition.rows)
-        self._waiting -= len(partition.rows)
-        partition.rows = []
+        rows = partition.rows[: min(most, GROUP_ROWS - partition.added)]
+        partition.rows = partition.rows[len(rows) :]
+        partition.file.add(rows)
+        partition.added += len(rows)
+        self._waiting -= len(rows)
+        self._added += len(rows)
+
+    def _write_group(self, partition: _Partition) -> None:
+        assert partition.file is not None
+        partition.file.write_group()
+        self._added -= partition.added
+        partition.added = 0
 
     def close(self) -> manifest.LakeManifest:
         """
@@ -197,6 +225,8 @@ class DeliveryFiles:
         """
         self._damaged += range(self._next, self._series.last + 1)
         digest = self._digest.text()
+        for partition in self._partitions.values():
+            self._sums.add_sums(partition.sums)
         files = self._files(digest)
         return manifest.LakeManifest(
             route=self._route,
@@ -219,9 +249,13 @@ class DeliveryFiles:
         return [self._end(day, self._partitions[day], digest) for day in sorted(self._partitions)]
 
     def _end(self, day: int, partition: _Partition, digest: str) -> manifest.LakeFile:
-        if partition.rows:
-            self._write(partition)
+        while partition.rows:
+            self._add(partition, PART_ROWS)
+            if partition.added == GROUP_ROWS:
+                self._write_group(partition)
         assert partition.file is not None
+        if partition.added:
+            self._write_group(partition)
         partition.file.close(footer(self._series, route=self._route, digest=digest))
         partition.file = None
         return self._ended(date_of(day), partition.path, partition.sums)

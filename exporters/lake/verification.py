@@ -9,7 +9,7 @@ The files are asked for by one list, whatever their number.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ from exporters.lake.columns import TABLE
 from exporters.lake.exporter import FOOTER_BYTES
 from exporters.lake.file_checks import data_differs, footer_differs, format_of
 from exporters.lake.manifest import Adoption, LakeFile, LakeManifest
+from exporters.lake.partitions import FileFormat
 from exporters.lake.stores import Store
 from spool.ledger import money
 
@@ -62,6 +63,7 @@ class VerifiedLake:
 
     deliveries: int
     files: int
+    read: int = 0  # of them, whole
     bytes: int
     rows: int
     records: int
@@ -131,9 +133,11 @@ async def verify(
     scratch: Path,
     dates: Dates = ALL_DATES,
     table: str = TABLE,
+    is_sampled: Callable[[], bool] | None = None,
 ) -> VerifiedLake:
     """
-    Compare the files of a lake with its manifests; of some dates, those alone. The numbers and the chain are
+    Compare the files of a lake with its manifests; of some dates, those alone. Of DATA `is_sampled` says for each file
+    whether every byte of it is read, or its end alone. The numbers and the chain are
     those of all manifests. A manifest of a repair comes before the one of its delivery. Raises what the store
     raises.
     """
@@ -144,6 +148,7 @@ async def verify(
     differences: list[LakeDifference] = []
     sums = _Sums()
     waiting: list[_ListedFile] = []
+    look = _Look(store, level, scratch, is_sampled)
     repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own
     async for found in manifests:
         if isinstance(found, LakeDifference):
@@ -170,9 +175,10 @@ async def verify(
             sums.add(made, files)
         waiting += [_ListedFile(made, file, there.pop(file.key, None)) for file in files]
         if len(waiting) >= _TOGETHER:
-            differences += await _compared(store, waiting, level, scratch)
+            differences += await look.compared(waiting)
             waiting = []
-    differences += await _compared(store, waiting, level, scratch)
+    differences += await look.compared(waiting)
+    sums.read = look.read
     alone = [LakeDifference(CONTENT, each.name, "it repairs none that is there") for each in repairs.values()]
     foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(there)]
     return sums.verified([*_chain(links), *_ranges(links), *differences, *alone, *foreign])
@@ -259,6 +265,7 @@ class _Link(NamedTuple):
 class _Sums:
     deliveries: int = 0
     files: int = 0
+    read: int = 0
     bytes: int = 0
     rows: int = 0
     records: int = 0
@@ -284,6 +291,7 @@ class _Sums:
         return VerifiedLake(
             deliveries=self.deliveries,
             files=self.files,
+            read=self.read,
             bytes=self.bytes,
             rows=self.rows,
             records=self.records,
@@ -323,35 +331,48 @@ class _ListedFile(NamedTuple):
     size: int | None  # None: it is not in the list
 
 
-async def _compared(
-    store: Store, files: Sequence[_ListedFile], level: str, scratch: Path
-) -> list[LakeDifference]:
-    """The first difference of each file that has one. Ends are asked for together, whole files one by one."""
-    if level == DATA:
-        found = [await _file(store, *each, level, scratch) for each in files]
-    else:
-        found = list(await asyncio.gather(*(_file(store, *each, level, scratch) for each in files)))
-    return [each for each in found if each is not None]
+class _Look:
+    """Looks at files, at a level; of DATA at some of them whole."""
 
+    def __init__(
+        self, store: Store, level: str, scratch: Path, is_sampled: Callable[[], bool] | None
+    ) -> None:
+        self._store = store
+        self._level = level
+        self._scratch = scratch
+        self._is_sampled = is_sampled
+        self.read = 0  # files, whole
 
-async def _file(
-    store: Store, made: LakeManifest, file: LakeFile, listed: int | None, level: str, scratch: Path
-) -> LakeDifference | None:
-    """The first difference of a file, None if there is none; one that is not listed may have come since."""
-    size = await store.size(file.key) if listed is None else listed
-    if size is None:
-        return LakeDifference(MISSING, file.key, f"{file.rows} records, ${file.spend}")
-    if size != file.bytes:
-        return LakeDifference(SIZE, file.key, f"it has {size} bytes in place of {file.bytes}")
-    if level == LISTING:
-        return None
-    format = format_of(file.key)
-    if format is None:
-        return LakeDifference(CONTENT, file.key, "its format is not known")
-    end = await store.end(file.key, size, FOOTER_BYTES)
-    words = await asyncio.to_thread(footer_differs, format, end, made, file)
-    if words is None and level == DATA:
-        there = scratch / "data"
-        await store.fetch(file.key, there)
-        words = await asyncio.to_thread(data_differs, format, there, made, file)
-    return None if words is None else LakeDifference(CONTENT, file.key, words)
+    async def compared(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
+        """The first difference of each file that has one. Ends are asked for together, whole files one by one."""
+        if self._level == DATA:
+            found = [await self._file(*each) for each in files]
+        else:
+            found = list(await asyncio.gather(*(self._file(*each) for each in files)))
+        return [each for each in found if each is not None]
+
+    async def _file(self, made: LakeManifest, file: LakeFile, listed: int | None) -> LakeDifference | None:
+        """The first difference of a file, None if there is none; one that is not listed may have come since."""
+        size = await self._store.size(file.key) if listed is None else listed
+        if size is None:
+            return LakeDifference(MISSING, file.key, f"{file.rows} records, ${file.spend}")
+        if size != file.bytes:
+            return LakeDifference(SIZE, file.key, f"it has {size} bytes in place of {file.bytes}")
+        if self._level == LISTING:
+            return None
+        format = format_of(file.key)
+        if format is None:
+            return LakeDifference(CONTENT, file.key, "its format is not known")
+        end = await self._store.end(file.key, size, FOOTER_BYTES)
+        words = await asyncio.to_thread(footer_differs, format, end, made, file)
+        if words is None and self._level == DATA:
+            words = await self._data(format, made, file)
+        return None if words is None else LakeDifference(CONTENT, file.key, words)
+
+    async def _data(self, format: FileFormat, made: LakeManifest, file: LakeFile) -> str | None:
+        if self._is_sampled is not None and not self._is_sampled():
+            return None
+        self.read += 1
+        there = self._scratch / "data"
+        await self._store.fetch(file.key, there)
+        return await asyncio.to_thread(data_differs, format, there, made, file)

@@ -37,6 +37,21 @@ class Seconds(click.ParamType[float]):
         return float(found[1]) * _UNITS[found[2]]
 
 
+class Percent(click.ParamType[float]):
+    """A share such as 5%, which is more than nothing and at most 100%."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%", str(value).strip())
+        share = 0.0 if found is None else float(found[1]) / 100
+        if not 0 < share <= 1:
+            self.fail("a share is more than 0% and at most 100%, such as 5%", param, ctx)
+        return share
+
+
 class Moment(click.ParamType[str]):
     """A time (RFC 3339; UTC without a zone), or how long ago (2h)."""
 

@@ -63,6 +63,7 @@ def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
         argument.partition("=")[2],
         "requirements-postgres.lock",
         "requirements-lake.lock",
+        "requirements-query.lock",
         "requirements-kafka.lock",
     ]
     copied = {word for name, rest in instructions() if name == "COPY" for word in rest.split()}

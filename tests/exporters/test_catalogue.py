@@ -75,6 +75,7 @@ def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
         ({"required": False}, "a lake has every record"),
         ({"leave_out": ("spend",)}, "cannot be left out"),
         ({"leave_out": ("usr",)}, "did you mean 'user'"),
+        ({"leave_out": ("tags.customer", "tags.")}, "'tags.' names no tag"),
         ({"endpoint": "http://store.example"}, "use https://"),
         ({"endpoint": "store.example"}, "must begin with https://"),
         ({"encryption": "rot13"}, "'AES256' or 'aws:kms:KEY'"),
@@ -85,7 +86,7 @@ def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
 def test_a_lake_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], words: str) -> None:
     """Each problem is one sentence that names the setting; at the bound of a batch there is none."""
     at_bound = DestinationSettings(
-        name="one", type="s3", url="s3://bucket/x", leave_out=("user",), batch_records=MOST_RECORDS
+        name="one", type="s3", url="s3://bucket/x", leave_out=("user", "tags.a"), batch_records=MOST_RECORDS
     )
     assert [] == list(catalogue.problems([at_bound]))
     (problem,) = catalogue.problems([replace(at_bound, **changes)])

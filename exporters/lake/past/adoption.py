@@ -18,14 +18,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from exporters.lake import manifest, names
-from exporters.lake.columns import COLUMNS, row_of
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import Adoption, LakeManifest
-from exporters.lake.past.row_records import READ, record_of, time_ns
+from exporters.lake.past.row_records import time_ns
 from exporters.lake.past.settling import LakeSettling
+from exporters.lake.past.topic_records import RECORDS, TopicRecords
 from exporters.lake.stores import Store
 from exporters.lake.verification import ReadManifest, read_manifests
 from spool.clock import Clock
@@ -38,7 +36,6 @@ from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Record, decimal_text, moment
 
-_READ: Final = (*READ, "counted", "calls", "spend")
 _AT_ONCE: Final = 1000
 _ANY: Final = 2**62  # above every number
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
@@ -90,10 +87,15 @@ class LakeAdoption:
     writer: int
     batch_records: int
     directory: Path
+    records: TopicRecords = RECORDS[AI_TELEMETRY]
+
+    @property
+    def _topic(self) -> str:
+        return self.records.topic
 
     @property
     def _route(self) -> str:
-        return f"{self.destination}/{AI_TELEMETRY}"
+        return f"{self.destination}/{self._topic}"
 
     async def run(self, *, leave: bool, dry_run: bool) -> Adopted:
         """
@@ -142,9 +144,11 @@ class LakeAdoption:
         state = next((each for each in await self.deliveries.routes() if each.name == self._route), None)
         if state is None:
             raise NotAllowed(f"the route {self._route} is not known here: start the server once")
-        editions = await self.landings.editions(self._route, self.log.next_number(AI_TELEMETRY))
+        editions = await self.landings.editions(self._route, self.log.next_number(self._topic))
         others, adopted = list[ReadManifest](), set[str]()
-        async for found in read_manifests(self.store, self.destination, scratch):
+        async for found in read_manifests(
+            self.store, self.destination, scratch, table=self.records.table.name
+        ):
             if isinstance(found, Adoption):
                 adopted.add(found.manifest)
             elif isinstance(found, ReadManifest) and found.body.edition in editions[1:]:
@@ -158,7 +162,7 @@ class LakeAdoption:
     async def _last_shared(self, others: Sequence[ReadManifest], scratch: Path) -> int:
         """The last number of the same record in the lake and in the log. NotAllowed if an earlier one is of another."""
         same, other = others[0].body.first - 1, _ANY
-        below = self.log.next_number(AI_TELEMETRY)
+        below = self.log.next_number(self._topic)
         for each in others:
             if each.body.first >= below:
                 break
@@ -205,7 +209,7 @@ class LakeAdoption:
         """Records of the log with their numbers."""
         for start in range(first, last + 1, _AT_ONCE):
             end = min(last, start + _AT_ONCE - 1)
-            for entry in await self.log.read(AI_TELEMETRY, start, end, with_open=True):
+            for entry in await self.log.read(self._topic, start, end, with_open=True):
                 for number, record in enumerate(entry.records, entry.first):
                     if record is not None:
                         yield number, record
@@ -227,11 +231,11 @@ class LakeAdoption:
     ) -> None:
         """Bring the records of a delivery that the copy never had into the log."""
         waiting: list[Record] = []
-        async for values in self._rows(other.body, _READ, scratch):
-            row = dict(zip(_READ, values, strict=True))
+        async for values in self._rows(other.body, self.records.read, scratch):
+            row = dict(zip(self.records.read, values, strict=True))
             if row["number"] <= shared:
                 continue
-            record = None if leave else _record(row)
+            record = None if leave else _record(row, self.records)
             if record is None:
                 counts.left += 1
             elif record.id in brought.seen or self._knows(record, brought):
@@ -251,11 +255,11 @@ class LakeAdoption:
         return record.id not in brought.ids and self.log.whereabouts(record.id) is not None
 
     async def _append(self, records: Sequence[Record], brought: _Brought) -> None:
-        first = self.log.next_number(AI_TELEMETRY)
+        first = self.log.next_number(self._topic)
         ranges = _joined([*brought.ranges, (first, first + len(records) - 1)])
-        note = bring(AI_TELEMETRY, records, note=self._note, done=ranges, at=self.clock.now(), certain=False)
+        note = bring(self._topic, records, note=self._note, done=ranges, at=self.clock.now(), certain=False)
         await self.log.append(note)
-        if self.log.next_number(AI_TELEMETRY) != first + len(records):
+        if self.log.next_number(self._topic) != first + len(records):
             raise NotAllowed(
                 "something else writes to this log: stop every gateway, and restore the backup again"
             )
@@ -312,28 +316,30 @@ class LakeAdoption:
             left=counts.left,
             damaged=sum(number >= first for number in made.numbers.damaged),
         )
-        await self.store.create(names.adoption_name(made.edition, first, made.last), manifest.written(note))
+        await self.store.create(
+            names.adoption_name(made.edition, first, made.last, table=self.records.table.name),
+            manifest.written(note),
+        )
 
 
 def _part(rows: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return list(islice(rows, _AT_ONCE))
 
 
-def _record(row: dict[str, Any]) -> Record | None:
+def _record(row: dict[str, Any], records: TopicRecords) -> Record | None:
     """
     The record of a row; None of a correction, and of one that the ledger would count otherwise, because columns of it
     were left out.
     """
     try:
-        record = record_of(row)
-        if record is None:
-            return None
-        msgspec.convert(msgspec.to_builtins(record), type(record))  # each value has its type
+        record = records.checked(row)
     except _WRONG as error:
         raise NotAllowed(f"the number {row['number']} of the lake is no record") from error
+    if record is None:
+        return None
     committed_at = (time_ns(row["committed_at"]) or 0) / NS
-    values = row_of(record, number=None, committed_at=committed_at, edition=None).values
-    made = dict(zip(COLUMNS, values, strict=True))
+    values = records.table.row_of(record, number=None, committed_at=committed_at, edition=None).values
+    made = dict(zip(records.table.columns, values, strict=True))
     spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
     is_same = (made["counted"], made["calls"], made["spend"]) == (row["counted"], row["calls"], spend)
     return record if is_same else None

@@ -37,6 +37,7 @@ READ_S: Final = 30.0  # of one question
 STEP: Final = 512  # rows between two turns of the event loop
 _PAGE: Final = 500  # manifests
 _PREFIX: Final = "read-"
+_TAG: Final = "tag:"  # before the name of a tag, in dimensions
 _NO_COLUMN: Final = frozenset({"sender"})
 _MODEL: Final = frozenset(
     {"response_model", "request_model", "model"}
@@ -57,7 +58,10 @@ class LakeHistory:
         left_out = {*_NO_COLUMN, *self.leave_out}
         if _MODEL & left_out:
             left_out.add("model")
-        columns = {"tags" if name.startswith("tag:") else name for name in dimensions}
+        tags = [name.removeprefix(_TAG) for name in dimensions if name.startswith(_TAG)]
+        columns = {name for name in dimensions if not name.startswith(_TAG)}
+        if tags:
+            columns |= {"tags", *(f"tags.{name}" for name in tags)}
         return bool(columns & left_out)
 
     async def read(

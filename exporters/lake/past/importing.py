@@ -18,24 +18,24 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import orjson
 from msgspec.structs import replace
 
 from exporters.errors import Misconfigured
 from exporters.lake import manifest, names
-from exporters.lake.columns import Row, row_of
+from exporters.lake.columns import Row
 from exporters.lake.exporter import bring
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import ImportedPart, LakeManifest
 from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat
-from exporters.lake.past.row_records import READ, record_of, time_ns
+from exporters.lake.past.row_records import time_ns
+from exporters.lake.past.topic_records import RECORDS, TopicRecords
 from exporters.lake.stores import Store
 from spool.clock import Clock
 from spool.ledger import money
 from spool.record import AI_TELEMETRY, NS, decimal_text, moment
 
-_READ: Final = (*READ, "counted", "calls", "spend")
+_SHOWN: Final = {topic: "AI telemetry" if topic == AI_TELEMETRY else topic for topic in RECORDS}
 _ID_DIGITS: Final = 32
 _NO_DELIVERY: Final = "import"  # in place of an edition
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
@@ -43,7 +43,7 @@ _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticErro
 
 @dataclass(frozen=True, kw_only=True)
 class LakeImport:
-    """`directory` is for what is made; `part_rows` of a source are in memory together."""
+    """`directory` is for what is made; `part_rows` of a source are in memory together. `records` are of one topic."""
 
     store: Store
     clock: Clock
@@ -52,6 +52,7 @@ class LakeImport:
     directory: Path
     leave_out: Collection[str] = ()
     part_rows: int = GROUP_ROWS
+    records: TopicRecords = RECORDS[AI_TELEMETRY]
 
     async def run(self, source: Path) -> list[LakeManifest]:
         """
@@ -59,7 +60,7 @@ class LakeImport:
         ValueError if the file cannot be read to its end: the parts before stay. Raises what the store raises.
         """
         sha256 = await asyncio.to_thread(_sum, source)
-        rows, done = rows_of(source), list[LakeManifest]()
+        rows, done = rows_of(source, self.records), list[LakeManifest]()
         while part := await asyncio.to_thread(lambda: list(islice(rows, self.part_rows))):
             with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
                 imported = ImportedPart(
@@ -69,7 +70,7 @@ class LakeImport:
         return done
 
     async def _bring(self, imported: ImportedPart, part: Sequence[Row | None], scratch: Path) -> LakeManifest:
-        name = names.import_manifest(imported.sha256, imported.part)
+        name = names.import_manifest(imported.sha256, imported.part, table=self.records.table.name)
         if await self.store.size(name) is not None:
             return await self._read(name, scratch)
         rows = [row for row in part if row is not None]
@@ -78,10 +79,11 @@ class LakeImport:
         files = DeliveryFiles(
             scratch,
             names.Series(self.destination, _NO_DELIVERY, 1, 0),
-            route=f"{self.destination}/{AI_TELEMETRY}",
+            route=f"{self.destination}/{self.records.topic}",
             format=self.format,
             leave_out=tuple(self.leave_out),
             stem=stem,
+            table=self.records.table,
         )
         files.add_rows(fresh)
         made = await asyncio.to_thread(files.close)
@@ -108,9 +110,9 @@ class LakeImport:
         wanted: dict[str, dict[str, Row]] = defaultdict(dict)
         for row in rows:
             wanted[names.date_of(row.day)].setdefault(row.id, row)
-        there = scratch / "there"
+        there, data = scratch / "there", names.data_of(self.records.table.name)
         for date, of_date in wanted.items():
-            async for each in self.store.names(f"{names.DATA}date={date}/"):
+            async for each in self.store.names(f"{data}date={date}/"):
                 format = format_of(each.name)
                 if format is not None and stem not in each.name:
                     await self.store.fetch(each.name, there)
@@ -119,22 +121,24 @@ class LakeImport:
         return [row for of_date in wanted.values() for row in of_date.values()]
 
 
-def rows_of(source: Path) -> Iterator[Row | None]:
+def rows_of(source: Path, records: TopicRecords) -> Iterator[Row | None]:
     """
     Rows of a record file, or of a file of a lake; None for what has no time, and for corrections.
 
-    ValueError for what is no record. A record file has no times of commit: the end of a call stands for it.
+    ValueError for what is no record of the topic. A record file has no times of commit: the end of a call stands for
+    it.
     """
     format = format_of(source.name)
-    found = _lines(source) if format is None else format.read_rows(source, _READ)
+    found = _lines(source, records) if format is None else format.read_rows(source, records.read)
     for place, values in enumerate(found, 1):
+        row = dict(zip(records.read, values, strict=True))
         try:
-            yield _row(dict(zip(_READ, values, strict=True)), is_of_lake=format is not None)
+            yield _row(row, records, is_of_lake=format is not None)
         except _WRONG as error:
-            raise ValueError(f"{source.name}: row {place} is no record of AI telemetry") from error
+            raise ValueError(f"{source.name}: row {place} is no record of {_SHOWN[records.topic]}") from error
 
 
-def _lines(source: Path) -> Iterator[tuple[Any, ...]]:
+def _lines(source: Path, records: TopicRecords) -> Iterator[tuple[Any, ...]]:
     with source.open("rb") as file:
         for place, line in enumerate(file, 1):
             try:
@@ -142,21 +146,22 @@ def _lines(source: Path) -> Iterator[tuple[Any, ...]]:
                 if row.get("meter") is not None:
                     row["meters"] = {row["meter"]: row["value"]}
             except _WRONG as error:
-                raise ValueError(f"{source.name}: line {place} is no record of AI telemetry") from error
-            yield tuple(row.get(name) for name in _READ)
+                raise ValueError(
+                    f"{source.name}: line {place} is no record of {_SHOWN[records.topic]}"
+                ) from error
+            yield tuple(row.get(name) for name in records.read)
 
 
-def _row(row: dict[str, Any], *, is_of_lake: bool) -> Row | None:
-    if row["kind"] not in ("inference", "usage_metric", "correction") or len(row["id"]) != _ID_DIGITS:
+def _row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> Row | None:
+    if row["kind"] not in records.kinds or len(row["id"]) != _ID_DIGITS:
         raise ValueError("another kind, or no id")
-    record = record_of(row)
-    times = (time_ns(row["committed_at"]), time_ns(row["end_time"]), time_ns(row["start_time"]))
+    record = records.checked(row)
+    times = [time_ns(row.get(name)) for name in ("committed_at", "end_time", "start_time")]
     committed_at = next((each for each in times if each is not None), None)
     if record is None or committed_at is None:
         return None
-    msgspec.convert(msgspec.to_builtins(record), type(record))  # each value has its type
-    made = row_of(record, number=None, committed_at=committed_at / NS, edition=None)
-    if not is_of_lake:
+    made = records.table.row_of(record, number=None, committed_at=committed_at / NS, edition=None)
+    if not is_of_lake or records.topic != AI_TELEMETRY:
         return made
     # What its ledger counted: a lake may leave out the columns that this is made of.
     spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))

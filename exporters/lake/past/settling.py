@@ -18,13 +18,13 @@ from exporters.lake.digest import RowDigest
 from exporters.lake.exporter import bring_manifest
 from exporters.lake.manifest import LakeManifest
 from exporters.lake.stores import Store
+from exporters.lake.tables.catalogue import table_of
 from exporters.lake.verification import ReadManifest
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries, Landings
 from spool.deliveries.values import Delivery, Landing, Settlement
 from spool.errors import NotAllowed
 from spool.log.protocols import Log
-from spool.record import AI_TELEMETRY
 
 _FOR_EVER_S: Final = 10**9  # a delivery that waits for another attempt is taken all the same
 
@@ -73,7 +73,7 @@ class LakeSettling:
 
     async def _closed(self, last: int) -> None:
         """Wait until a number is closed: `spool.hold` from its commit."""
-        async for below in self.log.changes(AI_TELEMETRY):
+        async for below in self.log.changes(self.route.partition("/")[2]):
             if below > last:
                 return
 
@@ -104,7 +104,7 @@ class LakeSettling:
             last=delivery.last,
             writer=self.writer,
             schema=VERSION,
-            digest=RowDigest().text(),
+            digest=RowDigest(table_of(self.route)).text(),
             landed_at="",
             numbers=manifest.Numbers(rows=0, shadow=0),
             kinds={},

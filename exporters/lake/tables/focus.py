@@ -65,9 +65,10 @@ class FocusFiles(DeliveryFiles):
         super().add(entry)
         self._charges.add(entry, range(len(entry.records)))
 
-    def _keep(self, row: Row) -> None:
-        """Count a record; no file has it as a row."""
-        self._sums.add(row.values)
+    def _keep(self, rows: Sequence[Row]) -> None:
+        """Count records; no file has them as rows."""
+        if rows:
+            self._sums.add([row.values for row in rows])
 
     def _files(self, digest: str) -> list[manifest.LakeFile]:
         self._charges.make(self._charges.rows())
@@ -78,7 +79,8 @@ class FocusFiles(DeliveryFiles):
         path = self._directory / f"{date}.{self._format.ending}"
         file = self._format.open(path, TYPES)
         for start in range(0, len(charges), GROUP_ROWS):
-            file.write([self._row(charge) for charge in charges[start : start + GROUP_ROWS]])
+            file.add([self._row(charge) for charge in charges[start : start + GROUP_ROWS]])
+            file.write_group()
         file.close(footer(self._series, route=self._route, digest=digest) | {"focus.version": self.focus})
         return self._ended(date, path, _summed(charges))
 

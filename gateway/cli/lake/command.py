@@ -12,31 +12,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.cli import config_option, configured, fail, recounts
+from gateway.cli import config_option, configured, fail
 from gateway.cli.data_directory import installation
+from gateway.cli.lake import recounts
+from gateway.cli.lake.choice import (
+    DAY,
+    STREAMS,
+    chosen_lake,
+    chosen_route,
+    chosen_topic,
+    date_text,
+    destination_option,
+    opened_store,
+    topic_option,
+)
+from gateway.cli.lake.recounts import RouteBooks, result_of
 from gateway.cli.output import show_fields, show_json
-from gateway.cli.recounts import RouteBooks, result_of
+from gateway.cli.parameters import Percent
 
 if TYPE_CHECKING:
-    from exporters.lake.stores import Store
     from exporters.lake.verification import Dates, LakeDifference
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
     from gateway.configuration.sections import Config
 
-STREAMS = ("kafka", "clickhouse")  # types of destinations without files
 READERS = ("duckdb", "clickhouse", "athena", "bigquery", "snowflake", "spark")
 _SHOWN = 100  # differences, without --json
 _LOOK_S = 0.5
-_DAY = click.DateTime(["%Y-%m-%d"])
-destination_option = click.option(
-    "--destination", "name", help="The destination, if the configuration has several that are a lake."
-)
-
-
-topic_option = click.option(
-    "--topic", help="The topic, if the destination has several; without it AI telemetry, or the first."
-)
 
 
 @click.group()
@@ -49,11 +51,14 @@ def lake() -> None:
 @destination_option
 @topic_option
 @click.option(
-    "--from", "since", type=_DAY, metavar="DAY", help="First date of the files that are looked at (UTC)."
+    "--from", "since", type=DAY, metavar="DAY", help="First date of the files that are looked at (UTC)."
 )
-@click.option("--to", "until", type=_DAY, metavar="DAY", help="Last date, which is part of it.")
+@click.option("--to", "until", type=DAY, metavar="DAY", help="Last date, which is part of it.")
 @click.option("--footers", "level", flag_value="footers", help="Also read the end of every file.")
 @click.option("--data", "level", flag_value="data", help="Also read every byte, and add every sum again.")
+@click.option(
+    "--sample", "share", type=Percent(), help="With --data: read only so many of the files whole, by chance."
+)
 @click.option(
     "--without-books",
     "alone",
@@ -61,7 +66,7 @@ def lake() -> None:
     help="Do not ask this Tollhouse: for a copy of the store, or a prefix that began later than the route.",
 )
 @click.option(
-    "--expired-before", "expired", type=_DAY, metavar="DAY", help="A rule of the store took earlier files."
+    "--expired-before", "expired", type=DAY, metavar="DAY", help="A rule of the store took earlier files."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def verify(
@@ -71,6 +76,7 @@ def verify(
     since: datetime | None,
     until: datetime | None,
     level: str | None,
+    share: float | None,
     alone: bool,
     expired: datetime | None,
     as_json: bool,
@@ -82,15 +88,20 @@ def verify(
     A file may be missing, have another size or content, or be one that no manifest names; numbers may be missing
     or be there twice. The books are asked where the data directory is, for all dates together: not with --from
     or --to. Missing files of dates before --expired-before are named expired_by_rule, and are no failure.
+    With --data --sample 5% the ends of all files are read, and one file of twenty whole, other ones each time.
     """
     from exporters.lake.verification import ALL_DATES, EXPIRED, Dates
 
-    settings = _settings(config, name, of_any_type=True)
-    route = _route(settings, topic)
-    dates = Dates(_date(since), _date(until))
+    if share is not None and level != "data":
+        fail("--sample is of --data", 2)
+    settings = chosen_lake(config, name, of_any_type=True)
+    route = chosen_route(settings, topic)
+    dates = Dates(date_text(since), date_text(until))
     client = None if alone or dates != ALL_DATES else _client(config)
     books = None if client is None else RouteBooks.of(client, route)
-    fields, differences = _verified(settings, route, level or "listing", dates, _date(expired), books)
+    fields, differences = _verified(
+        settings, route, level or "listing", dates, date_text(expired), books, share
+    )
     if as_json:
         show_json({**fields, "differences": [each._asdict() for each in differences]})
     else:
@@ -108,23 +119,26 @@ def _verified(
     dates: Dates,
     expired: str,
     books: RouteBooks | None,
+    share: float | None,
 ) -> tuple[Mapping[str, Any], Sequence[LakeDifference]]:
     """Return what was found, and how it differs."""
     from exporters.lake.verification import ALL_DATES, expired_before
 
     if settings.type == "clickhouse":
-        given = {"--footers": level == "footers", "--expired-before": expired}
+        given = {"--footers": level == "footers", "--expired-before": expired, "--sample": share}
         recounts.refuse_options(settings.type, given)
         return recounts.verified_table(settings, dates, books)
     if settings.type == "kafka":
         given = {
             "--footers": level == "footers",
             "--expired-before": expired,
+            "--sample": share,
             "--from, --to": dates != ALL_DATES,
         }
         recounts.refuse_options(settings.type, given)
         return recounts.verified_topic(settings, route, books, reads_all=level == "data")
-    found = expired_before(result_of(recounts.verify_files(settings, route, level, dates)), expired)
+    verified = result_of(recounts.verify_files(settings, route, level, dates, share))
+    found = expired_before(verified, expired)
     if books is not None:
         found = recounts.with_books(found, books)
     return asdict(found), found.differences
@@ -144,7 +158,7 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
     one beside the first.
     """
     client = _operator(config, installation(config))  # which has the records
-    settings = _settings(config, name)
+    settings = chosen_lake(config, name)
     body = {"destination": settings.name, "dry_run": dry_run}
     payload = client.request("POST", "/lake-repairs", body=body)
     done = payload["repair"]
@@ -163,10 +177,13 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
 @lake.command()
 @config_option
 @destination_option
+@topic_option
 @click.option("--leave", is_flag=True, help="Leave records that this copy never had in the lake alone.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def adopt(config: Path | None, name: str | None, leave: bool, dry_run: bool, as_json: bool) -> None:
+def adopt(
+    config: Path | None, name: str | None, topic: str | None, leave: bool, dry_run: bool, as_json: bool
+) -> None:
     """
     After `tollhouse restore`: settle what the lake has already, and bring back what this copy never had.
 
@@ -176,8 +193,9 @@ def adopt(config: Path | None, name: str | None, leave: bool, dry_run: bool, as_
     from gateway.cli.transfer.adoption import adopted
 
     settings = installation(config)
-    destination = _of_ai_telemetry(_settings(config, name))
-    done = result_of(adopted(settings, destination, leave=leave, dry_run=dry_run))
+    destination = _of_records(chosen_lake(config, name))
+    topic = chosen_topic(destination, topic)
+    done = result_of(adopted(settings, destination, topic, leave=leave, dry_run=dry_run))
     if as_json:
         show_json({"adopted": asdict(done)})
     else:
@@ -193,8 +211,11 @@ def adopt(config: Path | None, name: str | None, leave: bool, dry_run: bool, as_
 )
 @config_option
 @destination_option
+@topic_option
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def import_(sources: tuple[Path, ...], config: Path | None, name: str | None, as_json: bool) -> None:
+def import_(
+    sources: tuple[Path, ...], config: Path | None, name: str | None, topic: str | None, as_json: bool
+) -> None:
     """
     Bring records from before into a lake, from record files and from files of another lake.
 
@@ -204,8 +225,9 @@ def import_(sources: tuple[Path, ...], config: Path | None, name: str | None, as
     """
     from gateway.cli.transfer.importing import imported
 
-    settings = _of_ai_telemetry(_settings(config, name))
-    done = [result_of(imported(settings, source)) for source in sources]
+    settings = _of_records(chosen_lake(config, name))
+    topic = chosen_topic(settings, topic)
+    done = [result_of(imported(settings, topic, source)) for source in sources]
     if as_json:
         show_json({"imported": done})
     else:
@@ -235,7 +257,7 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
     All that was committed before lands, each record when `spool.hold` has passed for it.
     """
     client = _operator(config, installation(config))
-    route = _route(_settings(config, name), topic)
+    route = chosen_route(chosen_lake(config, name), topic)
     client.require_server()
     asked_at = time.monotonic()
     client.request("POST", f"/routes/{route}/try", body={})
@@ -268,8 +290,8 @@ def _landed(client: OperatorClient, route: str, asked_at: float, wait_s: float) 
 @click.option("--month", help="Only deliveries that have records of a month, such as 2026-10.")
 def manifest_(config: Path | None, name: str | None, topic: str | None, month: str | None) -> None:
     """Print the manifests of a lake as one JSON list."""
-    settings = _settings(config, name)
-    show_json(result_of(_manifests(settings, _route(settings, topic), month or "")))
+    settings = chosen_lake(config, name)
+    show_json(result_of(_manifests(settings, chosen_route(settings, topic), month or "")))
 
 
 @lake.command()
@@ -287,7 +309,7 @@ def sql(config: Path | None, name: str | None, reader: str | None) -> None:
 
     Of a destination of type clickhouse: the table that it fills, and its views.
     """
-    settings = _settings(config, name, of_any_type=True)
+    settings = chosen_lake(config, name, of_any_type=True)
     try:
         click.echo(_statements(settings, reader), nl=False)
     except ValueError as error:
@@ -305,10 +327,6 @@ def _statements(settings: DestinationSettings, reader: str | None) -> str:
     from exporters.lake.views.statements import views_for
 
     return views_for(reader or READERS[0], settings)
-
-
-def _date(day: datetime | None) -> str:
-    return "" if day is None else day.date().isoformat()
 
 
 def _client(config: Path | None) -> OperatorClient | None:
@@ -333,46 +351,12 @@ def _operator(config: Path | None, settings: Config) -> OperatorClient:
     return OperatorClient(settings, local_address(settings), has_file=config is not None)
 
 
-def _route(settings: DestinationSettings, topic: str | None) -> str:
-    from spool.record import AI_TELEMETRY
-
-    usual = AI_TELEMETRY if AI_TELEMETRY in settings.topics else settings.topics[0]
-    if topic is not None and topic not in settings.topics:
-        fail(f"{settings.name} has no topic {topic!r}; it has {', '.join(settings.topics)}", 2)
-    return f"{settings.name}/{topic or usual}"
-
-
-def _of_ai_telemetry(settings: DestinationSettings) -> DestinationSettings:
+def _of_records(settings: DestinationSettings) -> DestinationSettings:
     from exporters.lake.destination import is_focus
-    from spool.record import AI_TELEMETRY
 
-    if AI_TELEMETRY not in settings.topics:
-        fail(f"{settings.name} does not take {AI_TELEMETRY}, and other topics cannot be brought back", 2)
     if is_focus(settings):
         fail(f"{settings.name} has charges in the format {settings.format}, and no records", 2)
     return settings
-
-
-def _settings(config: Path | None, name: str | None, *, of_any_type: bool = False) -> DestinationSettings:
-    """The destination that is named, or the only one that is a lake of files; with `of_any_type` a stream, too."""
-    from exporters.lake.destination import WITH_FILES
-
-    destinations = configured(config).destinations
-    lakes = [each for each in destinations if each.type in WITH_FILES]
-    if of_any_type and (name is not None or not lakes):
-        lakes += [each for each in destinations if each.type in STREAMS]
-    wanted = [each for each in lakes if name in (None, each.name)]
-    if len(wanted) != 1:
-        names = ", ".join(each.name for each in lakes) or "none: see docs/lake.md"
-        fail(f"name one destination that is a lake with --destination; the configuration has {names}", 2)
-    return wanted[0]
-
-
-def _store(settings: DestinationSettings) -> Store:
-    from exporters.destinations.catalogue import secret_of
-    from exporters.lake.destination import store_of
-
-    return store_of(settings, secret_of(settings))
 
 
 async def _manifests(settings: DestinationSettings, route: str, month: str) -> list[Any]:
@@ -385,7 +369,9 @@ async def _manifests(settings: DestinationSettings, route: str, month: str) -> l
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as scratch:
         return [
             msgspec.to_builtins(found.body)
-            async for found in read_manifests(_store(settings), settings.name, Path(scratch), table=table)
+            async for found in read_manifests(
+                opened_store(settings), settings.name, Path(scratch), table=table
+            )
             if isinstance(found, ReadManifest)
             and (not month or any(file.date.startswith(month) for file in found.body.files))
         ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from random import random
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from gateway.cli import fail
@@ -50,7 +51,10 @@ def with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
     return found if difference is None else replace(found, differences=[*found.differences, difference])
 
 
-async def verify_files(settings: DestinationSettings, route: str, level: str, dates: Dates) -> VerifiedLake:
+async def verify_files(
+    settings: DestinationSettings, route: str, level: str, dates: Dates, share: float | None = None
+) -> VerifiedLake:
+    """Verify a lake of files; with a `share` of them, chosen by chance, whole."""
     from exporters.destinations.catalogue import secret_of
     from exporters.lake.destination import store_of
     from exporters.lake.tables.catalogue import table_of
@@ -60,7 +64,27 @@ async def verify_files(settings: DestinationSettings, route: str, level: str, da
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         scratch = Path(directory)
         manifests = read_manifests(store, settings.name, scratch, table=table)
-        return await verify(store, manifests, level=level, scratch=scratch, dates=dates, table=table)
+        return await verify(
+            store,
+            manifests,
+            level=level,
+            scratch=scratch,
+            dates=dates,
+            table=table,
+            is_sampled=None if share is None else sampled(share),
+        )
+
+
+def sampled(share: float) -> Callable[[], bool]:
+    """Return what is true for a share of its calls, evenly; chance says for which."""
+    position = random()
+
+    def is_next() -> bool:
+        nonlocal position
+        whole, position = divmod(position + share, 1)
+        return bool(whole)
+
+    return is_next
 
 
 def verified_table(settings: DestinationSettings, dates: Dates, books: RouteBooks | None) -> Verified:

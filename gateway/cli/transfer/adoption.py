@@ -10,6 +10,7 @@ from exporters.destinations.catalogue import secret_of
 from exporters.lake.destination import USUAL_RECORDS, store_of
 from exporters.lake.formats import FORMATS
 from exporters.lake.past.adoption import Adopted, LakeAdoption
+from exporters.lake.past.topic_records import RECORDS
 from exporters.settings import DestinationSettings
 from gateway.assembly.storage import open_storage
 from gateway.configuration.local_operator import local_address
@@ -20,7 +21,9 @@ from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
 
 
-async def adopted(config: Config, settings: DestinationSettings, *, leave: bool, dry_run: bool) -> Adopted:
+async def adopted(
+    config: Config, settings: DestinationSettings, topic: str, *, leave: bool, dry_run: bool
+) -> Adopted:
     """SpoolLocked while a server uses the data, NotAllowed while another gateway does."""
     clock = SystemClock()
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
@@ -41,9 +44,12 @@ async def adopted(config: Config, settings: DestinationSettings, *, leave: bool,
                 writer=FORMATS[settings.format].writer,
                 batch_records=settings.batch_records or USUAL_RECORDS,
                 directory=Path(directory),
+                records=RECORDS[topic],
             )
             done = await adoption.run(leave=leave, dry_run=dry_run)
             if not dry_run:
                 actor = Actor(local_address(config), "command line")
-                await storage.registry.note(actor, "lake.adopt", settings.name, after=asdict(done))
+                await storage.registry.note(
+                    actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(done)}
+                )
     return done

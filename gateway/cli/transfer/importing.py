@@ -10,11 +10,12 @@ from exporters.destinations.catalogue import secret_of
 from exporters.lake.destination import store_of
 from exporters.lake.formats import FORMATS
 from exporters.lake.past.importing import LakeImport
+from exporters.lake.past.topic_records import RECORDS
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 
 
-async def imported(settings: DestinationSettings, source: Path) -> dict[str, Any]:
+async def imported(settings: DestinationSettings, topic: str, source: Path) -> dict[str, Any]:
     """Return what a file brought."""
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         work = LakeImport(
@@ -24,6 +25,7 @@ async def imported(settings: DestinationSettings, source: Path) -> dict[str, Any
             format=FORMATS[settings.format],
             directory=Path(directory),
             leave_out=settings.leave_out,
+            records=RECORDS[topic],
         )
         parts = await work.run(source)
     brought = [part.imported for part in parts if part.imported is not None]

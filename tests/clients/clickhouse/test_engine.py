@@ -18,7 +18,7 @@ from exporters.clickhouse.table import statements
 from exporters.destinations.catalogue import TYPES
 from exporters.probe import OK
 from exporters.settings import DestinationSettings
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import lake as command
 from spool.clock import SystemClock
 from spool.record import NS
 from tests.clients import environments

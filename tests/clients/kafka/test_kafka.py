@@ -19,7 +19,7 @@ from exporters.destinations.catalogue import TYPES, secret_of
 from exporters.lake import watch
 from exporters.probe import OK, REFUSED
 from exporters.settings import DestinationSettings
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import lake as command
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
 from tests.clients import environments

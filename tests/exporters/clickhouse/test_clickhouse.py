@@ -122,12 +122,14 @@ async def test_a_route_delivers_all_and_settles(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("writer\npassword\n")
     async with served(table) as url, opened(tmp_path / "spool") as house:
-        await house.add(calls(1, 35))
+        await house.add(calls(1, 35, tags={"customer": "ada", "env": "prod"}))
         table.fails = "answer"
-        async with house.forwarding(type="clickhouse", url=url, secret_file=secret, leave_out=("source",)):
+        left_out = ("source", "tags.customer")
+        async with house.forwarding(type="clickhouse", url=url, secret_file=secret, leave_out=left_out):
             await house.until(queued=0)
     assert list(range(1, 36)) == sorted(row["number"] for row in table.rows)
     assert {"writer"} == table.users and not any("source" in row for row in table.rows)
+    assert [{"env": "prod"}] * 35 == [row["tags"] for row in table.rows]
     assert {"costs"} == {each["database"] for each in table.asked}
 
 
@@ -192,7 +194,7 @@ async def test_no_message_holds_the_password(tmp_path: Path) -> None:
 def test_settings_say_what_is_wrong_before_anything_is_opened(changes: dict[str, Any], words: str) -> None:
     """Each problem is one sentence; at the bound of a request there is none."""
     url = "https://house.example:8443/costs"
-    at_bound = replace(SETTINGS, url=url, batch_records=MOST_RECORDS, leave_out=("user",))
+    at_bound = replace(SETTINGS, url=url, batch_records=MOST_RECORDS, leave_out=("user", "tags.a"))
     assert [] == list(catalogue.problems([at_bound]))
     (problem,) = catalogue.problems([replace(at_bound, **changes)])
     assert words in problem

@@ -41,8 +41,8 @@ def written(
     files = partitions.DeliveryFiles(directory, series, route=ROUTE, format=PARQUET, **options)
     for each in entries:
         files.add(each)
-        if files.has_group:
-            files.write_group()
+        while files.has_part:
+            files.write_part()
     return files.close()
 
 
@@ -114,6 +114,40 @@ def _plain(type: str, value: Any) -> Any:
     if type == "meters":
         return [(name, int(quantity * 10**6)) for name, quantity in value]
     return value
+
+
+@pytest.mark.parametrize("source", ["none", "reported", "estimated"])
+@pytest.mark.parametrize("status", ["ok", "cached"])
+@pytest.mark.parametrize("amounts", [(None, None), ("0.5", None), (None, "0.25"), ("0.5", "0.25")])
+def test_amounts_of_a_call_are_its_own(
+    source: str, status: str, amounts: tuple[str | None, str | None]
+) -> None:
+    """Whatever is counted as its spend: an amount that it has not stays null."""
+    cost, estimated_cost = amounts
+    (call,) = calls(1, cost=cost, estimated_cost=estimated_cost, cost_source=source, status=status)
+    values = dict(zip(COLUMNS, row_of(call, number=1, committed_at=NOON, edition="e").values, strict=True))
+    expected = [None if each is None else money.units(each) for each in amounts]
+    assert expected == [values["cost"], values["estimated_cost"]]
+
+
+def test_rows_of_many_days_wait_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts and groups are as large as their bounds, whatever days their rows have; each row is there once."""
+    monkeypatch.setattr(partitions, "PART_ROWS", 8)
+    monkeypatch.setattr(partitions, "GROUP_ROWS", 32)
+    records = calls(300)
+    for place, record in enumerate(records):
+        record.start_time = (NOON - place * place % 17 * 86400) * NS
+    made = written(tmp_path, *entry(records).parts(4))
+    assert 300 == sum(file.rows for file in made.files) == made.numbers.rows
+    for file in made.files:
+        found = pq.read_metadata(tmp_path / f"{file.date}.parquet")
+        assert all(found.row_group(place).num_rows <= 32 for place in range(found.num_row_groups))
+    there = [number for file in made.files for (number,) in numbers(tmp_path / f"{file.date}.parquet")]
+    assert list(range(1, 301)) == sorted(there)
+
+
+def numbers(path: Path) -> list[tuple[Any, ...]]:
+    return list(parquet.read_rows(path, ["number"]))
 
 
 @pytest.mark.parametrize("count", [1, partitions.GROUP_ROWS + 1])

@@ -54,7 +54,8 @@ def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> Non
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"file.{format.ending}"
         file = format.open(path, COLUMNS)
-        file.write([row.values for row in rows])
+        file.add([row.values for row in rows])
+        file.write_group()
         file.close({})
         found = list(map(past_record, format.read_rows(path, READ)))
     expected = [

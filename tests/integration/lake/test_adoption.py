@@ -17,7 +17,7 @@ from exporters.lake.folder import Folder
 from exporters.lake.past.adoption import LakeAdoption
 from exporters.lake.verification import DATA, read_manifests, verify
 from exporters.lake.watch import recount
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
 from spool.record import NS, Correction, Record

@@ -100,3 +100,19 @@ async def test_what_is_left_out_is_in_no_object(tmp_path: Path, format: str) -> 
     else:
         rows = [row for path in lake.rglob("*.zst") for row in ndjson.read_rows(path, left_out)]
         assert [(None,) * len(left_out)] * len(records) == rows
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("format", FORMATS)
+async def test_one_tag_is_left_out(tmp_path: Path, format: str) -> None:
+    """Its name and value are in no object; other tags are, and a row that had no other has none."""
+    lake = tmp_path / "lake"
+    records = [call(1, tags={KEPT_WORD: KEPT_WORD, "env": "prod"}), call(2, tags={KEPT_WORD: KEPT_WORD})]
+    async with opened(tmp_path / "data") as house:
+        await fill(house, lake, records, format=format, leave_out=(f"tags.{KEPT_WORD}",))
+    assert [] == [name for name, text in texts(lake) if KEPT_WORD in text]
+    if format == "parquet":
+        assert [({"env": "prod"},), (None,)] == query(lake, "SELECT tags FROM lake ORDER BY number")
+    else:
+        rows = [row for path in lake.rglob("*.zst") for row in ndjson.read_rows(path, ["tags"])]
+        assert [({"env": "prod"},), (None,)] == rows

@@ -24,7 +24,7 @@ from exporters.lake.verification import DATA, VerifiedLake, read_manifests, veri
 from exporters.lake.watch import recount
 from exporters.settings import DestinationSettings
 from gateway.assembly.lakes import past_records
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import lake as command
 from gateway.configuration.sections import Config
 from spool.deliveries.protocols import LANDINGS
 from spool.record import NS, Record

@@ -19,7 +19,7 @@ from exporters.lake.formats import FORMATS
 from exporters.lake.past.importing import LakeImport
 from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify
 from exporters.lake.watch import recount
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import lake as command
 from spool.clock import SystemClock
 from spool.record import NS, Record, as_json
 from tests.exporters.spools import call, counter

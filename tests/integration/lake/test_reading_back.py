@@ -164,6 +164,8 @@ async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServe
     )
     hidden = replace(without, leave_out=("tags", "response_model"))
     assert hidden.lacks(["model"]) and hidden.lacks(["tag:a"])
+    one_tag = replace(without, leave_out=("tags.a",))
+    assert one_tag.lacks(["tag:a"]) and not one_tag.lacks(["tag:b", "team"])
 
 
 @pytest.mark.asyncio

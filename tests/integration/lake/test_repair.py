@@ -24,7 +24,7 @@ from exporters.lake.stores import Store
 from exporters.lake.verification import DATA, read_manifests, verify
 from exporters.lake.watch import recount
 from exporters.settings import DestinationSettings
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, opened

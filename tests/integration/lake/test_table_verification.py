@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import lake as command
 from tests.exporters.clickhouse.server import Table, served
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import opened

@@ -22,7 +22,7 @@ from exporters.lake.tables.catalogue import OPTIONAL, TABLES, table_of
 from exporters.lake.verification import DATA, read_manifests, verify
 from exporters.lake.watch import recount
 from exporters.settings import DestinationSettings
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
 from spool.identity import Identity
 from spool.log.values import Submission

@@ -34,7 +34,7 @@ from exporters.lake.verification import (
 )
 from exporters.lake.views.statements import views_for
 from exporters.settings import DestinationSettings
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import lake as command
 from spool.record import NS, Correction
 from tests.exporters.spools import StoppedClock, call, calls, record_id
 from tests.integration.lake.lakes import ROUTE, opened
@@ -117,6 +117,28 @@ def test_what_differs_has_a_name(lake: Path, name: str) -> None:
     assert (1 if expected else 0) == result.exit_code
     if not expected:
         assert (3, 3, 30, "3") == tuple(found[name] for name in ("deliveries", "files", "rows", "spend"))
+
+
+@pytest.mark.parametrize(("share", "read"), [("100%", 3), ("67%", 2), ("0.001%", 0)])
+def test_a_sample_of_the_files_is_read_whole(lake: Path, share: str, read: int) -> None:
+    """So many of the files, evenly; the ends of all of them are compared."""
+    config = str(lake.parent / "tollhouse.toml")
+    words = ["verify", "--config", config, "--data", "--without-books", "--json"]
+    found = json.loads(CliRunner().invoke(command, [*words, "--sample", share]).stdout)
+    assert (3, True) == (found["files"], found["read"] in (read, read + (share == "67%")))
+    assert 3 == json.loads(CliRunner().invoke(command, words).stdout)["read"]
+    flip(files(lake)[1], -1)
+    assert 1 == CliRunner().invoke(command, [*words, "--sample", share]).exit_code
+
+
+def test_a_sample_is_a_share_of_what_is_read(lake: Path) -> None:
+    """Nothing, more than everything, and a sample of a list are mistakes in words."""
+    config = str(lake.parent / "tollhouse.toml")
+    for share in ("0%", "101%", "5"):
+        result = CliRunner().invoke(command, ["verify", "--config", config, "--data", "--sample", share])
+        assert 2 == result.exit_code and "at most 100%, such as 5%" in result.output
+    result = CliRunner().invoke(command, ["verify", "--config", config, "--sample", "5%"])
+    assert (2, "tollhouse: --sample is of --data\n") == (result.exit_code, result.stderr)
 
 
 def test_manifests_are_printed_as_one_list(lake: Path) -> None:

@@ -17,8 +17,8 @@ from exporters.lake.columns import COLUMNS
 from exporters.lake.views.dialects import DIALECTS
 from exporters.lake.views.statements import VIEWS, views_for
 from exporters.settings import DestinationSettings
-from gateway.cli.lake import READERS
-from gateway.cli.lake import lake as command
+from gateway.cli.lake.command import READERS
+from gateway.cli.lake.command import lake as command
 from spool.record import NS, Correction, Record
 from tests.exporters.spools import StoppedClock, call, calls, record_id
 from tests.integration.lake.lakes import opened

@@ -1,0 +1,1 @@
+"""Questions in SQL over the files of a lake, answered by DuckDB in a process of its own."""

@@ -1,0 +1,1 @@
+CREATE OR REPLACE VIEW {table} AS SELECT * FROM {rows};

@@ -1,0 +1,1 @@
+"""Commands that look at what destinations have written into your own store."""

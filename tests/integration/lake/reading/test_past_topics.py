@@ -1,0 +1,147 @@
+"""Records of every topic come back from a lake: into another one, and into the log of a restored copy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli.lake.command import lake as command
+from spool.deliveries.protocols import LANDINGS
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent, as_json
+from tests.exporters.spools import record_id
+from tests.integration.lake.lakes import House, opened
+from tests.integration.lake.test_topics import AT_NS, RECORDS, landed
+
+OTHERS = ("usage-events", "unit-cost", "billing-data")
+
+
+def run(directory: Path, verb: str, *words: str, lake: str = "lake", topic: str = "usage-events") -> Any:
+    config = directory / "tollhouse.toml"
+    config.write_text(
+        f'data_dir = "{directory}/data"\n[spool]\nhold = "0s"\n[[destinations]]\nname = "lake"\ntype = "file"\n'
+        f'path = "{directory}/{lake}"\nlinger = "0s"\ntopics = {json.dumps(TOPICS)}\n'
+    )
+    options = ["--config", str(config), "--topic", topic, "--json"]
+    result = CliRunner().invoke(command, [verb, *words, *options])
+    assert 0 == result.exit_code, result.output
+    return json.loads(result.stdout)
+
+
+def fill(directory: Path, format: str) -> None:
+    async def work() -> None:
+        async with opened(directory / "data") as house:
+            await landed(house, path=directory / "lake", format=format)
+
+    asyncio.run(work())
+
+
+def only_file(directory: Path, topic: str, lake: str = "lake") -> Path:
+    table = topic.replace("-", "_")
+    (found,) = (directory / lake).glob(f"{table}/v1/*/*")
+    return found
+
+
+@pytest.mark.parametrize("topic", OTHERS)
+@pytest.mark.parametrize("source", ["parquet", "ndjson", "record file"])
+def test_a_topic_is_imported_once(topic: str, source: str, tmp_path: Path) -> None:
+    """From each kind of file, with its values; what is brought again changes nothing, and every proof holds."""
+    fill(tmp_path, "parquet" if source == "record file" else source)
+    file = only_file(tmp_path, topic)
+    if source == "record file":
+        file = tmp_path / "old.ndjson"
+        file.write_bytes(orjson.dumps(as_json(RECORDS[topic])) + b"\n")
+    for _ in range(2):
+        (done,) = run(tmp_path, "import", str(file), lake="other", topic=topic)["imported"]
+        assert (1, 0, 0) == (done["rows"], done["known"], done["left_out"])
+    found = run(tmp_path, "verify", "--data", "--without-books", lake="other", topic=topic)
+    assert (1, 1, []) == (found["rows"], found["imported"], found["differences"])
+    if source == "parquet":
+        original, brought = (rows(path) for path in (file, only_file(tmp_path, topic, "other")))
+        assert original == brought
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file without their place in a log, and when they were committed."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    found: list[dict[str, Any]] = table.drop(["edition", "number", "committed_at"]).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("topic", OTHERS)
+def test_another_topic_is_refused(topic: str, tmp_path: Path) -> None:
+    """A file of calls is none of events: nothing is written."""
+    source = tmp_path / "calls.ndjson"
+    source.write_bytes(orjson.dumps(as_json(RECORDS["ai-telemetry"])) + b"\n")
+    with pytest.raises(AssertionError, match=f"row 1 is no record of {topic}"):
+        run(tmp_path, "import", str(source), topic=topic)
+    assert not (tmp_path / "lake").exists()
+
+
+def record_of(topic: str, number: int) -> Record:
+    own = record_id(number)
+    if topic == "usage-events":
+        return UsageEvent(
+            id=own, source="/app", event_type="seat", start_time=AT_NS, data={"n": number}, tags={"a": "b"}
+        )
+    if topic == "unit-cost":
+        return UnitCostOperation(
+            id=own, stream="seats", stream_type="metric", operation="sum", start_time=AT_NS, granularity="DAILY",
+            element_name=f"n{number}", dimensions={"region": ["eu"]}, value="0.5",
+        )  # fmt: skip
+    return BillingDrop(
+        id=own, connection_id="con-1", month="2026-09", operation="replace_drop", rows=1, body=b'{"n": %d}' % number,
+        start_time=AT_NS,
+    )  # fmt: skip
+
+
+async def add(house: House, topic: str, first: int, last: int) -> None:
+    records = [record_of(topic, number) for number in range(first, last + 1)]
+    identities = [Identity(record.id) for record in records]
+    await house.storage.log.append(
+        Submission(topic=topic, received=len(records), records=records, identities=identities)
+    )
+
+
+async def restored(directory: Path, topic: str) -> None:
+    """A copy of number 1 to 4, whose original brought 1 to 8 into the lake."""
+    lake: dict[str, Any] = {"path": directory / "lake", "topics": (topic,)}
+    async with opened(directory / "data") as house, house.forwarding(**lake):
+        await add(house, topic, 1, 4)
+        await house.until(f"lake/{topic}", queued=0)
+    shutil.copytree(directory / "data", directory / "original")
+    async with opened(directory / "original") as house, house.forwarding(**lake):
+        await add(house, topic, 5, 8)
+        await house.until(f"lake/{topic}", queued=0)
+    async with opened(directory / "data") as house:
+        await house.storage.deliveries.reopen_restored(hold_back=None)
+        await house.storage.small.of(LANDINGS).begin_edition()
+
+
+async def kept(directory: Path, topic: str) -> list[Record]:
+    async with opened(directory / "data") as house:
+        entries = await house.storage.log.read(topic, 1, 100)
+        return [record for entry in entries for record in entry.records if record is not None]
+
+
+@pytest.mark.parametrize("topic", OTHERS)
+def test_a_copy_adopts_each_topic(topic: str, tmp_path: Path) -> None:
+    """What the copy never had is in its log again, as it was; a second run finds nothing to do."""
+    asyncio.run(restored(tmp_path, topic))
+    done = run(tmp_path, "adopt", topic=topic)["adopted"]
+    assert (4, 0, 0) == (done["brought"], done["known"], done["left"])
+    assert [record_of(topic, number) for number in range(1, 9)] == asyncio.run(kept(tmp_path, topic))
+    again = run(tmp_path, "adopt", topic=topic)["adopted"]
+    assert (0, 0, 0) == (again["brought"], again["known"], again["left"])
+    found = run(tmp_path, "verify", "--data", "--without-books", topic=topic)
+    assert (8, []) == (found["rows"], found["differences"])
