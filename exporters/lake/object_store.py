@@ -113,7 +113,8 @@ class ObjectStore:
         except FileNotFoundError as error:
             raise self._no_bucket() from error
         for each in sorted(found):
-            yield each
+            if each.name > after:  # a store may not know where to begin
+                yield each
 
     def _no_bucket(self) -> Misconfigured:
         return Misconfigured(f"there is no bucket or container for {self._settings.url}", status=404)

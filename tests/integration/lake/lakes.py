@@ -23,7 +23,7 @@ from spool.identity import Identity
 from spool.installation import FILE, make_secret, public_id
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Record
-from spool.settings import SpoolSettings
+from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
 
 ROUTE = f"lake/{AI_TELEMETRY}"
@@ -84,10 +84,13 @@ class House:
 
 
 @asynccontextmanager
-async def opened(directory: Path, clock: Clock | None = None) -> AsyncIterator[House]:
+async def opened(
+    directory: Path, clock: Clock | None = None, *, engine: StorageSettings | None = None
+) -> AsyncIterator[House]:
     clock = clock or SystemClock()
-    options = StorageOptions(directory=directory, settings=SpoolSettings(hold=0), clock=clock)
-    storage = await open_storage(options)
+    chosen = engine or StorageSettings()
+    options = StorageOptions(directory=directory, settings=SpoolSettings(hold=0), clock=clock, storage=chosen)
+    storage = await open_storage(options, engine=chosen.engine)
     try:
         yield House(storage, clock, directory)
     finally:
