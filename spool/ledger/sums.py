@@ -135,6 +135,7 @@ class HourlySums:
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Count every record of the entries once."""
+        first, skip = self.first, self._skip
         for entry in entries:
             for number, record in enumerate(entry.records, entry.first):
                 if record is None:
@@ -143,13 +144,12 @@ class HourlySums:
                 if record.shadow:
                     continue
                 hour = hour_of(record.start_time, entry.committed_at)
-                if self._skip is not None and self._skip(number, hour):
+                if skip is not None and skip(number, hour):
                     continue
-                counted = self._counted(hour, record)
-                if not counted:
+                if not self._counted(hour, record):
                     self.absurd += 1
-                else:
-                    self.note_first(hour, number)
+                elif hour not in first or number < first[hour]:  # of note_first, which costs a call here
+                    first[hour] = number
 
     def merge(self, hour: int, call: Inference, measures: Sequence[int]) -> None:
         """Add what was added up elsewhere of calls that are counted as this one is."""

@@ -113,9 +113,10 @@ def of_parts(
         told["input_video_seconds"] = inputs.video_length_seconds
     if heard:
         told["input_audio_seconds"] = heard
-    run = searches_of(inputs.web_search_requests, searches, queries)
-    if run:
-        told["web_searches"] = run
+    if searches is not None or queries or inputs.web_search_requests:
+        run = searches_of(inputs.web_search_requests, searches, queries)
+        if run:
+            told["web_searches"] = run
     return of_numbers(told) if told else None
 
 
@@ -217,8 +218,12 @@ def _line(raw: Any) -> ModalityCount | None:
 
 def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Told:
     """The meters among free names of quantities: those that are written as Tollhouse writes them."""
-    named = {_ALIASES.get(name, name): value for name, value in buckets}
-    return of_numbers({name: value for name, value in named.items() if name in METERS})
+    found: dict[str, Any] = {}
+    for written, value in buckets:
+        name = _ALIASES.get(written, written)
+        if name in METERS:
+            found[name] = value
+    return of_numbers(found) if found else None
 
 
 # Words of Langfuse's users and of pydantic-ai for the same.

@@ -107,7 +107,7 @@ def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
     """True if a text may stand under a name that a sender chose: name and text are short and of few words."""
     if name in KNOWN or name in keep:
         return True
-    if not is_brief(text) or not is_brief(name):
+    if not _is_brief_name(name) or not is_brief(text):
         return False
     return not is_doubtful(name) or _NO_WORDS.fullmatch(text) is not None
 
@@ -118,6 +118,11 @@ def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
     for name in gone:
         del tags[name]
     return len(gone)
+
+
+@lru_cache(maxsize=8192)
+def _is_brief_name(name: str) -> bool:
+    return is_brief(name)
 
 
 def is_brief(text: str) -> bool:
