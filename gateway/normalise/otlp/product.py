@@ -19,6 +19,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import operations
+from gateway.normalise.reading.meters import with_tools
 from gateway.normalise.reading.tokens import Tokens, agreeing, settle, with_thoughts
 from spool.record import Inference
 
@@ -194,7 +195,8 @@ class LogDialect:
         stated = self.tokens.counts(attributes)
         tool_input = semconv.first_count(attributes, self.tool_input)
         if tool_input and stated.input is not None:
-            stated = stated._replace(input=stated.input + tool_input)
+            told = with_tools(stated.meters, tool_input)
+            stated = stated._replace(input=stated.input + tool_input, meters=told)
         total = semconv.first_count(attributes, self.total)
         without_cache = self.without_cache or provider in self.without_cache_at
         tokens = settle(

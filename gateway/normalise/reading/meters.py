@@ -161,6 +161,11 @@ def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any 
     return told or None
 
 
+def with_tools(told: Told, tokens: int | None) -> Told:
+    """The meters with the tokens of tools' answers, which are a part of the input."""
+    return {**(told or {}), "input_tool_tokens": tokens} if tokens else told
+
+
 def merged(*several: Told) -> Told:
     """All of them; what is told twice counts as the first tells it."""
     found: dict[str, Quantity] = {}

@@ -253,12 +253,10 @@ def of_gemini(usage: Gemini) -> Tokens:
     if thoughts is None and prompt is not None:
         thoughts = _beyond(total_of(usage.totalTokenCount), prompt, from_tools, candidates)
     total = total_of(usage.totalTokenCount)
-    told = meters.of_lists(
-        usage.promptTokensDetails,
-        usage.toolUsePromptTokensDetails,
-        usage.candidatesTokensDetails or usage.responseTokensDetails,
-        usage.cacheTokensDetails,
-    )
+    put_out = usage.candidatesTokensDetails or usage.responseTokensDetails
+    tools, cache = usage.toolUsePromptTokensDetails, usage.cacheTokensDetails
+    told = meters.of_lists(usage.promptTokensDetails, tools, put_out, cache)
+    told = meters.with_tools(told, from_tools)
     given = added(prompt, from_tools)
     if thoughts and total is not None and total == added(prompt, from_tools, candidates):
         return settle(Tokens(given, candidates, cached, reasoning=thoughts, meters=told))

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.cli.explain import explained
 from gateway.configuration.sections import Config, PriceOverride, PriceSettings
+from spool.meters import METERS
 
 ROOT = Path(__file__).parents[2] / "cases"
 CASES = [path for path in sorted(ROOT.rglob("*.expected.json")) if '"priced"' in path.read_text()]
@@ -54,3 +55,14 @@ def test_each_unit_of_each_source_has_its_meter_and_its_line(case: Path) -> None
         total = sum(Decimal(amount) for *_, amount in wanted["lines"])
         assert Decimal(row["estimated_cost"] or 0) == total
     assert expected.get("meter_too_large") == result.get("meter_too_large")
+
+
+def test_each_meter_has_a_case_worked_out_by_hand() -> None:
+    """Of images by size and quality a few stand for all; of everything else each meter is in a case with its lines."""
+    told: set[str] = set()
+    for case in CASES:
+        for wanted in json.loads(case.read_text())["priced"].values():
+            told.update(wanted["meters"] or ())
+    sized = {name for name in METERS if name.startswith("output_images_")}
+    assert set(METERS) - sized <= told
+    assert len(sized & told) >= 4

@@ -202,7 +202,9 @@ def _token_type(family: MetricFamily, point: Point) -> str | None:
 
 
 def _meter(point: Point, token_type: str | None) -> str | None:
-    """The meter of a series that has the tokens of one modality apart."""
+    """The meter of a series that has the tokens of one modality, or of tools' answers, apart."""
+    if token_type == token_types.TOOL_INPUT:
+        return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)
     return None if modality is None else of_modality(_WHOLES.get(token_type or "", ""), modality)
 

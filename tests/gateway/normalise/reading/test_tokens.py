@@ -168,7 +168,7 @@ def test_openais_responses_without_details_of_the_input_keep_their_reasoning() -
 def test_what_tools_answered_goes_into_geminis_input_too() -> None:
     """It stands beside the prompt, and the total holds both."""
     said = Gemini(promptTokenCount=12, cachedContentTokenCount=4, toolUsePromptTokenCount=65)
-    assert Tokens(77, None, 4, None, None) == of_gemini(said)
+    assert Tokens(77, None, 4, None, None, meters={"input_tool_tokens": 65}) == of_gemini(said)
 
 
 def test_gemini_thoughts_stand_beside_the_candidates() -> None:
