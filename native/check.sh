@@ -9,3 +9,14 @@ else
   echo "not looked at: cargo clippy is missing"
 fi
 cargo test --quiet --locked --no-default-features
+# Half a minute for each target; longer rounds: `cargo fuzz run --sanitizer none requests DIRECTORY/requests`.
+if cargo fuzz --version >/dev/null 2>&1; then
+  corpus=$(mktemp -d)
+  (cd .. && .venv/bin/python -m tests.packed.corpus "$corpus")
+  for target in requests records; do
+    RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none "$target" "$corpus/$target" -- -max_total_time=30 -max_len=16384
+  done
+  rm -rf "$corpus"
+else
+  echo "not looked at: cargo fuzz is missing"
+fi

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::msgpack::{Cursor, Value};
 use crate::records::{Block, Fields, Table};
-use crate::wire::{length, Attribute};
+use crate::wire::{varint, Attribute};
 
 /// Combinations that are remembered; one more, and it begins anew.
 const MOST_COMBINATIONS: usize = 4096;
@@ -15,25 +15,25 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 /// Fields by their places in the record, and the bytes that stand before their values.
 #[cfg_attr(feature = "python", derive(pyo3::FromPyObject), pyo3(from_item_all))]
 pub struct Layout {
-    span: Vec<u8>,
-    trace_id: (usize, Vec<u8>),
-    span_id: (usize, Vec<u8>),
-    start: (usize, Vec<u8>),
-    end: (usize, Vec<u8>),
+    pub span: Vec<u8>,
+    pub trace_id: (usize, Vec<u8>),
+    pub span_id: (usize, Vec<u8>),
+    pub start: (usize, Vec<u8>),
+    pub end: (usize, Vec<u8>),
     /// Attributes of a record that has no time, a start alone, an end alone.
-    times: (Vec<u8>, Vec<u8>, Vec<u8>),
-    shadow: usize,
+    pub times: (Vec<u8>, Vec<u8>, Vec<u8>),
+    pub shadow: usize,
     /// What is encoded together: `Encoder::learn` is told how.
-    combination: Vec<usize>,
-    id: (usize, Attribute),
-    response_id: (usize, Attribute),
+    pub combination: Vec<usize>,
+    pub id: (usize, Attribute),
+    pub response_id: (usize, Attribute),
     /// What the response id has behind its prefix, in characters, at least.
-    long_enough: usize,
+    pub long_enough: usize,
     /// In the order of the wire; whether it is a number.
-    attributes: Vec<(usize, bool, Attribute)>,
-    tags: (usize, Attribute),
+    pub attributes: Vec<(usize, bool, Attribute)>,
+    pub tags: (usize, Attribute),
     /// Person of the hash of an id from which ids that a record lacks are cut.
-    stand_in: Vec<u8>,
+    pub stand_in: Vec<u8>,
 }
 
 /// Some spans, how many they are, how many records were left out, and the first place that was not done.
@@ -89,7 +89,7 @@ impl Encoder {
                     break;
                 }
                 made.encoded.extend_from_slice(&self.layout.span);
-                length(&mut made.encoded, span.len());
+                varint(&mut made.encoded, span.len() as u64);
                 made.encoded.extend_from_slice(&span);
                 made.count = made.count.saturating_add(1);
             }

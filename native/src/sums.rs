@@ -16,22 +16,22 @@ const LONGEST_AMOUNT: usize = 36;
 /// Fields by their places in the record, and what bounds them.
 #[cfg_attr(feature = "python", derive(pyo3::FromPyObject), pyo3(from_item_all))]
 pub struct Plan {
-    start: usize,
-    end: usize,
-    shadow: usize,
+    pub start: usize,
+    pub end: usize,
+    pub shadow: usize,
     /// What a row is counted under; of the tags only these.
-    dimensions: Vec<usize>,
-    tags: (usize, HashSet<Vec<u8>>),
+    pub dimensions: Vec<usize>,
+    pub tags: (usize, HashSet<Vec<u8>>),
     /// Input and output, and the edges of sizes of the first that are counted apart.
-    sized: (usize, usize, Vec<u64>),
+    pub sized: (usize, usize, Vec<u64>),
     /// Counts, each with the most that one record may have.
-    counts: Vec<(usize, u64)>,
+    pub counts: Vec<(usize, u64)>,
     /// Amounts of money, the digits behind the point, and the most that all of one record may be.
-    amounts: (Vec<usize>, usize, i128),
+    pub amounts: (Vec<usize>, usize, i128),
     /// Of times: an hour, and one unit of how long a record took, whose edges follow.
-    hour: u64,
-    unit: u64,
-    edges: Vec<u64>,
+    pub hour: u64,
+    pub unit: u64,
+    pub edges: Vec<u64>,
 }
 
 /// A row: its hour, one of its records, and the measures: records, counts, amounts, time taken, records by edge.
@@ -192,7 +192,7 @@ impl Plan {
 }
 
 /// Plain decimal text in units of the last of so many digits behind the point; what lies behind these is cut off.
-fn amount(text: &[u8], decimals: usize) -> Option<i128> {
+pub fn amount(text: &[u8], decimals: usize) -> Option<i128> {
     if text.len() > LONGEST_AMOUNT {
         return None;
     }

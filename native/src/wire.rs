@@ -16,11 +16,6 @@ pub fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends the length of what comes next.
-pub fn length(out: &mut Vec<u8>, value: usize) {
-    varint(out, value as u64);
-}
-
 /// How many bytes a number takes.
 fn size(mut value: u64) -> usize {
     let mut bytes: usize = 1;
@@ -33,7 +28,7 @@ fn size(mut value: u64) -> usize {
 
 /// An attribute: what begins it, and its name or, for several, what their names begin with.
 #[cfg_attr(feature = "python", derive(pyo3::FromPyObject))]
-pub struct Attribute(Vec<u8>, Vec<u8>);
+pub struct Attribute(pub Vec<u8>, pub Vec<u8>);
 
 impl Attribute {
     /// Appends it with a text; `rest` is the end of its name.
@@ -41,7 +36,7 @@ impl Attribute {
         let string = size(value.len() as u64).saturating_add(1).saturating_add(value.len());
         self.begin(out, rest, string);
         out.push(TEXT);
-        length(out, value.len());
+        varint(out, value.len() as u64);
         out.extend_from_slice(value);
     }
 
@@ -56,12 +51,12 @@ impl Attribute {
         let name = self.1.len().saturating_add(rest.len());
         let inner = [1, size(name as u64), name, 1, size(value as u64), value];
         out.extend_from_slice(&self.0);
-        length(out, inner.into_iter().fold(0, usize::saturating_add));
+        varint(out, inner.into_iter().fold(0, usize::saturating_add) as u64);
         out.push(KEY);
-        length(out, name);
+        varint(out, name as u64);
         out.extend_from_slice(&self.1);
         out.extend_from_slice(rest);
         out.push(VALUE);
-        length(out, value);
+        varint(out, value as u64);
     }
 }
