@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -14,15 +14,17 @@ from gateway.api.costs import check_span
 from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
 from gateway.api.report_words import DEFAULT_TOP, PREVIOUS, SAME_WEEKDAYS
 from gateway.api.times import parse_moment
-from gateway.comparison.old_prices import KINDS, MEASURES, Row, at_old_prices, by_group
+from gateway.comparison.old_prices import KINDS, MEASURES, Row, at_old_prices, by_group, without
 from gateway.comparison.split import Driver, Group, Spending, split, together, with_nobodys
 from gateway.intake.prices import PriceBook
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined
-from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, CostRow
+from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, CostRow, within
 from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
 from spool.ledger.sums import OTHER
+
+MOST_APART: Final = 500  # groups that are asked for by their values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,24 +54,22 @@ async def compare(
     """
     `prices` are list prices, which tell kinds of tokens apart. Of billed money calls and tokens are counted beside it.
 
-    NotKept if one of the times divides a sum.
+    NotKept if one of the times divides a sum. Kinds of what was counted are read for the largest changes; those of
+    the others are what these leave of all.
     """
-    asks = _with_bills if query.arranged else _counted
     measures = (*needed(USAGE_AMOUNT, ()), *MEASURES, "unpriced", "reported")
-    beside = [name for name in KINDS if name not in query.group_by]
-    by = (*query.group_by, *beside)
-    before, now = [
-        await asks(ledger, replace(each, group_by=by, granularity=TOTAL, measures=measures))
-        for each in (baseline, query)
-    ]
-    width, at = len(query.group_by), query.since.timestamp()
-    kinds = {name: by.index(name) for name in KINDS}
-    of_bills = bool(query.arranged)
-    return await asyncio.to_thread(_comparison, before, now, top, width, kinds, prices, at, of_bills)
-
-
-async def _counted(ledger: AnswersCosts, query: CostQuery) -> Sequence[CostRow]:
-    return await ledger.costs(query)
+    sides = [replace(each, granularity=TOTAL, measures=measures) for each in (baseline, query)]
+    at = query.since.timestamp()
+    if query.arranged:
+        by = (*query.group_by, *[name for name in KINDS if name not in query.group_by])
+        old_rows, rows = [await _with_bills(ledger, replace(each, group_by=by)) for each in sides]
+        kinds = {name: by.index(name) for name in KINDS}
+        width = len(query.group_by)
+        return await asyncio.to_thread(_of_bills, old_rows, rows, top, width, kinds, prices, at)
+    before, now = [_of_groups(await ledger.costs(each)) for each in sides]
+    changes = _Changes(before, now, top)
+    old, new = [await _kinds(ledger, each, changes) for each in sides]
+    return await asyncio.to_thread(changes.compared, old, new, prices, at)
 
 
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Sequence[CostRow]:
@@ -120,7 +120,84 @@ def _given(against: str, zone: tzinfo) -> tuple[datetime, datetime]:
     return parse_moment("against", first, zone=zone), parse_moment("against", last, zone=zone, end=True)
 
 
-def _comparison(
+class _Kinds(NamedTuple):
+    """The rows of one time by provider and model: of each group that is read apart, and of the others together."""
+
+    apart: Mapping[Group, Sequence[Row]]
+    others: Sequence[Row]
+
+
+class _Changes:
+    """
+    The changes of all groups, the largest apart.
+
+    The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too.
+    """
+
+    def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
+        self._before, self._now, self._top = before, now, top
+        largest, rest = _divided(split(before, now), top)
+        self.others = [each for each in rest if each.has_kinds]
+        # The others without kinds are read, too, so that they can be left out of what all groups have.
+        alone = [each for each in rest if not each.has_kinds] if self.others else []
+        self.apart = frozenset([each.group for each in (*largest, *alone)])
+        self.are_few = bool(rest) and len(self.apart) <= MOST_APART
+
+    def compared(self, old: _Kinds, new: _Kinds, prices: PriceBook | None, at: float) -> Comparison:
+        priced = {
+            group: at_old_prices(old.apart[group], rows, prices, at)
+            for group, rows in new.apart.items()
+            if group in old.apart
+        }
+        largest, rest = _divided(split(self._before, self._now, priced), self._top)
+        found = [*largest]
+        if rest:
+            others = together(rest, group=(OTHER,) * len(rest[0].group))
+            found.append(self._priced(others, at_old_prices(old.others, new.others, prices, at)))
+        return Comparison(drivers=found, total=together(found, group=()))
+
+    def _priced(self, driver: Driver, at_old_prices: int) -> Driver:
+        """Divide what others have of kinds and prices by what the tokens of all of them would have cost before."""
+        if not self.others:
+            return driver
+        costs = [each.now.cost - each.parts.prices for each in self.others]
+        kinds, parts = at_old_prices - sum(costs), driver.parts
+        divided = replace(parts, other_kinds=parts.other_kinds + kinds, prices=parts.prices - kinds)
+        return replace(driver, parts=divided)
+
+
+async def _kinds(ledger: AnswersCosts, query: CostQuery, changes: _Changes) -> _Kinds:
+    by = (*query.group_by, *[name for name in KINDS if name not in query.group_by])
+    asked = _only(query, changes.apart) if changes.are_few else query
+    rows = await ledger.costs(replace(asked, group_by=by))
+    width = len(query.group_by)
+    found = await asyncio.to_thread(by_group, rows, {name: by.index(name) for name in KINDS}, width)
+    apart = {group: rows for group, rows in found.items() if group in changes.apart}
+    if not changes.others:
+        return _Kinds(apart, ())
+    whole = await ledger.costs(replace(query, group_by=KINDS))
+    places = {name: place for place, name in enumerate(KINDS)}
+    return _Kinds(apart, without(by_group(whole, places, 0)[()] if whole else (), apart.values()))
+
+
+def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
+    """Return the question about the values of these groups, which others may be made of, too."""
+    values = {name: {group[place] or "" for group in groups} for place, name in enumerate(query.group_by)}
+    return within(query, include={name: tuple(sorted(each)) for name, each in values.items()}, exclude={})
+
+
+def _divided(drivers: Sequence[Driver], top: int) -> tuple[list[Driver], list[Driver]]:
+    """Return the largest changes, and the others."""
+    named = [each for each in drivers if set(each.group) != {OTHER}]
+    unnamed = [each for each in drivers if set(each.group) == {OTHER}]
+    return named[:top], [*named[top:], *unnamed]
+
+
+def _of_groups(rows: Sequence[CostRow]) -> dict[Group, Spending]:
+    return {row.group: _spending([(None, None, row, money.units(row.cost))]) for row in rows}
+
+
+def _of_bills(
     before: Sequence[CostRow],
     now: Sequence[CostRow],
     top: int,
@@ -128,22 +205,18 @@ def _comparison(
     kinds: Mapping[str, int],
     prices: PriceBook | None,
     at: float,
-    of_bills: bool,
 ) -> Comparison:
     """
     The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too.
     """
-    apart = [_nobodys(rows, width) if of_bills else {} for rows in (before, now)]
-    if of_bills:
-        before, now = list(filter(_has_calls, before)), list(filter(_has_calls, now))
+    apart = [_nobodys(rows, width) for rows in (before, now)]
+    before, now = list(filter(_has_calls, before)), list(filter(_has_calls, now))
     old, new = by_group(before, kinds, width), by_group(now, kinds, width)
     priced = {
         group: at_old_prices(old[group], rows, prices, at) for group, rows in new.items() if group in old
     }
     drivers = with_nobodys(split(_spent(old), _spent(new), priced), *apart)
-    named = [each for each in drivers if set(each.group) != {OTHER}]
-    largest = named[:top]
-    rest = [*named[top:], *(each for each in drivers if set(each.group) == {OTHER})]
+    largest, rest = _divided(drivers, top)
     if rest:
         largest.append(together(rest, group=(OTHER,) * len(rest[0].group)))
     return Comparison(drivers=largest, total=together(drivers, group=()))

@@ -5,7 +5,9 @@ What the tokens of a time would have cost at the prices of another one, each kin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from gateway.intake.prices import PriceBook
 from gateway.intake.rates import Rate
@@ -16,6 +18,7 @@ from spool.record import NS
 
 KINDS = ("provider", "model")  # by which costs are asked for beside the groups
 MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cached_input_tokens")
+_WEIGHED = (*MEASURES, "cached_output_tokens", "calls")  # of a row
 
 Rates = Sequence[tuple[int, Rate]]  # see PriceBook.rates
 Row = tuple[str | None, str | None, CostRow, int]  # provider, model, what came to them, and its cost in units
@@ -119,3 +122,19 @@ def by_group(
         kind = (row.group[provider], row.group[model], row, money.units(row.cost))
         found.setdefault(row.group[:width], []).append(kind)
     return found
+
+
+def without(rows: Sequence[Row], parts: Iterable[Sequence[Row]]) -> list[Row]:
+    """Return what rows are less their parts, each by its provider and model."""
+    taken: dict[tuple[str | None, str | None], list[Row]] = {}
+    for part in parts:
+        for row in part:
+            taken.setdefault(row[:2], []).append(row)
+    return [_less(row, taken.get(row[:2], ())) for row in rows]
+
+
+def _less(whole: Row, parts: Sequence[Row]) -> Row:
+    provider, model, row, cost = whole
+    found = [part for _, _, part, _ in parts]
+    left = {name: getattr(row, name) - sum([getattr(each, name) for each in found]) for name in _WEIGHED}
+    return provider, model, replace(row, **left), cost - sum([each[3] for each in parts])

@@ -61,6 +61,11 @@ class Driver:
     now: Spending
     parts: Parts
 
+    @property
+    def has_kinds(self) -> bool:
+        """True if kinds of tokens are a part of the change."""
+        return self.before.tokens > 0 and self.now.tokens > 0
+
 
 def split(
     before: Mapping[Group, Spending],

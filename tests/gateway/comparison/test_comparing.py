@@ -1,0 +1,129 @@
+"""The largest changes are read by models, and the others as what these leave: the answer is the same by either way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from gateway.comparison import comparing
+from gateway.comparison.comparing import Comparison, compare
+from gateway.comparison.split import PARTS, Parts
+from gateway.intake.prices import PriceBook
+from spool.ledger import money
+from spool.ledger.costs import combined
+from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.sums import LATENCY, OTHER
+from tests.rounds import examples
+
+NOW = datetime(2026, 11, 2, tzinfo=UTC)
+DAY = timedelta(days=1)
+MODELS = (("openai", "gpt-4o"), ("anthropic", "claude-sonnet-4-5"), ("openai", "no-model"), (None, None))
+BOOK = PriceBook.load()
+
+
+def spent(
+    day: int, team: str | None, model: tuple[str | None, str | None], cost: str, tokens: int, calls: int = 1
+) -> tuple[dict[str, str | None], CostRow]:
+    row = CostRow(
+        start=NOW - day * DAY, group=(), cost=cost, reported=cost, estimated=cost, saved="0", calls=calls, errors=0,
+        cached=0, unpriced=0, input_tokens=tokens, output_tokens=tokens // 3, cache_read_tokens=tokens // 5,
+        cache_write_tokens=0, reasoning_tokens=0, cache_write_1h_tokens=0, cached_input_tokens=0,
+        cached_output_tokens=0, latency_ms=0, latency=(0,) * (len(LATENCY) - 1),
+    )  # fmt: skip
+    return {"team": team, "provider": model[0], "model": model[1]}, row
+
+
+class MadeUp:
+    """A ledger of a few sums, which notes what it was asked."""
+
+    def __init__(self, *sums: tuple[dict[str, str | None], CostRow]) -> None:
+        self._sums = sums
+        self.asked: list[CostQuery] = []
+
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]:
+        self.asked.append(query)
+        found: dict[tuple[str | None, ...], list[CostRow]] = {}
+        for values, row in self._sums:
+            is_wanted = all((values[name] or "") in wanted for name, wanted in query.include.items())
+            if is_wanted and query.since <= row.start < query.until:
+                found.setdefault(tuple([values[name] for name in query.group_by]), []).append(row)
+        return [combined(rows, start=query.since, group=group) for group, rows in found.items()]
+
+
+QUERY = CostQuery(since=NOW - DAY, until=NOW, group_by=["team"])
+BASELINE = replace(QUERY, since=NOW - 2 * DAY, until=NOW - DAY)
+
+
+async def compared(ledger: MadeUp, top: int = 1) -> Comparison:
+    return await compare(ledger, QUERY, BASELINE, top=top, prices=BOOK)
+
+
+def made_up(chance: random.Random) -> MadeUp:
+    """Teams, some of one day alone, some without tokens."""
+    sums = []
+    for team in ("a", "b", "c", "d", OTHER, None):
+        for day in chance.choice(((1, 2), (1, 2), (1,), (2,))):
+            for model in chance.sample(MODELS, k=chance.randrange(1, 4)):
+                cost, tokens = Decimal(chance.randrange(1000)) / 7, chance.choice((0, 900, 10**6))
+                units = money.units(str(cost)[:20])
+                sums.append(spent(day, team, model, money.text(units), tokens, chance.randrange(1, 9)))
+    return MadeUp(*sums)
+
+
+@pytest.mark.asyncio
+async def test_it_is_the_same_by_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups that are asked for by their values, and all groups: the same rows, which add up to the total."""
+    for seed in range(examples(100)):
+        few, all = (made_up(random.Random(seed)) for _ in range(2))
+        found = await compared(few, top=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(comparing, "MOST_APART", -1)
+            assert found == await compared(all, top=2)
+        assert not any(query.include for query in all.asked)
+        for driver in (*found.drivers, found.total):
+            assert driver.now.cost - driver.before.cost == driver.parts.change
+        for name in PARTS:
+            parts = [getattr(driver.parts, name) for driver in found.drivers]
+            assert sum(parts) == getattr(found.total.parts, name)
+        whole = await compared(made_up(random.Random(seed)), top=99)
+        named = [driver for driver in found.drivers if driver.group != (OTHER,)]
+        assert named == list(whole.drivers[: len(named)])
+        assert (whole.total.now, whole.total.before) == (found.total.now, found.total.before)
+
+
+@pytest.mark.asyncio
+async def test_the_others_have_kinds_and_prices_together() -> None:
+    """
+    Two of the others use as many tokens as before. One went over to a model of twice the price, the other's model
+    became dearer by a half: by models of both, one is other kinds and one is prices.
+    """
+    cheap, dear, own = ("openai", "gpt-4o"), ("anthropic", "claude-sonnet-4-5"), ("openai", "no-model")
+    ledger = MadeUp(
+        spent(2, "large", own, "100", 300), spent(1, "large", own, "900", 300),
+        spent(2, "moved", cheap, "10", 3000), spent(1, "moved", dear, "20", 3000),
+        spent(2, "stays", own, "4", 3000), spent(1, "stays", own, "6", 3000),
+        spent(2, "beside", dear, "20", 3000), spent(1, "beside", dear, "20", 3000),
+    )  # fmt: skip
+    found = await compared(ledger)
+    large, others = found.drivers
+    assert Parts(prices=money.units("800")) == large.parts
+    assert Parts(other_kinds=money.units("10"), prices=money.units("2")) == others.parts
+    assert all({"team": ("large",)} == dict(query.include) for query in ledger.asked[2::2])
+
+
+@pytest.mark.asyncio
+async def test_new_groups_among_the_others_are_new() -> None:
+    """They move neither kinds nor prices of those that stay, though they use the same model."""
+    model = ("openai", "no-model")
+    ledger = MadeUp(
+        spent(2, "large", model, "100", 300), spent(1, "large", model, "900", 300),
+        spent(2, "stays", model, "10", 3000), spent(1, "stays", model, "10", 3000),
+        spent(1, "came", model, "50", 300), spent(2, "left", model, "1", 3000),
+    )  # fmt: skip
+    others = (await compared(ledger)).drivers[1]
+    assert Parts(new=money.units("50"), gone=-money.units("1")) == others.parts
