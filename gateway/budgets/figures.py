@@ -98,7 +98,7 @@ class BudgetFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLedger:
-    """Asks the ledger about budgets, up to `now`. Budgets of one view are asked for their hours once."""
+    """Asks the ledger about budgets, up to `now`. What budgets of one view have in common is asked once."""
 
     ledger: Ledger
     now: float
@@ -106,7 +106,7 @@ class BudgetLedger:
     divided: Callable[
         [str], Awaitable[AsksCosts]
     ]  # the ledger without the calls that plans cover, or these alone
-    _hours: dict[tuple[str, ...], tuple[int, ...]] = field(default_factory=dict)  # by measure, money and view
+    _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
     _billed_until: list[float] = field(default_factory=list)  # once it was asked for
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
@@ -155,11 +155,16 @@ class BudgetLedger:
         by_owner: bool,
     ) -> Mapping[tuple[datetime, str], Spent]:
         """Sum the spend by period in the budget's zone, and by owner if asked."""
+        owner = budget.per if by_owner else ""
+        of_view = (view.id, view.version, budget.measure, budget.cost_type, budget.time_zone)
+        asked = (*of_view, since, until, granularity)
+        if not owner and asked in self._known:
+            return self._known[asked]
         query = CostQuery(
             since=since,
             until=until,
             granularity=granularity,
-            group_by=[budget.per] if by_owner and budget.per else [],
+            group_by=[owner] if owner else [],
             include=view.include,
             exclude=view.exclude,
             zone=budget.zone,
@@ -171,7 +176,10 @@ class BudgetLedger:
         ledger = await self.divided(budget.cost_type) if divides else self.ledger
         rows = await ledger.costs(query) if since < until else []
         # With thousands of owners this takes so long that senders would wait for it.
-        return await asyncio.to_thread(_by_owner, budget.measure, rows)
+        found = await asyncio.to_thread(_by_owner, budget.measure, rows)
+        if not owner:  # of owners there are thousands
+            self._known[asked] = found
+        return found
 
     async def days(
         self, budget: SpendBudget, view: View, count: int, *, by_owner: bool
@@ -192,17 +200,13 @@ class BudgetLedger:
         """Return the spend of each hour of the day in UTC, over some weeks and all owners. A bill tells of none."""
         if budget.arranged:
             return (1,) * 24
-        asked = (budget.measure, budget.cost_type, view.id, view.version)
-        if asked in self._hours:
-            return self._hours[asked]
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         since = await self.ledger.since_hours(until - timedelta(days=HOURS_DAYS))
         found = [0] * 24
         sums = await self.sums(_in_utc(budget), view, since, until, "hourly", by_owner=False)
         for (start, _), spent in sums.items():
             found[start.hour] += spent.actual
-        self._hours[asked] = tuple(found)
-        return self._hours[asked]
+        return tuple(found)
 
     async def _period(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
         # All that is counted of the period, also what a sender's clock puts into its future.
