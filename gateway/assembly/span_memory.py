@@ -7,9 +7,10 @@ from typing import Final
 
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise.memory.spans import SpanMemory
+from gateway.normalise.payload.body_limits import SliceClock
 from spool.packed.native import Native
 
-LEARN_S: Final = 0.05  # between two kinds of spans that are learned
+LEARN_S: Final = 0.02  # between two kinds of spans that are learned
 LOOK_S: Final = 0.25  # while none waits
 
 
@@ -23,7 +24,9 @@ def span_memory(native: Native, metrics: Metrics) -> SpanMemory:
 async def learn(memory: SpanMemory) -> None:
     """Learn one kind of span at a time, in turns so short that nobody waits for them."""
     while True:
-        learning = memory.learning()
+        learning, clock = memory.learning(), SliceClock()
         for _ in learning or ():
-            await asyncio.sleep(0)
+            if clock.is_over():
+                await asyncio.sleep(0)
+                clock.begin()
         await asyncio.sleep(LOOK_S if learning is None else LEARN_S)

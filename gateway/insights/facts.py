@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.devices.clusters import UnappliedConfig
 from gateway.reconciliation.reconciler import ReconciledMonth
@@ -25,6 +25,9 @@ from spool.registry.insights import Finding
 from spool.registry.keys import Key
 from spool.registry.views import View
 from spool.shares import KeyShare
+
+if TYPE_CHECKING:
+    from gateway.normalise.memory.learning import ReadOtherwise
 
 DAY_S = 86400.0
 
@@ -102,6 +105,7 @@ class Facts:
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()
     shapes: Sequence[UnrecognisedShape] = ()
+    read_otherwise: Sequence[ReadOtherwise] = ()  # with the compiled module than without it, since this start
     unmapped: Sequence[EventType] = ()  # usage events that stay here for want of a mapping
     repeated_ids: int = 0  # in the duplicate window more than once
     missed_records: int = 0  # numbers that the ledger has passed over

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from gateway.devices.clusters import UnappliedConfig
 from gateway.insights.detectors.spend_spike import EVERYBODY, newest_streaks
@@ -31,6 +32,9 @@ from spool.registry.keys import Key
 from spool.registry.views import View
 from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
+
+if TYPE_CHECKING:
+    from gateway.normalise.memory.learning import ReadOtherwise
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
 STEP = 4096
@@ -72,6 +76,7 @@ class FactSources:
     unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
+    read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
@@ -109,6 +114,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         routes=await sources.deliveries.routes(),
         dead=await _dead(sources.deliveries, now),
         shapes=await _shapes(sources.log),
+        read_otherwise=sources.read_otherwise(),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         repeated_ids=await sources.log.repeated_ids(),
         missed_records=soundness.missed,

@@ -62,6 +62,7 @@ def inspector(services: OperatorServices) -> Inspector:
     optional: dict[str, Any] = (
         {"reconciled": services.money.reconciler().look} if services.money.reconciler else {}
     )
+    memory = services.spool.memory
     sources = FactSources(
         ledger=services.money.ledger,
         log=services.spool.log,
@@ -74,6 +75,7 @@ def inspector(services: OperatorServices) -> Inspector:
         silent_clusters=services.senders.clusters.silent if services.senders.clusters else tuple,
         unapplied_configs=services.senders.clusters.unapplied if services.senders.clusters else tuple,
         is_unmapped=services.spool.is_unmapped,
+        read_otherwise=lambda: () if memory is None else memory.different,
         arrivals=arrived,
         lakes=services.spool.lakes,
         leases=services.installation.leases,

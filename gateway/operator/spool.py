@@ -96,6 +96,8 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             "on": services.native.is_on,
             "version": services.native.version or None,
             "words": services.native.words,
+            "spans": None if services.memory is None else services.memory.spans.total(),
+            "known_spans": None if services.memory is None else services.memory.spans["reading"],
         },
         "nodes": await describe_nodes(request.shared.leases, request.now()),
         "lakes": [_describe_lake(state) for state in await services.lakes()],

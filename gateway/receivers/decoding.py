@@ -37,7 +37,8 @@ async def decoded(
     options = receivers.options
     receivers.metrics.body_decoded("server")
     if receivers.memory is not None and size <= LARGE and body.is_spans:
-        remembered = await drive(receivers.memory.normalise(body.content, options))
+        asked = receivers.memory.asked(body.content, options)
+        remembered = None if asked is None else await drive(receivers.memory.read(asked))
         if remembered is not None:
             return Normalised(remembered)
     if size <= aside_above:

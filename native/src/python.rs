@@ -11,7 +11,7 @@ use crate::sums::{self, Arrival};
 use crate::{ids, memory, requests, spans};
 
 /// Changes with what is called from Python: who finds another number does not use the module.
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 /// Work on more bytes lets other threads of Python run meanwhile.
 const LARGE: usize = 64 * 1024;
 
@@ -182,6 +182,14 @@ impl Memory {
 
     fn context(&mut self, number: u32, texts: Vec<Vec<u8>>) {
         self.memory.context(number, texts);
+    }
+
+    /// The scopes of a request and how many items it has, of which none is made an object; None as below.
+    #[staticmethod]
+    fn scopes<'py>(py: Python<'py>, body: &[u8], most: usize) -> Option<(Vec<Bound<'py, PyBytes>>, usize)> {
+        let groups = requests::groups(body, most)?;
+        let items = groups.iter().map(|group| group.items.len()).sum();
+        Some((groups.iter().map(|group| PyBytes::new(py, group.scope)).collect(), items))
     }
 
     /// Of each group the number of its resource, resource, scope and spans; None if the request is for a parser.

@@ -22,10 +22,6 @@ pub enum Item<'a> {
 pub struct Message<'a>(&'a [u8]);
 
 impl<'a> Message<'a> {
-    pub fn new(data: &'a [u8]) -> Self {
-        Message(data)
-    }
-
     pub fn is_at_end(&self) -> bool {
         self.0.is_empty()
     }
@@ -91,7 +87,7 @@ pub fn value(data: &[u8], depth: usize) -> Option<Value<'_>> {
     if depth > DEEPEST {
         return None;
     }
-    let mut message = Message::new(data);
+    let mut message = Message(data);
     if message.is_at_end() {
         return Some(Value::Other);
     }
@@ -109,7 +105,7 @@ pub fn value(data: &[u8], depth: usize) -> Option<Value<'_>> {
 }
 
 fn values(data: &[u8], depth: usize, are_named: bool) -> Option<Value<'_>> {
-    let mut message = Message::new(data);
+    let mut message = Message(data);
     while !message.is_at_end() {
         let (1, Item::Bytes(part)) = message.field()? else { return None };
         if are_named {
@@ -127,7 +123,7 @@ pub fn utf8(text: &[u8]) -> Option<&[u8]> {
 
 /// The name and the encoded value of an attribute.
 pub fn pair(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut message = Message::new(data);
+    let mut message = Message(data);
     let (1, Item::Bytes(name)) = message.field()? else { return None };
     let (2, Item::Bytes(value)) = message.field()? else { return None };
     message.is_at_end().then_some((utf8(name)?, value))
@@ -161,7 +157,7 @@ pub fn groups(data: &[u8], most: usize) -> Option<Vec<Group<'_>>> {
 /// The head (field 1) of a message and its parts; a message without a head has nothing but parts.
 fn parts(data: &[u8], number: u64, has_head: bool) -> Option<(&[u8], Vec<&[u8]>)> {
     let (mut head, mut found) = (None, Vec::new());
-    let mut message = Message::new(data);
+    let mut message = Message(data);
     while !message.is_at_end() {
         match message.field()? {
             (at, Item::Bytes(part)) if at == number => found.push(part),
@@ -191,7 +187,7 @@ pub struct Span<'a> {
 pub fn span(data: &[u8]) -> Option<Span<'_>> {
     let mut span = Span::default();
     let mut seen: u32 = 0;
-    let mut message = Message::new(data);
+    let mut message = Message(data);
     while !message.is_at_end() {
         let (number, item) = message.field()?;
         if !matches!(number, 9 | 11 | 13) {
@@ -221,7 +217,7 @@ pub fn span(data: &[u8]) -> Option<Span<'_>> {
 
 /// The name of an event; None if it is not laid out in the usual way.
 pub fn event(data: &[u8]) -> Option<&[u8]> {
-    let (mut name, mut message) = (None, Message::new(data));
+    let (mut name, mut message) = (None, Message(data));
     while !message.is_at_end() {
         match message.field()? {
             (1, Item::Fixed(_)) | (4, Item::Number(_)) => {}
@@ -234,7 +230,7 @@ pub fn event(data: &[u8]) -> Option<&[u8]> {
 }
 
 fn code(data: &[u8]) -> Option<u64> {
-    let (mut found, mut message) = (None, Message::new(data));
+    let (mut found, mut message) = (None, Message(data));
     while !message.is_at_end() {
         match message.field()? {
             (2, Item::Bytes(text)) => drop(utf8(text)?),

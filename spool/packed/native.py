@@ -17,7 +17,7 @@ import msgspec
 
 from spool.record import Inference
 
-INTERFACE: Final = 2  # of the module: another number is another release's
+INTERFACE: Final = 3  # of the module: another number is another release's
 MOST_FAULTS: Final = 3  # then the module is not used until the next start
 MODULE: Final = "tollhouse_native"
 
@@ -75,6 +75,10 @@ class RowAdder(Protocol):
 
 class ItemMemory(Protocol):
     """`tollhouse_native.Memory`."""
+
+    def scopes(self, body: bytes, most: int) -> tuple[Sequence[bytes], int] | None:
+        """The scope of each group, and how many items there are; None as for `groups`."""
+        ...
 
     def groups(self, body: bytes, most: int) -> Sequence[tuple[int, bytes, bytes, Sequence[bytes]]] | None:
         """

@@ -26,6 +26,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         max_listed_records=lambda: parts.config.server.max_listed_records,
         hold_s=lambda: parts.config.spool.hold,
         native=parts.native,
+        memory=parts.memory,
         lakes=lambda: lake_states(parts.config, storage),
         past=lambda: past_records(parts.config, storage),
         repair_lake=lambda name, *, dry_run: repair_lake(

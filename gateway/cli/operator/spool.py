@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import click
@@ -67,10 +68,16 @@ def status(client: OperatorClient, as_json: bool) -> None:
         + ("" if space["writable"] else f"; NOT WRITABLE: {space['last_error']}")
     )
     click.echo(f"repeats are recognised for {_window(payload['duplicate_window_s'])}")
-    click.echo(f"compiled module {payload['native']['words']}")
+    click.echo(f"compiled module {payload['native']['words']}{_share(payload['native'])}")
     if payload["nodes"]:
         click.echo()
         show_table([{**node, "leases": " ".join(node["leases"])} for node in payload["nodes"]], NODE_COLUMNS)
+
+
+def _share(native: Mapping[str, Any]) -> str:
+    """Describe how many spans the memory of the module knew; empty without one."""
+    spans = native.get("spans")
+    return f", it knew {native['known_spans'] / spans:.0%} of {spans:,} spans" if spans else ""
 
 
 def _window(seconds: float) -> str:

@@ -11,6 +11,7 @@ from gateway.insights.detectors import (
     missing_rate,
     moved_clock,
     no_owner,
+    read_otherwise,
     repeated_ids,
     retry_storm,
     spend_spike,
@@ -30,7 +31,7 @@ DETECTORS: tuple[Detector, ...] = (
     no_owner,    doubled_source, retry_storm, unrecognised_shape, stuck_route,
     unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, unapplied_config, crowding_key,
     statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
-    missed_records, lake_differs,
+    missed_records, lake_differs, read_otherwise,
 )  # fmt: skip
 
 # What these find is a state of the moment: a route, a key, a device. That it ended is seen within a minute.

@@ -139,7 +139,7 @@ class SpanForm(msgspec.Struct, frozen=True):
             if self.tokens:
                 numbers: list[Any] = list(template.tokens)
                 for at, stated, factors in self.tokens:
-                    numbers[at] = counts[stated] if stated >= 0 else _sum(factors, counts)
+                    numbers[at] = counts[stated] if stated >= 0 else sum_of(factors, counts)
                 tokens = call.tokens = _tokens(Tokens, numbers)
                 set_counts(record, tokens)
         if sample_node is not None:
@@ -155,7 +155,7 @@ _copied_record: Final[Callable[[Inference], Inference]] = Inference.__copy__  # 
 _tokens: Final = tuple.__new__
 
 
-def _sum(factors: Sequence[int], counts: Sequence[int]) -> int:
+def sum_of(factors: Sequence[int], counts: Sequence[int]) -> int:
     return sum([a * b for a, b in zip(factors, counts, strict=True)])
 
 
@@ -220,6 +220,6 @@ def _factors(column: Sequence[Any], counts: Sequence[tuple[int, ...]]) -> tuple[
     if not all(type(value) is int for value in column):
         return None
     for factors in _FACTORS:
-        if all(_sum(factors, stated) == value for value, stated in zip(column, counts, strict=True)):
+        if all(sum_of(factors, stated) == value for value, stated in zip(column, counts, strict=True)):
             return factors
     return None

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.normalise.memory.alone import CallAlone, alone_of, is_booked_as
 from gateway.normalise.memory.forms import SpanForm, Varying, form_of, leaves
 from gateway.normalise.memory.observing import NotObserved, ObservedAttributes
 from gateway.normalise.memory.slots import COUNTS, slot_of
@@ -24,12 +25,27 @@ _APART: Final = frozenset({*semconv.HTTP_STATUS, *FIELD_NAMES["cost"], *FIELD_NA
 _FIGURE: Final = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*|\s*[\[{].*", re.DOTALL)
 
 
+class LearnedKind(NamedTuple):
+    """What spans of one kind become: among others of their request, and alone if that is known."""
+
+    form: SpanForm
+    alone: CallAlone | None
+
+
 class Learned(NamedTuple):
-    """What was found out: names whose values were read, those of the resource, and the form if there is one."""
+    """What was found out: names whose values were read, those of the resource, and the kind if there is one."""
 
     reads: set[str]
     of_resource: set[str]
-    form: SpanForm | None
+    kind: LearnedKind | None
+
+
+class ReadOtherwise(NamedTuple):
+    """A shape of which memory and rules differed: who tells it, its instrumentation, and the names of fields."""
+
+    source: str
+    scope: str
+    fields: tuple[str, ...]
 
 
 def learn(
@@ -55,9 +71,11 @@ def learn(
         varying.append(slots)
         yield
     form = form_of(found, varying) if len(found) > LEAST else None
-    if form is not None and not _holds(form, found, varying):
-        form = None
-    return Learned(reads, of_resource, form)
+    if form is None or not _holds(form, found, varying):
+        return Learned(reads, of_resource, None)
+    yield
+    alone = alone_of(form, span.resource, span.scope, varying, options)
+    return Learned(reads, of_resource, LearnedKind(form, alone))
 
 
 def _read(span: Span, reads: set[str], of_resource: set[str], options: Options) -> ReadSpan | None:
@@ -89,10 +107,19 @@ def _holds(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]
     )
 
 
-def is_read_as(form: SpanForm, varying: Varying, span: Span, options: Options) -> bool:
-    """True if the rules make of a span what its form says."""
-    read = read_alone(span, options)
-    return read is not None and _is_same(form.read_span(varying.values, varying.counts), read)
+def read_otherwise(kind: LearnedKind, varying: Varying, span: Span, options: Options) -> tuple[str, ...]:
+    """Return the names of the fields that the rules read otherwise than a kind says; none if it holds."""
+    form, alone = kind
+    read, said = read_alone(span, options), form.read_span(varying.values, varying.counts)
+    if read is None:
+        return ("read",)
+    if not _is_same(said, read):
+        one, other = leaves(read) or {}, leaves(said) or {}
+        paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
+        return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
+    if alone is None or is_booked_as(alone, form, span.resource, span.scope, varying, options):
+        return ()
+    return ("booked",)
 
 
 def _has_counts(span: Span) -> bool:

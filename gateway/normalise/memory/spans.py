@@ -18,12 +18,14 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from gateway.normalise.memory import slots
-from gateway.normalise.memory.forms import SpanForm, Varying
-from gateway.normalise.memory.learning import is_read_as, learn
-from gateway.normalise.memory.pace import MemoryPace, Sample, Samples, Trials
+from gateway.normalise.memory.alone import are_apart
+from gateway.normalise.memory.forms import Varying
+from gateway.normalise.memory.learning import LearnedKind, ReadOtherwise, learn, read_otherwise
+from gateway.normalise.memory.pace import MemoryPace, Trials, TriedSender
+from gateway.normalise.memory.samples import Sample, Samples, names_of, without_content
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.admission import DROPPED, REDUCED, RULES
-from gateway.normalise.otlp.decoding import protobuf_decoder, wire_view
+from gateway.normalise.otlp.admission import REDUCED, RULES
+from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.decoding.pieces import Malformed
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.spans.reader import SpanReader
@@ -39,8 +41,10 @@ MOST_NAMES: Final = 16_384
 MOST_CONTEXTS: Final = 4096
 MOST_BYTES: Final = 8 * 1024 * 1024  # of keys, names and texts
 ONE_IN: Final = 1000  # hits that are compared, once a kind is no longer new
+MOST_TOLD: Final = 20  # differences
+MOST_SEEN: Final = 128  # spans of one request that are counted while few are known
+_LONGEST_TOLD: Final = 300
 _LARGEST_CONTEXT: Final = 8192
-_LONGEST_NAME: Final = 256
 _ROUNDS: Final = 24  # of learning, until no variation reads more
 _TURN: Final = 16
 NEVER: Final = 2**32 - 1
@@ -49,9 +53,7 @@ _log = logging.getLogger(__name__)
 
 REASONS: Final = ("layout", "new", "unlearnable", "not_plain", "content", "events")
 _NEW: Final = REASONS.index("new")
-_NO_VALUE: Final = b"\x12\x00"
 _UNREADABLE: Final = (DecodeError, UnicodeDecodeError, Malformed)
-_Groups = Sequence[tuple[int, bytes, bytes, Sequence[bytes]]]
 
 
 class Context(NamedTuple):
@@ -62,13 +64,17 @@ class Context(NamedTuple):
     scope: Scope
 
 
-class _Found(NamedTuple):
-    """A span that is known, by its form and the row of the module; or one for the rules."""
+class AskedBody(NamedTuple):
+    """A request of so many spans that is to be looked at, for how many like it."""
 
-    context: Context
-    form: SpanForm | None
-    row: tuple[Any, ...]
-    span: Span | None = None
+    body: bytes
+    sender: TriedSender
+    spans: int
+    times: int
+
+
+# A span that was looked for: its kind with the row of the module and its bytes, or none and what is for the rules.
+_Looked = tuple[Context, LearnedKind | None, tuple[Any, ...], Any]
 
 
 class SpanMemory:
@@ -81,19 +87,19 @@ class SpanMemory:
         self._options = Options()
         self._chance = random.Random(secrets.randbits(64))
         self._hits = self._next_hits()
-        self._forms: dict[int, SpanForm] = {}
-        self._last_form = 0  # no number is given twice: a body may be half looked up
+        self._kinds: dict[int, LearnedKind] = {}
+        self._last_kind = 0  # no number is given twice: a body may be half looked up
         self._contexts: dict[tuple[Any, ...], int] = {}
         self._last_context = 0
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
         self._of_resource: set[str] = set()
-        self._trials = Trials(self._pace.most_skipped)
+        self._trials = Trials(self._pace)
         self._samples = Samples(self._pace)
-        self._times = 1  # for how many requests the one at hand is looked at
         self.spans: Counter[str] = Counter()  # by who read them
         self.misses: Counter[str] = Counter()
         self.compared: Counter[str] = Counter()
+        self.different: list[ReadOtherwise] = []  # the first ones since the start
 
     @property
     def kinds(self) -> int:
@@ -107,22 +113,54 @@ class SpanMemory:
     def clear(self) -> None:
         """Forget everything."""
         self._memory.clear()
-        self._forms, self._contexts, self._reads, self._names = {}, {}, {}, set()
-        self._trials = Trials(self._pace.most_skipped)
+        self._kinds, self._contexts, self._reads, self._names = {}, {}, {}, set()
+        self._trials = Trials(self._pace)
         self._samples.clear()
 
     def normalise(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
         """Normalise an export request of spans; None if it is for the rules alone."""
-        if len(body) > LARGEST or options.explain or not self._native.is_on:
+        asked = self.asked(body, options)
+        return None if asked is None else (yield from self.read(asked))
+
+    def asked(self, body: bytes, options: Options) -> AskedBody | None:
+        """Return what is to be looked at; None if the rules are to read it, which is said at little cost."""
+        if self._trials.rests() or len(body) > LARGEST or options.explain or not self._native.is_on:
             return None
         if options is not self._options and options != self._options:
             self.clear()
             self._options = options
         try:
-            found = yield from self._find(body)
+            shape = self._memory.scopes(body, min(MOST_ITEMS, options.max_items))
         except self._native.panic as error:
             self._native.fail(error)
             return None
+        if shape is None:
+            self.misses["layout"] += 1
+            self._trials.refuse()
+            return None
+        scopes, count = shape
+        items = 2 * len(scopes) + count
+        if items > options.max_items or items * ITEM_BYTES - len(body) >= SLICE_BYTES:
+            return None
+        rested = self._trials.stands_for_rested()
+        came = count * rested
+        self._samples.count(came)
+        sender = self._trials.sender(scopes)
+        times = self._trials.stands_for(sender, came, rested)
+        self.spans["rules"] += came - count if times else came
+        return AskedBody(body, sender, count, times) if times else None
+
+    def read(self, asked: AskedBody) -> Generator[None, None, Outcome | None]:
+        """Normalise what is to be looked at; None if too little of it is known."""
+        options, found = self._options, None
+        try:
+            with suppress(*_UNREADABLE):  # the rules say what is wrong
+                found = yield from self._look_up(asked)
+        except self._native.panic as error:
+            self._native.fail(error)
+        known = sum([one[1] is not None for one in found or ()])
+        self.spans["reading"] += known
+        self.spans["rules"] += asked.spans - known
         if found is None:
             return None
         outcome = Outcome(keep_tags=options.keep_tags, received=len(found))
@@ -133,18 +171,21 @@ class SpanMemory:
             yield
         return outcome
 
-    def _take(self, found: list[_Found], reader: SpanReader, outcome: Outcome) -> Iterator[None]:
+    def _take(self, found: list[_Looked], reader: SpanReader, outcome: Outcome) -> Iterator[None]:
         clock = SliceClock()
         entered: Context | None = None
-        for place, (context, form, row, span) in enumerate(found):
+        rows = [row for _, kind, row, _ in found if kind is not None and kind.alone is not None]
+        are_alone = len(rows) == len(found) and are_apart(rows)
+        for place, (context, kind, row, span) in enumerate(found):
             if context is not entered:
                 reader.enter(context.resource, context.scope)
                 entered = context
-            if form is not None:
-                values = (*row[1:6], *row[6])
-                reader.take_read(place, form.read_span(values, row[7]))
-            elif span is not None:
+            if kind is None:
                 reader.take(place, span)
+            elif are_alone and kind.alone is not None:
+                kind.alone.book(outcome, (*row[1:6], *row[6]), row[7])
+            else:
+                reader.take_read(place, kind.form.read_span((*row[1:6], *row[6]), row[7]))
             if place % _TURN == 0 and clock.is_over():
                 outcome.pack()
                 yield
@@ -152,84 +193,98 @@ class SpanMemory:
         outcome.pack()
         yield
 
-    def _find(self, body: bytes) -> Generator[None, None, list[_Found] | None]:
-        """Look every span up, and decode what is for the rules; None if the rules are to see the whole body."""
-        groups = self._memory.groups(body, min(MOST_ITEMS, self._options.max_items))
-        if groups is None:
-            self.misses["layout"] += 1
-            return None
-        count = sum([len(spans) for _, _, _, spans in groups])
-        items = 2 * len(groups) + count
-        if items > self._options.max_items or items * ITEM_BYTES - len(body) >= SLICE_BYTES:
-            return None
-        self._samples.count(count)
-        scopes = [scope for _, _, scope, _ in groups]
-        found, times = None, self._trials.stands_for(scopes)
-        if times:
-            self._times = times
-            with suppress(*_UNREADABLE):  # the rules say what is wrong
-                found = yield from self._look_up(groups, count)
-            self._trials.tell(scopes, is_known=found is not None)
-        known = sum([one.form is not None for one in found or ()])
-        self.spans["reading"] += known
-        self.spans["rules"] += count - known
-        return found
-
-    def _look_up(self, groups: _Groups, count: int) -> Generator[None, None, list[_Found] | None]:
-        """Return what is known of each span; None as soon as too few are known, or if settings changed meanwhile."""
-        found: list[_Found] = []
-        options = self._options
-        unknown, most = 0, count * (1 - self._pace.least_known)
-        number, resource, clock = -1, Resource({}), SliceClock()
-        for at, encoded_resource, encoded_scope, spans in groups:
+    def _look_up(self, asked: AskedBody) -> Generator[None, None, list[_Looked] | None]:
+        """Return what is known of each span; None if too few are known, or if settings changed meanwhile."""
+        looked: list[_Looked] = []
+        options, clock = self._options, SliceClock()
+        number, resource = -1, Resource({})
+        groups = self._memory.groups(asked.body, MOST_ITEMS)
+        for at, encoded_resource, encoded_scope, spans in groups or ():
             if at != number:
                 number, resource = at, protobuf_decoder.one_resource(encoded_resource)
             scope = protobuf_decoder.one_scope(encoded_scope)
             context = Context(self._context(resource, scope), resource, scope)
             for span in spans:
-                one = self._found(context, span)
-                unknown += len(one.row) == 1
-                if unknown > most:  # to read each by itself takes longer than all at once
-                    return None
-                found.append(one)
-                if len(found) % _TURN == 0 and clock.is_over():
+                row = self._memory.find(context.number, span) if context.number else (_NEW,)
+                kind = self._kinds[row[0]] if len(row) > 1 else None
+                looked.append((context, kind, row, span))
+                if len(looked) % _TURN == 0 and clock.is_over():
                     yield
                     if self._options is not options:
                         return None
                     clock.begin()
-        return found
+        unknown = [one for one in looked if one[1] is None]
+        most = asked.spans * (1 - self._pace.least_known)
+        if len(unknown) > most:  # to read each by itself takes longer than all at once
+            self._give_up(asked, unknown, most)
+            return None
+        self._trials.tell(asked.sender, in_vain=0)
+        for place, one in enumerate(looked):
+            if not self._is_taken(one):
+                looked[place] = self._by_rules(one, asked.times)
+                if clock.is_over():
+                    yield
+                    if self._options is not options:
+                        return None
+                    clock.begin()
+        return looked
 
-    def _found(self, context: Context, encoded: bytes) -> _Found:
-        row = self._memory.find(context.number, encoded) if context.number else (_NEW,)
-        if len(row) > 1:
-            self._hits -= 1
-            form = self._forms[row[0]]
-            if self._hits and not row[8]:
-                return _Found(context, form, row)
+    def _give_up(self, asked: AskedBody, unknown: Sequence[_Looked], most: float) -> None:
+        """Count some spans of kinds that may be learned, if so many of the request can become known then."""
+        new = [one for one in unknown if one[2][0] == _NEW and one[0].number]
+        is_hopeless = len(unknown) - len(new) > most
+        self.misses.update([REASONS[row[0]] for _, _, row, _ in unknown])
+        first = self._chance.randrange(len(new)) if new else 0
+        wanted = MOST_SEEN if self._trials.has_much else int(most) + 1
+        seen = [] if is_hopeless else [*new[first:], *new[:first]][:wanted]
+        for context, _, _, encoded in seen:
+            span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
+            self._sample(context, span, encoded, asked.times)
+        in_vain = len(seen) + len(unknown) // 4 + 1  # finding none takes a quarter of reading one
+        self._trials.tell(asked.sender, in_vain=in_vain, is_hopeless=is_hopeless)
+
+    def _is_taken(self, looked: _Looked) -> bool:
+        """True for a known span that is not to be compared now."""
+        if looked[1] is None:
+            return False
+        self._hits -= 1
+        return self._hits > 0 and not looked[2][8]
+
+    def _by_rules(self, looked: _Looked, times: int) -> _Looked:
+        """Decode a span for the rules; one that is known is compared, any other one may be learned."""
+        context, kind, row, encoded = looked
         span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
-        if len(row) > 1:
-            self._compare(context, row, encoded, span)
+        if kind is not None:
+            self._compare(context, kind, row, encoded, span)
         else:
             self.misses[REASONS[row[0]]] += 1
             if row[0] == _NEW and context.number:
-                self._sample(context, span, encoded)
-        return _Found(context, None, row, span)
+                self._sample(context, span, encoded, times)
+        return context, None, row, span
 
     def _next_hits(self) -> int:
         return self._chance.randrange(1, 2 * ONE_IN)
 
-    def _compare(self, context: Context, row: tuple[Any, ...], encoded: bytes, span: Span) -> None:
+    def _compare(
+        self, context: Context, kind: LearnedKind, row: tuple[Any, ...], encoded: bytes, span: Span
+    ) -> None:
         if self._hits <= 0:
             self._hits = self._next_hits()
         varying = Varying(*row[1:8])
-        if is_read_as(self._forms[row[0]], varying, span, self._options):
+        fields = read_otherwise(kind, varying, span, self._options)
+        if not fields:
             self.compared["same"] += 1
             return
         self.compared["different"] += 1
         self._memory.learn(context.number, encoded, None)
+        call, scope = kind.form.read.call, context.scope.name[:64] or "no scope"
+        source = "" if call is None else call.record.source
+        if len(self.different) < MOST_TOLD:
+            self.different.append(ReadOtherwise(source, scope, fields))
         _log.error(
-            "the memory of spans read a span of %s otherwise than the rules, and forgot its shape",
-            context.scope.name[:64] or "no scope",
+            "the memory of spans read a span of %s otherwise than the rules, and forgot its shape: %s",
+            scope,
+            ", ".join(fields)[:_LONGEST_TOLD],
             extra={"action": "memory_different"},
         )
 
@@ -252,14 +307,14 @@ class SpanMemory:
             self._memory.context(number, [text.encode() for text in texts])
         return number
 
-    def _sample(self, context: Context, span: Span, encoded: bytes) -> None:
+    def _sample(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
         """Take a span of a kind that may be learned; those with figures in content have new ones in each span."""
         kind = hash((context.number, span.name, tuple(span.attributes)))
-        if not self._samples.is_wanted(kind, self._times):
+        if not self._samples.is_wanted(kind, times):
             return
         if any(RULES[name] is REDUCED for name in span.attributes):
             return
-        self._samples.add(kind, Sample(span, _without_content(encoded)))
+        self._samples.add(kind, Sample(span, without_content(encoded)))
         while self._pace.spans_a_kind == 0 and self.learn_one():
             pass
 
@@ -279,7 +334,7 @@ class SpanMemory:
             context = self._context(span.resource, span.scope)
             if not context or not self._has_room():
                 return
-            for name in _names(encoded) - self._names:
+            for name in names_of(encoded) - self._names:
                 self._names.add(name)
                 self._memory.name(name.encode(), slots.rule_of(name), slots.slot_of(name))
             if self._memory.find(context, encoded)[0] != _NEW:
@@ -297,7 +352,7 @@ class SpanMemory:
         if self._is_below(1):
             return True
         kept = set(self._memory.sweep())
-        self._forms = {number: form for number, form in self._forms.items() if number in kept}
+        self._kinds = {number: kind for number, kind in self._kinds.items() if number in kept}
         if self._is_below(0.75):
             return True
         self.clear()
@@ -310,7 +365,7 @@ class SpanMemory:
         return kinds < MOST_KINDS * part and size < MOST_BYTES * part
 
     def _learn(self, context: int, span: Span, encoded: bytes) -> Iterator[None]:
-        options, reads, form = self._options, set[str](), None
+        options, reads, kind = self._options, set[str](), None
         for _ in range(_ROUNDS):
             reads |= self._reads.get((context, *span.attributes), set())
             varying = self._memory.learn(context, encoded, _encoded(reads))
@@ -322,14 +377,14 @@ class SpanMemory:
             if self._tell_apart(learned.of_resource - self._of_resource):
                 context = self._context(span.resource, span.scope)
             elif learned.reads == reads:
-                form = learned.form
+                kind = learned.kind
                 break
             reads = learned.reads
         self._reads[context, *span.attributes] = reads
         number = NEVER
-        if form is not None:
-            number = self._last_form = self._last_form + 1
-            self._forms[number] = form
+        if kind is not None:
+            number = self._last_kind = self._last_kind + 1
+            self._kinds[number] = kind
         self._memory.learn(context, encoded, _encoded(reads), number)
 
     def _tell_apart(self, names: set[str]) -> bool:
@@ -342,30 +397,3 @@ class SpanMemory:
 
 def _encoded(names: set[str]) -> list[bytes]:
     return [name.encode() for name in sorted(names)]
-
-
-def _names(encoded: bytes) -> set[str]:
-    """Return the names of a span's attributes, but those that are too long."""
-    pairs = wire_view.Span.FromString(encoded).attributes
-    names = {str(wire_view.EncodedKeyValue.FromString(pair).key) for pair in pairs}
-    return {name for name in names if len(name.encode()) <= _LONGEST_NAME}
-
-
-def _without_content(encoded: bytes) -> bytes:
-    """Return a span without values that are content, and without what is not looked at."""
-    span = wire_view.Span.FromString(encoded)
-    span.ClearField("trace_state")
-    span.ClearField("links")
-    span.ClearField("events")
-    span.status.message = ""
-    kept = []
-    for pair in span.attributes:
-        read = wire_view.EncodedKeyValue.FromString(pair)
-        if RULES[read.key] in (DROPPED, REDUCED):
-            read.ClearField("value")
-            pair = read.SerializeToString() + _NO_VALUE
-        kept.append(pair)
-    del span.attributes[:]
-    span.attributes.extend(kept)
-    stripped: bytes = span.SerializeToString()
-    return stripped

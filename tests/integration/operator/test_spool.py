@@ -56,7 +56,8 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     await server.services.spool.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
     status = (await server.ask("GET", "/status")).payload
     assert {"topics", "routes", "space", "duplicate_window_s", "native", "nodes", "lakes"} == set(status)
-    assert {"on": False, "version": None, "words": "off: no server runs"} == status["native"]
+    words = {"on": False, "version": None, "words": "off: no server runs", "spans": None, "known_spans": None}
+    assert words == status["native"]
     assert [] == status["nodes"]  # one gateway has the storage for itself
     [topic] = status["topics"]
     assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])

@@ -15,7 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise.memory import learning, slots, spans
 from gateway.normalise.memory.observing import ObservedAttributes
-from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples
+from gateway.normalise.memory.pace import AT_ONCE, MemoryPace, Trials, TriedSender
+from gateway.normalise.memory.samples import MOST_SAMPLES, Samples
 from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.model import Span
@@ -154,7 +155,7 @@ def test_a_kind_is_learned_once_it_was_seen_often(native: Native) -> None:
 
 def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
     """Of a kind one span in three hundred comes, of the other the rest: only this one is known."""
-    memory = SpanMemory(native, MemoryPace(least_seen=2, least_share=0.01, spans_a_kind=1, most_skipped=0))
+    memory = SpanMemory(native, MemoryPace(least_share=0.01, spans_a_kind=1, most_skipped=0))
     rare, usual = tree_spans(7), protobuf_spans(100)
     for number in range(6):
         _learn(memory, (numbered(usual, 10 * number + place) for place in range(5)))
@@ -172,8 +173,10 @@ def test_one_span_that_stands_for_many_is_seen_once(native: Native) -> None:
 
 
 def test_learning_is_earned_by_spans(native: Native) -> None:
-    """After the first kind a hundred spans have to come for each one more, if so many are due for one."""
-    memory = SpanMemory(native, MemoryPace(least_seen=1, spans_a_kind=100, most_in_turn=1, most_skipped=0))
+    """After the first kinds, here one, a hundred spans have to come for each one more, if so many are due for one."""
+    memory = SpanMemory(
+        native, MemoryPace(least_seen=1, first_kinds=1, spans_a_kind=100, most_in_turn=1, most_skipped=0)
+    )
     for spans_sent, kinds in ((70, 1), (30, 2), (90, 2), (10, 3)):
         _learn(memory, (numbered(tree_spans(7), number) for number in range(spans_sent // 7 + 1)))
         assert kinds >= memory.kinds
@@ -181,17 +184,50 @@ def test_learning_is_earned_by_spans(native: Native) -> None:
 
 
 def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(native: Native) -> None:
-    """Of a thousand requests that the memory never learns some twenty are tried; of those it knows all are."""
-    memory = SpanMemory(native, MemoryPace(spans_a_kind=10**9, most_in_turn=0))
+    """Of a thousand requests that the memory never learns some thirty are tried; of those it knows all are."""
+    memory = SpanMemory(
+        native, MemoryPace(first_kinds=0, spans_a_kind=10**9, most_in_turn=0, most_rested=0, free_looks=40)
+    )
     for number in range(1000):
         run(memory.normalise(numbered(protobuf_spans(1), number), Options()))
-    assert 0 < memory.misses["new"] < 20
+    assert 0 < memory.misses["new"] < 40
     assert memory.spans == Counter(rules=1000, reading=0)
     known = SpanMemory(native)
     _learn(known, (numbered(protobuf_spans(10), number) for number in range(100)))
     known.spans.clear()
     _learn(known, (numbered(protobuf_spans(10), number) for number in range(100)))
     assert known.spans["reading"] > 950
+
+
+def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
+    """Of a hundred unknown ones few are walked over, each standing for those before it; a known one ends that."""
+    memory = SpanMemory(native, MemoryPace(first_kinds=0, spans_a_kind=10**9, most_in_turn=0))
+    walked = Mock(wraps=memory._memory.scopes)
+    memory._memory = Mock(wraps=memory._memory, scopes=walked)
+    for number in range(1000):
+        run(memory.normalise(numbered(protobuf_spans(1), number), Options()))
+    assert 60 < walked.call_count < 200
+    assert 1000 - memory.spans["rules"] <= 15
+    trials = Trials(MemoryPace())
+    for _ in range(100):
+        if not trials.rests():
+            trials.refuse()
+    trials.tell(TriedSender(0), in_vain=0)
+    while trials.rests():
+        pass
+    trials.refuse()
+    assert not trials.rests()
+
+
+def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
+    """However many senders there are of whom nothing is known: their first looks are not free."""
+    trials, looked = Trials(MemoryPace(look_share=0.01, free_looks=100)), 0
+    for number in range(20_000):
+        sender = trials.sender([f"scope {number % 1000}".encode()])
+        if trials.stands_for(sender, 10):
+            looked += 10
+            trials.tell(sender, in_vain=10)
+    assert 1900 <= looked <= 2200
 
 
 def test_a_full_memory_keeps_what_is_asked_for(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,10 +285,12 @@ def test_a_difference_ends_the_shape(
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(3)))
     with monkeypatch.context() as patch:
-        patch.setattr(spans, "is_read_as", lambda *_: False)
+        patch.setattr(spans, "read_otherwise", lambda *_: ("record cost",))
         body = numbered(protobuf_spans(1), 99)
         assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
     assert 1 == memory.compared["different"]
+    [told] = memory.different
+    assert ("record cost",) == told.fields
     assert ["memory_different"] == [record.action for record in caplog.records]  # type: ignore[attr-defined]
     memory.spans.clear()
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(100, 130)))
