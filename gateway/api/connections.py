@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
+from msgspec import UNSET
 
 from gateway.api.kept.drop_rows import MONTH_ROWS, MonthRows, whole_month
 from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, describe_connection, drop_rows
@@ -32,6 +34,7 @@ from gateway.resources.connections import (
     OneConnection,
 )
 from gateway.resources.declaration import stated
+from spool import providers
 from spool.billing.drops import month_text
 from spool.errors import NotThere
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
@@ -57,25 +60,33 @@ async def _rows(asking: Asker) -> MemoryRows[ShownConnection]:
 async def _create(asking: Asker, given: NewConnection) -> Answer:
     connections = _connections(asking)
     draft = ConnectionDraft(**_fields(given))
-    return await _one(
-        connections, await connections.create(draft, id=given.connection_id, actor=asking.actor)
-    )
+    made = await connections.create(draft, id=given.connection_id, actor=asking.actor)
+    reason = await _counted_twice(asking, made)
+    wanted = not reason if given.in_costs is None else given.in_costs
+    await connections.put_in_costs(made.id, wanted, actor=asking.actor)
+    return await _one(connections, made, reason)
 
 
 async def _show(asking: Asker, id: str) -> Answer:
     connections = _connections(asking)
-    return await _one(connections, connections.table.get(id))
+    found = connections.table.get(id)
+    return await _one(connections, found, await _counted_twice(asking, found))
 
 
 async def _change(asking: Asker, id: str, given: Any) -> Answer:
     connections = _connections(asking)
-    return await _one(connections, await connections.change(id, _fields(given), actor=asking.actor))
+    before, fields = connections.table.get(id), _fields(given)
+    after = await connections.change(id, fields, actor=asking.actor) if fields else before
+    if given.in_costs not in (UNSET, None):
+        await connections.put_in_costs(id, given.in_costs, actor=asking.actor)
+    return await _one(connections, after, await _counted_twice(asking, after))
 
 
 async def _delete(asking: Asker, id: str) -> str:
     connections = _connections(asking)
     connections.table.get(id)
     asking.check_confirmed(id, "id of the connection")
+    await connections.put_in_costs(id, False, actor=asking.actor)
     await connections.delete(id, actor=asking.actor)
     return id
 
@@ -136,15 +147,28 @@ def _connections(asking: Asker) -> BillingConnections:
     return asking.services.billing_connections
 
 
-async def _one(connections: BillingConnections, connection: BillingConnection) -> Answer:
+async def _one(connections: BillingConnections, connection: BillingConnection, reason: str | None) -> Answer:
     [row] = await connections.shown(connection)
-    return {"connection": describe_connection(row)}
+    return {"connection": describe_connection(replace(row, in_costs_reason=reason))}
+
+
+async def _counted_twice(asking: Asker, connection: BillingConnection) -> str | None:
+    """Why rows of a connection would be in costs a second time; None if nothing else tells of its provider."""
+    name = providers.canonical(connection.cloud_provider)
+    known = await asking.services.known_values()
+    if name in map(providers.canonical, known.get("provider", ())):
+        return f"calls of {connection.cloud_provider} are counted: with its bill they would count twice"
+    statements = await asking.registry.statements.statements()
+    if name in {info.provider for info in statements}:
+        return f"statements tell the bill of {connection.cloud_provider}: with its rows it would count twice"
+    return None
 
 
 def _fields(given: Any) -> dict[str, Any]:
     """Return the stated fields by the names of a draft."""
     values = stated(given, s3_bucket_info=_bucket)
     values.pop("connection_id", None)
+    values.pop("in_costs", None)
     names = {"s3_bucket_info": "s3_bucket", "upstream_connection_id": "upstream_id"}
     return {names.get(name, name): value for name, value in values.items()}
 

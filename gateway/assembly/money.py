@@ -5,26 +5,37 @@ which keeps them, is damaged.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.sections import Config, KeyOwner
-from gateway.first_use import Once
+from gateway.first_use import Once, imported
 from gateway.http.holders.installation import Urls
 from gateway.intake.prices import PriceBook
 from gateway.mounts import page_link
 from spool.clock import Clock
+from spool.errors import SpoolError
 from spool.storage import Storage
 
 if TYPE_CHECKING:
     from gateway.billed.biller import Biller
+    from gateway.billed.row_book import RowBook
+    from gateway.intake.billing_connections import BillingConnections
     from gateway.recommendations.adviser import Adviser
     from gateway.reconciliation.gathering import StatementSources
     from gateway.reconciliation.matching import Owner
     from gateway.reconciliation.reconciler import Reconciler
+    from spool.registry.tables.documents import PlainDocuments
     from spool.statements.protocols import Statements
+
+CONFIGURED_LOOK_S = 15.0  # for what a reload, or somebody else, may bring
+OWNER_TAGS = {"team": "team"}  # of rows of billing connections, where the configuration names none
+
+_log = logging.getLogger(__name__)
 
 
 def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
@@ -75,6 +86,51 @@ def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once
         return Biller(replace(sources, closed_months=registry.closed_months.all), clock)
 
     return Once(make)
+
+
+def row_book(
+    storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
+) -> Once[RowBook] | None:
+    """Return the maker of the service that has rows of billing connections in costs; None without a registry."""
+    registry = storage.registry
+    if registry is None:
+        return None
+
+    def make() -> RowBook:
+        from gateway.billed.row_book import RowBook, RowSources
+
+        sources = RowSources(
+            ledger=storage.ledger,
+            drops=connections.drops,
+            connections=lambda: [
+                each for each in registry.connections.all() if connections.is_in_costs(each.id)
+            ],
+            owner_tags=lambda: config().billing.owner_tags or OWNER_TAGS,
+        )
+        return RowBook(sources, clock)
+
+    return Once(make)
+
+
+async def bill(biller: Once[Biller], statements: Statements) -> None:
+    """Divide bills over the calls, once there is a statement."""
+    while True:
+        try:
+            if await statements.months():
+                break
+        except SpoolError as error:
+            _log.warning("statements cannot be read: %s", error, extra={"action": "billed_waits"})
+        await asyncio.sleep(CONFIGURED_LOOK_S)
+    await imported("gateway.billed.biller")
+    await biller().run()
+
+
+async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments) -> None:
+    """Keep rows of billing connections as billed money, once there is a connection in costs."""
+    while not in_costs.all():  # noqa: ASYNC110 - another process may bring it
+        await asyncio.sleep(CONFIGURED_LOOK_S)
+    await imported("gateway.billed.row_book")
+    await book().run()
 
 
 def _statement_sources(

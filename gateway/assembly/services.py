@@ -25,6 +25,7 @@ from gateway.assembly.holders.money import money_services
 from gateway.assembly.holders.people import people_services
 from gateway.assembly.holders.senders import sender_services
 from gateway.assembly.holders.spool import spool_services
+from gateway.assembly.money import CONFIGURED_LOOK_S, bill, keep_rows
 from gateway.assembly.parts import Assembler
 from gateway.assembly.reload import Reload
 from gateway.assembly.storage import open_storage
@@ -48,17 +49,14 @@ from spool.settings import SpoolSettings
 from spool.storage import Storage
 
 if TYPE_CHECKING:
-    from gateway.billed.biller import Biller
     from gateway.final_costs.puller import FinalCostPuller
     from gateway.http.holders.demo_month import DemoMonth
     from gateway.statements.puller import StatementPuller
-    from spool.statements.protocols import Statements
 
 _log = logging.getLogger(__name__)
 
 RETAIN_EVERY_S = 60.0
 FIRST_ADVICE_S = 60.0
-CONFIGURED_LOOK_S = 15.0
 FIRST_INSPECTION_S = 30.0  # after a start, routes need some time until their state is known
 REGISTRY_PROBLEM = "the key table cannot be read; the log of the start says why"
 
@@ -209,7 +207,10 @@ async def _assemble(
                 lambda: bool(assembler.config.final_costs.seller),
             )
         if operators.money.biller is not None:
-            alone["billed money"] = partial(_bill, operators.money.biller, storage.registry.statements)
+            alone["billed money"] = partial(bill, operators.money.biller, storage.registry.statements)
+        if operators.money.row_book is not None:
+            in_costs = storage.registry.connections_in_costs
+            alone["rows of connections"] = partial(keep_rows, operators.money.row_book, in_costs)
         alone["scheduled reports"] = lambda: _report(operators)
         alone["recommendations"] = lambda: _advise(operators)
         if assembler.notifier is not None:
@@ -354,19 +355,6 @@ async def _ask_final_costs(puller: Once[FinalCostPuller], configured: Callable[[
     await _until(configured)
     await imported("gateway.assembly.final_costs")
     await puller().run()
-
-
-async def _bill(biller: Once[Biller], statements: Statements) -> None:
-    """Divide bills over the calls, once there is a statement."""
-    while True:
-        try:
-            if await statements.months():
-                break
-        except SpoolError as error:
-            _log.warning("statements cannot be read: %s", error, extra={"action": "billed_waits"})
-        await asyncio.sleep(CONFIGURED_LOOK_S)
-    await imported("gateway.billed.biller")
-    await biller().run()
 
 
 async def _until(configured: Callable[[], bool]) -> None:

@@ -47,7 +47,7 @@ async def billed_beside(
         "unallocated": money.text(sum(reasons.values())),
         "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items()) if amount},
         "without_statement": await _without(ledger, query, made),
-        "sources": _sources(made),
+        "sources": _sources([day for day in told if day.source and not day.corrects]),
         "foreign": dict(sorted(foreign.items())),
     }
 
@@ -81,7 +81,7 @@ def _least_final(states: set[str]) -> str:
 def _sources(made: Sequence[BilledDay]) -> list[dict[str, str]]:
     newest: dict[tuple[str, str], float] = {}
     for day in made:
-        place = (day.provider, day.source)
+        place = (day.seller, day.source)
         newest[place] = max(day.read_at, newest.get(place, 0.0))
     return [
         {"provider": provider, "source": source, "read_at": moment(read_at)}

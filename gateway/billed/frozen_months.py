@@ -45,7 +45,7 @@ class FrozenMonths:
 
     async def read(self) -> FrozenMonths:
         days = await self._ledger.billed_days(self._month.start, self._month.end)
-        self.days = {(day.day, day.provider): day for day in days if not day.corrects}
+        self.days = {(day.day, day.provider): day for day in days if not day.corrects and not day.connection}
         known = await self._ledger.billed_corrections()
         self._corrections = [day for day in known if day.corrects.startswith(self._month.name)]
         return self
@@ -122,7 +122,7 @@ async def figures_of(
     largest: list[BilledSum] = []
     states: dict[int, str] = dict.fromkeys(month.days, OPEN)
     for day in await ledger.billed_days(month.start, month.end):
-        if day.seller != provider or day.corrects:
+        if day.seller != provider or day.corrects or day.connection:
             continue
         sums = await ledger.billed_sums(day.day, day.provider)
         charges.update(charges_of(sums))

@@ -130,11 +130,17 @@ def problems(config: Config) -> Iterator[str]:
         yield from url(f"{shown}.base_url", seller.base_url)
         if any(mark in seller.base_url for mark in "?#"):
             yield f"{shown}.base_url must be an address alone, without a query or a fragment: the key is a file"
+    for name in config.billing.owner_tags:
+        if name not in _ROW_OWNERS:
+            yield f"billing.owner_tags.{name[:40]} is none of {', '.join(_ROW_OWNERS)}"
     for place, owner in enumerate(config.reconciliation.owner):
         if not (owner.provider and owner.billed):
             yield f"reconciliation.owner[{place}] needs provider and billed, as the report names them"
         if not (owner.api_key or owner.team or owner.source):
             yield f"reconciliation.owner[{place}] needs api_key, team or source"
+
+
+_ROW_OWNERS = ("team", "user", "device", "api_key")
 
 
 def is_foreign(code: str) -> bool:

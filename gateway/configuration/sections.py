@@ -401,6 +401,11 @@ class BillingSettings:
         least=1,
     )
     retention: Duration = setting(400 * DAY_S, "how long a month is kept", least=31 * DAY_S)
+    owner_tags: Mapping[str, str] = setting(
+        {},
+        "team, user, device or api_key = the tag of a billing row that names it in [billed costs](billed-costs.md); "
+        "empty: `team`, by the tag `team`",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

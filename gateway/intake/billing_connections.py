@@ -47,6 +47,8 @@ class ShownConnection:
 
     connection: BillingConnection
     state: str
+    in_costs: bool = False
+    in_costs_reason: str | None = None
 
 
 class BillingConnections:
@@ -113,7 +115,26 @@ class BillingConnections:
 
     async def shown(self, *connections: BillingConnection) -> list[ShownConnection]:
         newest = await self.drops.newest()
-        return [ShownConnection(each, _state(each, newest)) for each in connections]
+        return [
+            ShownConnection(each, _state(each, newest), self.is_in_costs(each.id)) for each in connections
+        ]
+
+    def is_in_costs(self, id: str) -> bool:
+        """True if rows of a connection are billed money; never of the one that takes AI cost by the hour."""
+        registry = self._registry
+        return registry is not None and id != self._configured and id in registry.connections_in_costs.all()
+
+    async def put_in_costs(self, id: str, wanted: bool, *, actor: Actor) -> None:
+        """NotAllowed for the connection that takes AI cost by the hour: its calls are counted."""
+        if wanted and id == self._configured:
+            raise NotAllowed("its rows are the cost of calls that are counted already")
+        if wanted == self.is_in_costs(id) or self._registry is None:
+            return
+        table, shown = self._registry.connections_in_costs, {"in_costs": wanted}
+        if wanted:
+            await table.add(id, shown, actor=actor, action="connection.in_costs", shown=shown)
+        else:
+            await table.remove(id, actor=actor, action="connection.out_of_costs")
 
     async def create(self, draft: ConnectionDraft, *, id: str | None, actor: Actor) -> BillingConnection:
         return await self.table.create(draft, id=id, most=self._settings.max_connections, actor=actor)

@@ -41,6 +41,13 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         words("An id that senders have already; a new one, unless given."),
         Option(is_by_hand=True),
     ] = None
+    in_costs: Annotated[
+        bool | None,
+        words(
+            "Whether its rows are in [billed costs](../billed-costs.md#rows-of-billing-connections). Those of a new "
+            "one are, unless calls or statements of its provider are there: they would count twice."
+        ),
+    ] = None
     upstream_connection_id: Annotated[
         str, words("The id that it has upstream; its own, unless given."), Option("--upstream-id")
     ] = ""
@@ -66,6 +73,10 @@ ConnectionItem = item_of(
         "state": Annotated[str, words("Whether a drop has come, and whether it is enabled.")],
         "created": str,
         "creation_date": str,
+        "in_costs": bool,
+        "in_costs_reason": Annotated[
+            str | None, words("Why its rows would count twice; null in lists, and where they would not.")
+        ],
         "last_updated": str,
     },
 )

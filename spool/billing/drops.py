@@ -96,6 +96,10 @@ class BillingDrops(Protocol):
         """
         ...
 
+    async def months(self, connection: str) -> Mapping[str, float]:
+        """Return the months of a connection that have rows, each with the time of its last drop."""
+        ...
+
     async def has(self, connection: str, month: str, id: str) -> bool:
         """True if a drop with this id is listed."""
         ...

@@ -25,7 +25,8 @@ SLICED_CHARGES = ("usage", "discount", "commitment")
 OPEN, PROVISIONAL, CLOSED, FROZEN = "open", "provisional", "closed", "invoiced"
 RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding"
 # What stands beside the days of a bill has its own key among the providers: no name has such characters.
-CORRECTS, INVOICE = "\x1f", "\x1e"
+CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
+CALLS, BILLING = "calls", "billing"  # where an amount comes from: `origin`
 USAGE, EXACT, UNALLOCATED = "usage", "exact", "unallocated"
 
 EVERY = sum(BILLED_TYPES.values())
@@ -34,7 +35,7 @@ AMORTIZED = (
     BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_cost"] | INVOICED
 )  # fees on what they cover
 
-_COUNTED_AS = {"charge": USAGE, "basis": EXACT, "corrects": ""}
+_COUNTED_AS = dict.fromkeys(BILLED_DIMENSIONS, "") | {"charge": USAGE, "basis": EXACT, "origin": CALLS}
 _COUNTED = {
     name: Derived(name=name, label=name, sources=(), value=lambda _, each=value: each)  # type: ignore[misc]
     for name, value in _COUNTED_AS.items()
@@ -81,11 +82,19 @@ class BilledDay:
     @property
     def is_apart(self) -> bool:
         """True if it is no day of a bill, but stands beside it."""
-        return CORRECTS in self.provider or INVOICE in self.provider
+        return any(mark in self.provider for mark in (CORRECTS, INVOICE, CONNECTION))
+
+    @property
+    def connection(self) -> str:
+        """The billing connection whose rows these are; "" for a bill."""
+        return self.provider.partition(CONNECTION)[2].rpartition(":")[0]
 
     @property
     def seller(self) -> str:
-        return self.provider.partition(CORRECTS)[0].partition(INVOICE)[0]
+        found = self.provider
+        for mark in (CORRECTS, INVOICE, CONNECTION):
+            found = found.partition(mark)[0]
+        return found
 
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:

@@ -20,7 +20,14 @@ BILLED = (
     "billed"  # kind of the dimensions that stand for no calls: what a bill tells of money that nobody has
 )
 # Of billed money: what an amount is for, how it was placed, and the day of a closed month that it corrects.
-BILLED_DIMENSIONS = ("charge", "basis", "corrects")
+_OF_BILLS = ("charge", "basis", "corrects")
+# Of rows of billing connections: their own columns. `origin` says what an amount was told by: calls, or billing rows.
+ROW_DIMENSIONS = (
+    "origin", "connection", "service", "account", "resource", "usage_family", "line_item", "cluster", "namespace",
+    "workload",
+)  # fmt: skip
+ROW_TAG = "row:"  # before their names among the tags of such a row
+BILLED_DIMENSIONS = (*_OF_BILLS, *ROW_DIMENSIONS)
 TAG = "tag:"  # before the name of a chosen tag
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
 TOTAL = "total"  # everything in one period

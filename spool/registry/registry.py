@@ -67,6 +67,9 @@ class Registry:
         self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # of currencies, by month
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
         self.closed_months = PlainDocuments(changes, "closed_month")  # of the bills of a provider
+        self.connections_in_costs = PlainDocuments(
+            changes, "connection_in_costs"
+        )  # by the id of a connection
         self._documents: tuple[DocumentTable[Any], ...] = (
             self.roles, self.connections, self.views, self.budgets, self.scheduled_reports, self.kept_channels,
             self.annotations, self.plans, self.allocation,
@@ -82,7 +85,8 @@ class Registry:
             await registry.follow()  # what is read then is of this place, or later
             tables: Sequence[MemoryTable] = (
                 registry.keys, registry.assistant_tools, registry.cluster_configs, registry.frozen_rates,
-                registry.billed_invoices, registry.closed_months, *registry._documents,
+                registry.billed_invoices, registry.closed_months, registry.connections_in_costs,
+                *registry._documents,
             )  # fmt: skip
             for table in tables:
                 await registry._changes.keep_fresh(table.load, *table.about)

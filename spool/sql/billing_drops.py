@@ -39,6 +39,9 @@ _ROWS = select("billing_rows", ("hour", "rows", "bytes", "body", "number"))
 _MONTH = f"{_ROWS} WHERE {_OF_MONTH} ORDER BY hour, number"
 _HAS = f"SELECT EXISTS (SELECT 1 FROM {{schema}}.billing_drops WHERE {_OF_MONTH} AND id = :id)"
 _STORED = "SELECT CAST(coalesce(sum(stored), 0) AS bigint) FROM {schema}.billing_months"
+_MONTHS = """
+    SELECT month, newest FROM {schema}.billing_months
+     WHERE connection = :connection AND rows > 0 ORDER BY month"""
 _NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY connection"
 # Whoever changes months has their rows here first, in the order of connections and months.
 _LOCK = f"SELECT 1 FROM {{schema}}.billing_months WHERE {_OF_MONTH} {{for_update}}"
@@ -98,6 +101,9 @@ class SqlBillingDrops:
             HourRows(hour=hour, rows=rows, size=size, body=body, drop=drop)
             for hour, rows, size, body, drop in found
         ]
+
+    async def months(self, connection: str) -> Mapping[str, float]:
+        return dict(await self._all(_MONTHS, connection=connection))
 
     async def has(self, connection: str, month: str, id: str) -> bool:
         [[found]] = await self._all(_HAS, connection=connection, month=month, id=id)

@@ -32,6 +32,8 @@ def describe_connection(row: ShownConnection) -> dict[str, object]:
         capabilities=CAPABILITIES,
         is_draft=False,
         state=row.state,
+        in_costs=row.in_costs,
+        in_costs_reason=row.in_costs_reason,
         upstream_connection_id=connection.id_upstream,
         created=seconds(connection.created),
         creation_date=seconds(connection.created),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from exporters.service.billing_sync import BillingSync
-from gateway.assembly.money import adviser, biller, budget_evaluator, reconciler
+from gateway.assembly.money import adviser, biller, budget_evaluator, reconciler, row_book
 from gateway.assembly.parts import Assembler
 from gateway.first_use import Once
 from gateway.http.holders.installation import Urls
@@ -41,6 +41,7 @@ def money_services(
         adviser=adviser(storage, clock, lambda: parts.config),
         reconciler=reconciler(storage, clock, lambda: parts.config),
         biller=biller(storage, clock, lambda: parts.config),
+        row_book=row_book(storage, clock, lambda: parts.config, parts.billing_connections),
         statement_puller=pulled_statements(parts),
         final_costs=final_costs(parts, prices),
         reconciliation=lambda: parts.config.reconciliation,

@@ -19,6 +19,7 @@ from spool.listing import MOST_KNOWN
 
 if TYPE_CHECKING:
     from gateway.billed.biller import Biller
+    from gateway.billed.row_book import RowBook
     from gateway.budgets.evaluator import BudgetEvaluator
     from gateway.final_costs.puller import FinalCostPuller
     from gateway.intake.billing_connections import BillingConnections
@@ -58,6 +59,7 @@ class MoneyServices(WithRegistry):
     adviser: Once[Adviser] | None = None
     reconciler: Once[Reconciler] | None = None
     biller: Once[Biller] | None = None
+    row_book: Once[RowBook] | None = None
     statement_puller: Once[StatementPuller] | None = None
     final_costs: Once[FinalCostPuller] | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings

@@ -15,6 +15,8 @@ from spool.ledger.queries import (
     BILLED_DIMENSIONS,
     DIMENSIONS,
     EVERY_METER,
+    ROW_DIMENSIONS,
+    ROW_TAG,
     TAG,
     CostQuery,
     Group,
@@ -355,6 +357,10 @@ class _Question:
 def _own(dimension: str, asked: _Question) -> str:
     if dimension in DIMENSIONS:
         return f'k."{dimension}"'
+    if dimension == "origin":
+        return f"COALESCE(NULLIF({_own(TAG + ROW_TAG + dimension, asked)}, ''), 'calls')"
+    if dimension in ROW_DIMENSIONS:
+        return _own(TAG + ROW_TAG + dimension, asked)
     if dimension == "corrects":  # what stands behind a mark in the key of a provider
         return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:

@@ -16,6 +16,8 @@ from spool.ledger.queries import (
     BILLED_DIMENSIONS,
     DIMENSIONS,
     EVERY_METER,
+    ROW_DIMENSIONS,
+    ROW_TAG,
     TAG,
     CostQuery,
     Group,
@@ -382,6 +384,10 @@ def _expression(dimension: str | Derived) -> str:
         return f"{_FUNCTION}('{name}'{''.join(f', {_expression(source)}' for source in dimension.sources)})"
     if dimension in DIMENSIONS:
         return f"k.{dimension}"
+    if dimension == "origin":
+        return f"COALESCE({_shown(TAG + ROW_TAG + dimension)}, 'calls')"
+    if dimension in ROW_DIMENSIONS:
+        return _expression(TAG + ROW_TAG + dimension)
     if dimension == "corrects":  # what stands behind a mark in the key of a provider
         return "substr(h.provider, instr(h.provider || char(31), char(31)) + 1)"
     if dimension in BILLED_DIMENSIONS:

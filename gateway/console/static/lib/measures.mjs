@@ -57,7 +57,8 @@ export const COUNTED = "real_cost";
 export const KINDS = {[COUNTED]: "as counted", billed_cost: "as billed", discounted_cost: "as billed, discounts on usage",
   amortized_cost: "as billed, fees on what they cover", discounted_amortized_cost: "as billed, discounts and fees on usage",
   invoiced_amortized_cost: "the same, of closed days"};
-export const BILLED_DIMENSIONS = ["charge", "basis"];
+export const BILLED_DIMENSIONS = ["charge", "basis", "corrects", "origin", "connection", "service", "account", "resource", "usage_family", "line_item",
+  "cluster", "namespace", "workload"];
 
 /** The value of a measure as text; null where there is none. */
 export function valueOf(name, row) {

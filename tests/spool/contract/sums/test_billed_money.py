@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from spool.errors import NotKept
 from spool.ledger import money
-from spool.ledger.billed import CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
+from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED, CostQuery
@@ -164,6 +164,24 @@ async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> 
             await ledger.costs(asked(1, **cut))
     later = datetime.fromtimestamp(DAY_ONE + DAY + HOUR, UTC)
     assert {(): HUGE + 8} == await sums(ledger, asked(1, until=later))
+
+
+@pytest.mark.asyncio
+async def test_rows_of_connections_have_dimensions_of_their_own(ledgers: Ledgers) -> None:
+    """They stand among the tags of a row; what is of calls has none of them."""
+    ledger = await ledgers.open()
+    tags = '{"row:connection": "c-1", "row:origin": "billing", "row:service": "Atlas", "service": "y"}'
+    rows = [BilledSum(of_team("", kind=BILLED, tags=tags), "usage", "unallocated", EVERY, 5)]
+    day = made(provider=f"MongoDB{CONNECTION}c-1:2026-10")
+    await ledger.put_billed([(made(), SUMS[:1]), (day, rows)])
+    assert {("billing", "Atlas"): 5, ("calls", None): HUGE} == await sums(
+        ledger, asked(1, "origin", "service")
+    )
+    for name, value in (("connection", "c-1"), ("origin", "billing"), ("tag:service", "y")):
+        assert {(): 5} == await sums(ledger, asked(1, include={name: (value,)})), name
+    assert {(): HUGE} == await sums(ledger, asked(1, include={"origin": ("calls",)}))
+    assert {(None,): HUGE} == await sums(ledger, asked(1, "workload", exclude={"service": ("Atlas",)}))
+    assert ("MongoDB", "c-1", "", True) == (day.seller, day.connection, day.corrects, day.is_apart)
 
 
 @pytest.mark.asyncio

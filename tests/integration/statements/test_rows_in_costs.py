@@ -1,0 +1,84 @@
+"""Whether rows of a billing connection are in costs: stated, or by what is counted of its provider already."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.billed.row_book import RowBook, RowSources
+from spool.engines import MEMORY, SQLITE
+from spool.identity import Identity
+from spool.record import BILLING_DATA, BillingDrop
+from tests.integration.operator.money.test_report import NOW
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+        await add(server.services.spool.log, call(1, at=NOW.timestamp() - 9000, provider="openai"))
+        await server.services.money.ledger.catch_up(server.services.money.log)
+        yield server
+
+
+async def made(server: OperatorServer, **given: Any) -> Any:
+    body = {"name": str(given), "cloud_provider": "MongoDB", **given}
+    answer = await server.ask("POST", "/connections", body)
+    assert 201 == answer.status, answer.payload
+    return answer.payload["connection"]
+
+
+async def test_a_new_connection_is_in_costs_unless_it_would_count_twice(server: OperatorServer) -> None:
+    """It says why it is not; who states it otherwise has it so, and can change it."""
+    plain = await made(server)
+    assert (True, None) == (plain["in_costs"], plain["in_costs_reason"])
+    twice = await made(server, cloud_provider="OpenAI")
+    assert not twice["in_costs"]
+    assert "calls of OpenAI are counted" in twice["in_costs_reason"]
+    assert (await made(server, cloud_provider="OpenAI", in_costs=True))["in_costs"]
+    assert not (await made(server, name="stated", in_costs=False))["in_costs"]
+    path = f"/connections/{plain['connection_id']}"
+    for wanted in (False, False, True):
+        changed = await server.ask("PATCH", path, {"in_costs": wanted})
+        assert wanted == changed.payload["connection"]["in_costs"]
+    listed = (await server.ask("GET", "/connections")).payload["connections"]
+    assert 2 == sum(each["in_costs"] for each in listed)
+    await server.ask("DELETE", f"{path}?confirm={plain['connection_id']}")
+    assert 1 == len(server.registry.connections_in_costs.all())
+
+
+async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
+    """By their own dimensions, in the money of bills; a question about calls has none of them."""
+    connection = await made(server)
+    services = server.services.money
+    rows = b'[{"time/usage_start": "2026-09-12T03:00:00Z", "cost/cost": "3.5", "resource/service": "Atlas"}]'
+    drop = BillingDrop(
+        id=b"d" * 16, body=b'{"data": ' + rows + b"}", connection_id=connection["connection_id"], month="2026-09",
+        rows=1,
+    )  # fmt: skip
+    await add(server.services.spool.log, (drop, Identity(drop.id)), topic=BILLING_DATA)
+    connections = services.billing_connections
+    sources = RowSources(
+        ledger=services.ledger,
+        drops=connections.drops,
+        connections=lambda: [
+            each for each in server.registry.connections.all() if connections.is_in_costs(each.id)
+        ],
+        owner_tags=dict,
+    )
+    assert 1 == await RowBook(sources, server.clock).look()
+    asked = "/report?from=2026-09-01&to=2026-09-20&by=service&by=origin"
+    found = (await server.ask("GET", f"{asked}&cost_type=billed_cost")).payload
+    assert [("Atlas", "billing", "3.5")] == [
+        (row["service"], row["origin"], row["cost"]) for row in found["rows"] if row["cost"] != "0"
+    ]
+    assert {"no_owner": "3.5"} == found["billed"]["by_reason"]
+    assert 400 == (await server.ask("GET", asked)).status
