@@ -96,8 +96,8 @@ class GroupWriter:
         self._not_before = 0.0  # the next group
         # what was used by those that wait for it, or by those of the running group if it may give way
         self._least = 0.0
-        # the running group is to give way: who commits it raises Overtaken, before anything is kept
-        self.is_overtaken = False
+        # the running group may give way, and is to: who commits it raises Overtaken, before anything is kept
+        self.may_give_way = self.is_overtaken = False
         self._much = 0.0  # what each party of the running group used at least; 0 if that is not much
         self._gave_way = False  # such a group gave way, and none was kept since
         self._most = GROUP_RECORDS  # in the next group
@@ -185,7 +185,7 @@ class GroupWriter:
                 is_little = first is None or first.used < HEAVY_S * first.turns.weight
                 self._much = 0.0 if is_little else _much_used(self._in_hand)
                 self._least = 0.0 if self._gave_way else self._much
-                self.is_overtaken = False
+                self.may_give_way, self.is_overtaken = self._least > 0, False
                 await self._answer(self._in_hand)
                 self._least = 0.0
                 self._rest(self._loop.time() - self._began)

@@ -8,7 +8,7 @@ the memory: a commit that fails leaves no trace.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from spool.identity import Identity
@@ -96,15 +96,25 @@ class Planner:
         }
 
     def plan(
-        self, group: Sequence[Submission], reader: PlanReader, closed_below: Mapping[str, int], now: float
+        self,
+        group: Sequence[Submission],
+        reader: PlanReader,
+        closed_below: Mapping[str, int],
+        now: float,
+        check: Callable[[], None] | None = None,
     ) -> Plan:
-        """Plan the commit of a group. `closed_below` is the horizon as it was frozen for this commit."""
+        """
+        Plan the commit of a group. `closed_below` is the horizon as it was frozen for this commit; `check` may raise
+        before each submission, to end it.
+        """
         failed = stale(group, reader.partial_report)
         gone = ended(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
         for place, submission in enumerate(group):
             if place in plan.stale:
                 continue
+            if check is not None:
+                check()
             if has_charges(submission) and not reader.may_charge():
                 plan.unreadable.add(place)
                 plan.stale.add(place)

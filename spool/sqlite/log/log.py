@@ -212,19 +212,20 @@ class SqliteLog:
         if holds(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
-        if self._writer.is_overtaken:
-            raise Overtaken
-        plan = self._planner.plan(group, reader, closed_below, now)
-        if self._writer.is_overtaken:
-            raise Overtaken
-        commit = store.write(connection, plan, self._unfolded.last + 1)
+        check = self._check_overtaken if self._writer.may_give_way else None
+        plan = self._planner.plan(group, reader, closed_below, now, check)
+        commit = store.write(connection, plan, self._unfolded.last + 1, check)
         receipts = [
             terms.receipt(self._sealer.seal(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)
         ]
+        if check is not None:
+            check()
+        return plan, plan.answers(receipts)
+
+    def _check_overtaken(self) -> None:
         if self._writer.is_overtaken:
             raise Overtaken
-        return plan, plan.answers(receipts)
 
     # -- between commits -------------------------------------------------------------------------------------
 

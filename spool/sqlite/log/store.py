@@ -9,7 +9,7 @@ import logging
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -78,9 +78,13 @@ class SqlitePlanReader:
         return True
 
 
-def write(connection: sqlite3.Connection, plan: Plan, number: int) -> int:
+def write(
+    connection: sqlite3.Connection, plan: Plan, number: int, check: Callable[[], None] | None = None
+) -> int:
     """
     Write everything of a commit; return the id of its row. `number`: of its new ids, see `UnfoldedCommits`.
+
+    `check` may raise between its parts, to end it.
     """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records)
@@ -90,8 +94,12 @@ def write(connection: sqlite3.Connection, plan: Plan, number: int) -> int:
         streams.follow(connection, plan)
     if BILLING_DATA in plan.records:
         billing_drops.follow(SqliteConnection(connection), plan)
+    if check is not None:
+        check()
     if plan.partial_reports:
         partial_reports.follow(connection, plan.partial_reports)
+    if check is not None:
+        check()
     if plan.series:
         _write_series(connection, plan)
     if plan.apart:
