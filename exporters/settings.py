@@ -130,10 +130,11 @@ class DestinationSettings:
         "", "s3: the region of the bucket; empty: us-east-1; kafka: that of the cluster, for `aws-msk-iam`"
     )
     account: str = setting("", "azure: the storage account")
-    role: str = setting("", "s3: the role to assume with `identity_token_file`")
+    role: str = setting("", "s3, and kafka with `aws-msk-iam`: the role to assume with `identity_token_file`")
     identity_token_file: Path | None = setting(
         None,
-        "s3, gcs, azure: the token of a pod, for an identity without a secret; kafka: that of `oauthbearer`",
+        "s3, azure: the token of a pod, for an identity without a secret; gcs: the file of an external account; kafka:"
+        " that of `oauthbearer`, or of a pod, with `role`",
     )
     proxy: str = setting("", "of a lake and clickhouse: an HTTP proxy on the way")
     ca_file: Path | None = setting(

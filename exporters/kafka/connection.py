@@ -15,6 +15,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import collect_hosts, create_conn
 
 from exporters.errors import Misconfigured, Retryable
+from exporters.kafka.aws_identity import AwsIdentity
 from exporters.kafka.aws_token import aws_token
 from exporters.kafka.messages import AWS
 from exporters.secret_source import SecretSource
@@ -51,7 +52,8 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
     if settings.sasl == "oauthbearer":
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
     elif settings.sasl == AWS:
-        _lines(secret, most=3)  # told before anybody connects
+        if secret is not None:
+            _lines(secret, most=3)  # told before anybody connects
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _AwsToken(settings, secret)}
     elif settings.sasl:
         user, password = _lines(secret, most=2)
@@ -125,15 +127,20 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no
 
 
 class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """A token signed now, with the keys as they are now: one for each connection."""
+    """A token signed now, with the keys as they are now: one for each connection. Without a file, the machine's own."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._region = settings.region
         self._secret = secret
+        self._identity = AwsIdentity(settings)
 
     async def token(self) -> str:
-        key_id, secret, *session = _lines(self._secret, most=3)
-        return aws_token(key_id, secret, "".join(session), region=self._region, now=SystemClock().now())
+        if self._secret is None:
+            key_id, secret, session, _ = await self._identity.keys()
+        else:
+            key_id, secret, *more = _lines(self._secret, most=3)
+            session = "".join(more)
+        return aws_token(key_id, secret, session, region=self._region, now=SystemClock().now())
 
 
 def _context(settings: DestinationSettings) -> ssl.SSLContext:

@@ -127,9 +127,8 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
         yield f"{shown}.topic must hold {{topic}}: progress has a topic of its own"
     if settings.sasl == "oauthbearer" and settings.identity_token_file is None:
         yield f"{shown}.identity_token_file is required for sasl 'oauthbearer': the file of the token"
-    if settings.sasl not in ("", "oauthbearer") and settings.secret_file is None:
-        what = "id and secret of a key" if settings.sasl == AWS else "user and password"
-        yield f"{shown}.secret_file is required for sasl {settings.sasl!r}: {what}, a line each"
+    if settings.sasl not in ("", "oauthbearer", AWS) and settings.secret_file is None:
+        yield f"{shown}.secret_file is required for sasl {settings.sasl!r}: user and password, a line each"
     if settings.sasl == AWS and not re.fullmatch(r"[a-z0-9-]+", settings.region):
         yield f"{shown}.region is required for sasl {AWS!r}: that of the cluster"
     if settings.leave_out:

@@ -9,7 +9,7 @@ stay the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from exporters.lake.columns import COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
-GROUP_ROWS: Final = 64 * 1024
+GROUP_ROWS: Final = 32 * 1024
 _BATCH_ROWS: Final = 4096  # that are objects of Python at once, when they are read
 _MONEY: Final = pa.decimal128(38, 27)
 _METER: Final = pa.decimal128(38, 6)
@@ -134,7 +134,7 @@ def _map(values: Sequence[Sequence[tuple[str, Any]] | None], items_of: Any) -> A
     sizes = [len(value) if value else 0 for value in values]
     ends = list(accumulate(sizes, initial=0))
     offsets = [end if size else None for end, size in zip(ends, sizes, strict=False)] + [ends[-1]]
-    pairs = [pair for value in values if value for pair in value]
-    keys = pa.array([name for name, _ in pairs], pa.string())
-    items = items_of([item for _, item in pairs])
+    pairs = chain.from_iterable(filter(None, values))
+    names, texts = zip(*pairs, strict=True) if ends[-1] else ((), ())
+    keys, items = pa.array(names, pa.string()), items_of(texts)
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items)

@@ -27,7 +27,7 @@ from exporters.lake.columns import Row
 from exporters.lake.exporter import bring
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import ImportedPart, LakeManifest
-from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat
+from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.past.row_records import time_ns
 from exporters.lake.past.topic_records import RECORDS, TopicRecords
 from exporters.lake.stores import Store
@@ -36,6 +36,7 @@ from spool.ledger import money
 from spool.record import AI_TELEMETRY, NS, decimal_text, moment
 
 _SHOWN: Final = {topic: "AI telemetry" if topic == AI_TELEMETRY else topic for topic in RECORDS}
+PART_ROWS: Final = 65_536  # of a source: another number would be other names for the same records
 _ID_DIGITS: Final = 32
 _NO_DELIVERY: Final = "import"  # in place of an edition
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
@@ -51,7 +52,7 @@ class LakeImport:
     format: FileFormat
     directory: Path
     leave_out: Collection[str] = ()
-    part_rows: int = GROUP_ROWS
+    part_rows: int = PART_ROWS
     records: TopicRecords = RECORDS[AI_TELEMETRY]
 
     async def run(self, source: Path) -> list[LakeManifest]:

@@ -1,0 +1,114 @@
+"""The keys of AWS without a file: the services of a machine, a container and a pod stand in here."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from exporters.errors import Misconfigured, Retryable
+from exporters.kafka.aws_identity import AwsIdentity
+from exporters.kafka.connection import options_of
+from exporters.settings import DestinationSettings
+from spool.clock import SystemClock
+from tests.integration.lake.identity.test_identities import AWS_TOKEN, ROLE, Platform
+from tests.moved_clock import MovedClock
+
+SETTINGS = DestinationSettings(
+    name="stream", type="kafka", url="b:9098", sasl="aws-msk-iam", region="eu-west-1"
+)
+HOUR_S = 3600
+
+
+@asynccontextmanager
+async def served(platform: Platform) -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", platform.answer)
+    async with TestServer(application) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("who", ["machine", "pod", "role"])
+async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
+    """Keys with their session and their end; of a pod and a role for the token of a file."""
+    (tmp_path / "token").write_text("a-token\n")
+    file = str(tmp_path / "token")
+    platform = Platform()
+    async with served(platform) as url:
+        environ = {
+            "machine": {"AWS_METADATA_ENDPOINT": url},
+            "pod": {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{url}/pod", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": file},
+            "role": {
+                "AWS_ENDPOINT_URL_STS": f"{url}/sts", "AWS_ROLE_ARN": ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": file,
+            },
+        }[who]  # fmt: skip
+        keys = await AwsIdentity(SETTINGS, environ=environ).keys()
+    assert (f"of-{who}", "secret", AWS_TOKEN) == keys[:3]
+    assert SystemClock().now() + HOUR_S - 120 < keys.ends < SystemClock().now() + HOUR_S + 120
+    told = platform.asked[-1][1]
+    if who == "machine":
+        assert "imds-session" == told["x-aws-ec2-metadata-token"]
+    elif who == "pod":
+        assert "a-token" == told["authorization"]
+    else:
+        assert (ROLE, "a-token") == (told["RoleArn"], told["WebIdentityToken"])
+
+
+@pytest.mark.asyncio
+async def test_keys_are_asked_for_again_before_they_end() -> None:
+    """Once for many connections; again five minutes before the end of the keys."""
+    platform, clock = Platform(), MovedClock(SystemClock().now())
+    async with served(platform) as url:
+        identity = AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}, clock=clock)
+        await identity.keys()
+        asked = len(platform.asked)
+        clock.move(HOUR_S - 400)
+        await identity.keys()
+        assert asked == len(platform.asked)
+        clock.move(200)
+        await identity.keys()
+        assert 2 * asked == len(platform.asked)
+
+
+@pytest.mark.asyncio
+async def test_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of the environment sign the token of a connection, and no service is asked."""
+    for name, value in (
+        ("ACCESS_KEY_ID", "own"),
+        ("SECRET_ACCESS_KEY", "secret"),
+        ("SESSION_TOKEN", "session"),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    token = await options_of(SETTINGS, None)["sasl_oauth_token_provider"].token()
+    address = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+    assert "Credential=own%2F" in address and "Security-Token=session" in address
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("refuses", "error"), [({"/latest/": 404}, Misconfigured), ({"/latest/": 503}, Retryable)]
+)
+async def test_a_machine_without_a_role_parks(refuses: dict[str, int], error: type[Exception]) -> None:
+    """Who has no identity is told so; a service that is busy is asked again."""
+    async with served(Platform(refuses=refuses)) as url:
+        with pytest.raises(error, match=r"503|AWS gives this machine no keys"):
+            await AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}).keys()
+
+
+@pytest.mark.asyncio
+async def test_a_token_goes_to_no_plain_address(tmp_path: Path) -> None:
+    """The exchange of a pod's token is over TLS."""
+    (tmp_path / "token").write_text("a-token")
+    environ = {
+        "AWS_ENDPOINT_URL_STS": "http://sts.example.com",
+        "AWS_ROLE_ARN": ROLE,
+        "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "token"),
+    }
+    with pytest.raises(Misconfigured, match="does not begin with https://"):
+        await AwsIdentity(SETTINGS, environ=environ).keys()
