@@ -6,6 +6,7 @@ Their examples are the same in every run, and others and three times as many in 
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,8 +14,11 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from gateway.monitoring.memory import NEW_OBJECTS, NEWER_ROUNDS
 from spool.registry import operators
 from spool.registry.tables import operators as operator_table
+from spool.sqlite import reserve
+from spool.sqlite.log import log as sqlite_log
 from tests.rounds import IS_LONG, examples
 from tests.spool.postgres_cluster import (
     cluster,
@@ -29,6 +33,7 @@ from tests.spool.postgres_cluster import (
 )
 
 PASSWORD_COSTS = operators.SCRYPT_N, operators.SCRYPT_P
+USUAL_RESERVE, SMALL_RESERVE = reserve.SIZE, 1 << 20
 
 # Fixtures for whoever tests PostgreSQL's engine.
 __all__ = [
@@ -57,6 +62,13 @@ settings.register_profile(
 settings.load_profile("tollhouse")
 
 
+def pytest_collection_finish() -> None:
+    """Keep the collector from thousands of modules and tests that stay to the end, as a server does."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS, 10, NEWER_ROUNDS)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def cheap_passwords() -> Iterator[None]:
     """A password costs a quarter of a second on purpose. The costs stand beside each hash: tests use small ones."""
@@ -65,6 +77,22 @@ def cheap_passwords() -> Iterator[None]:
         patch.setattr(operators, "SCRYPT_P", 1)
         patch.setattr(operator_table, "NOBODY", operators.hashed("nobody has this one"))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def small_reserves() -> Iterator[None]:
+    """Where a disk has room, to allocate and free 32 MiB is a tenth of what a test of a spool costs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reserve, "SIZE", SMALL_RESERVE)
+        patch.setattr(sqlite_log, "RESERVE", SMALL_RESERVE)
+        yield
+
+
+@pytest.fixture
+def usual_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reserve of a server, for tests of disks without room."""
+    monkeypatch.setattr(reserve, "SIZE", USUAL_RESERVE)
+    monkeypatch.setattr(sqlite_log, "RESERVE", USUAL_RESERVE)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import pytest
 from spool.sqlite.reserve import FILE, MOST_WAIT_S, SIZE, START_FILE, START_SIZE, Reserve
 from tests.moved_clock import MovedClock
 
+pytestmark = pytest.mark.usefixtures("usual_reserve")
+
 
 def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Path) -> None:
     """
