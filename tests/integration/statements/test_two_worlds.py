@@ -1,0 +1,153 @@
+"""
+What others are billed changes no answer of a person who may see some calls: over every operation that takes a cost
+type, whether it is answered or refused.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, BilledDay
+from spool.ledger.queries import BILLED_TYPES
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS, VIEW_COSTS
+from spool.registry.roles import EXCEPT, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from tests.integration.operator.money.test_report import NOW
+from tests.integration.operator.people.test_limited_person import EVA, ROOT
+from tests.integration.operator.people.test_sign_in import signed_in
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.integration.statements.test_billed_report import TODAY, billed_sum, keep_bill
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+DAY_S = 86400
+SPAN = "from=2026-09-14&to=2026-09-20"
+GROUPINGS = ("", "team", "model", "team&top=1")
+OF_OTHERS = (
+    billed_sum("ads", "usage", EVERY, 50), billed_sum("tuning", "usage", EVERY, 2), billed_sum("", "credit", EVERY, -7),
+    billed_sum("", "usage", EVERY, 11), billed_sum("ads", "commitment", EVERY, 3),
+)  # fmt: skip
+
+
+async def other_bills(server: OperatorServer) -> None:
+    """Keep an entry for a closed month, and rows of a connection: both of others."""
+    ledger = server.services.money.ledger
+    for key in (f"openai{CORRECTS}2026-08-03", f"MongoDB{CONNECTION}c-1:2026-09"):
+        day = BilledDay(
+            day=TODAY - 2 * DAY_S, provider=key, state="closed", mark="1", source="openai_costs", read_at=1.0,
+            made_at=1.0,
+        )  # fmt: skip
+        charge = "restated" if CORRECTS in key else "usage"
+        await ledger.put_billed(
+            [(day, [billed_sum("ads", charge, EVERY, 5), billed_sum("", charge, EVERY, 6)])]
+        )
+
+
+async def answers(server: OperatorServer, role: RoleFilter, *, is_tool: bool = True) -> list[Any]:
+    """Return all that a person with this role is told."""
+    draft = RoleDraft(
+        name="Part", data_access=LIMITED, filters=(role,), members=(EVA,),
+        permission_sets=(VIEW_COSTS, MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS),
+    )  # fmt: skip
+    known = server.services.money.ledger.dimensions()
+    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    eva = await signed_in(server, "none", EVA)
+    found: list[Any] = []
+
+    async def ask(method: str, path: str, body: object = None) -> Any:
+        answer = await server.over_http(method, path, body, headers=eva)
+        payload = answer.payload if answer.payload is not None else answer.headers.get("Content-Length")
+        found.append((method, path, answer.status, _without_ids(payload)))
+        return answer.payload
+
+    for cost_type in BILLED_TYPES:
+        asked = f"{SPAN}&cost_type={cost_type}"
+        for by in (
+            "",
+            "team",
+            "charge,basis",
+            "model",
+            "corrects,origin",
+            "service",
+            "team&top=1",
+            "team&compare=previous",
+        ):
+            await ask("GET", f"/report?{asked}&by={by}")
+        await ask("GET", f"/report?{asked}&by=team&per=daily&where=basis!=shared")
+        for by in (*GROUPINGS, "charge", "origin"):
+            await ask("GET", f"/comparison?{asked}&by={by}&against=previous")
+        view = {
+            "name": cost_type,
+            "filter": {"team": ["search"]},
+            "principal_dimension": "model",
+            "cost_type": cost_type,
+        }
+        await ask("POST", "/views", view)
+        await ask("GET", f"/report?{SPAN}&view={cost_type}&cost_type={cost_type}")
+        seen = [each for each in server.registry.views.all() if each.name == cost_type]
+        budget = {
+            "name": cost_type,
+            "view": {"id": seen[0].id},
+            "default_amount": "5",
+            "cost_type": cost_type,
+        }
+        await ask("POST", "/budgets", budget)
+    await ask("GET", "/budgets?expand=current")
+    for path in ("/forecast", "/what-if"):
+        await ask("GET", f"{path}?cost_type=billed_cost&where=team=search")
+    for path in ("/month-closing?provider=openai&month=2026-08", "/closed-months", "/billed-invoices"):
+        await ask("GET", path)
+    return found
+
+
+def _without_ids(payload: Any) -> Any:
+    """Return an answer without what is made up anew in each world."""
+    if isinstance(payload, dict):
+        left_out = ("id", "version", "created", "last_updated", "next_cursor")
+        return {name: _without_ids(value) for name, value in payload.items() if name not in left_out}
+    return [_without_ids(each) for each in payload] if isinstance(payload, list) else payload
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        RoleFilter(dimension="team", values=("search",), mode=IS),
+        RoleFilter(dimension="team", values=("ads",), mode=EXCEPT),
+    ],
+    ids=["is", "except"],
+)
+async def test_what_others_are_billed_changes_no_answer(tmp_path: Path, role: RoleFilter) -> None:
+    """Of two worlds that differ in bills of others alone; nothing of theirs is in any answer."""
+    told = []
+    others = (
+        OF_OTHERS
+        if role.mode == IS
+        else tuple(each for each in OF_OTHERS if each.dimensions.team != "tuning")
+    )
+    for name in ("alone", "with others"):
+        directory = tmp_path / name
+        directory.mkdir()
+        async with operator_server(directory, clock=MovedClock(NOW.timestamp())) as server:
+            await keep_bill(server, *(others if name == "with others" else ()))
+            if name == "with others":
+                await other_bills(server)
+            whole = await server.ask("GET", f"/report?{SPAN}&cost_type=billed_cost")
+            told.append((await answers(server, role), whole.payload["total"]["cost"]))
+    (before, whole_before), (after, whole_after) = told
+    assert whole_before != whole_after
+    for old, new in zip(before, after, strict=True):
+        assert old == new
+    answered = [each for each in before if each[2] == 200]
+    assert len(answered) > 60
+    text = json.dumps(answered)
+    assert '"ads"' not in text.replace('"!team": ["ads"]', "")
+    assert '"tuning"' not in text
+    by_path = {each[1]: each for each in before}
+    assert 403 == by_path["/month-closing?provider=openai&month=2026-08"][2]
+    assert {403} == {each[2] for each in before if (each[0], each[1]) == ("POST", "/budgets")}
+    total = by_path[f"/report?{SPAN}&cost_type=discounted_cost&by="][3]["total"]["cost"]
+    assert "3" == total
