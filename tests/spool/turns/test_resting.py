@@ -1,0 +1,100 @@
+"""
+What a party does again and again rests in between, where one that used far less may commit at any moment: each
+enrolment, and each counting of what came, is a flush beside that commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from spool.devices import table as table_module
+from spool.devices.table import DeviceTable
+from spool.ledger import ledger as ledger_module
+from spool.ledger.ledger import Ledger
+from spool.memory.devices import MemoryDevices
+from spool.memory.ledger import MemoryLedger
+from spool.turns.fair_turns import FairTurns
+from tests.spool.contract.test_devices import Counted, device
+from tests.spool.ledger_log import FakeClock, FakeLog, call
+
+pytestmark = pytest.mark.asyncio
+
+OTHERS = 1000  # passes of the event loop, in which what does not rest is done
+
+
+async def others(is_over: Callable[[], bool]) -> None:
+    """Let everybody else have so many turns."""
+    for _ in range(OTHERS):
+        if is_over():
+            return
+        await asyncio.sleep(0)
+
+
+Twice = Callable[[], Awaitable[tuple[Callable[[], Awaitable[object]], Callable[[], int]]]]
+
+
+async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], int]]:
+    """Two batches: the second one begins to wait while the first one is written."""
+    rows = Counted(MemoryDevices())
+    table = await DeviceTable.open(rows)
+
+    async def work() -> None:
+        first = asyncio.create_task(table.keep(device("first")))
+        await others(lambda: bool(rows.writes))
+        await table.keep(device("second"))
+        await first
+
+    rows.rows.outlast_commits = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
+    return work, lambda: len(rows.writes)
+
+
+async def countings() -> tuple[Callable[[], Awaitable[object]], Callable[[], int]]:
+    """Two questions, before each of which a call came."""
+    log, ledger = FakeLog(), await Ledger(MemoryLedger(), clock=FakeClock()).load()
+
+    async def work() -> None:
+        for _ in range(2):
+            log.add([call()])
+            await ledger.catch_up(log)
+
+    return work, lambda: ledger._reach - 1
+
+
+@pytest.mark.parametrize("begin", [enrolments, countings])
+@pytest.mark.parametrize("used_s", [0.05, 10.0])
+async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who used little, or is as far as any other, goes on at once."""
+    for module in (table_module, ledger_module):
+        monkeypatch.setattr(module, "REST", 1e9)
+        monkeypatch.setattr(module, "MOST_REST_S", 3600.0)
+    turns = FairTurns()
+    work, done = await begin()
+    turns.party("busy").spend(used_s)
+    turns.submits(turns.party("small"))
+
+    async def as_busy() -> None:
+        with turns.request("busy") as one:
+            await one.begin()
+            await work()
+
+    working = asyncio.create_task(as_busy())
+    if used_s < 1:
+        await asyncio.wait_for(working, 60)
+    await others(lambda: False)
+    assert (1 if used_s > 1 else 2) == done()
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_how_many_devices_a_key_enrolled_is_known() -> None:
+    """Whatever becomes of them."""
+    table = await DeviceTable.open(MemoryDevices())
+    for name, key in (("a", "fleet"), ("b", "fleet"), ("c", "other")):
+        await table.keep(device(name, enrolled_by=key))
+    await table.keep(device("a", enrolled_by="other"))
+    await table.keep(device("b", enrolled_by="fleet", hostname="mill"))
+    await table.delete(["c"], [])
+    assert (1, 1, 0) == tuple(map(table.enrolled_by, ("fleet", "other", "nobody")))
