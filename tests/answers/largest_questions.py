@@ -86,6 +86,8 @@ def _queries(first_day: str, last_day: str) -> Mapping[str, Sequence[str]]:
             [("per", "daily"), ("cost_type", "metered_cost")],
             [("per", "daily"), ("cost_type", "metered_cost"), ("top", "1000")],
         )],
+        "what_if": [urlencode([*span, *groups, ("model", "gpt-4.1-mini")])],
+        "preview_closing": [urlencode([("provider", "openai"), ("month", last_day[:7])]), ""],
         "comparison": [urlencode([*span, *groups, ("top", "1000")])],
         "reconciliation": ["by=key", "by=model", "by=key&format=csv"],
         "read_costs": [f"{days}&granularity=hourly&limit=10000", f"{days}&granularity=daily&limit=10000",

@@ -117,7 +117,9 @@ async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Resul
 async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Tell what closing would find: the bills of a month by charge against its invoices. Nothing is closed."""
     given = request.http.query
-    provider, month = _provider(given["provider"]), _month(given["month"])
+    if not (provider := _provider(given.get("provider", ""))):
+        raise Invalid("provider says whose bills: such as provider=openai")
+    month = _month(given.get("month", ""))
     invoices = _invoices(request.registry, provider, month.name)
     found = await _biller(request.services).figures(month, provider, invoices)
     return {"month_closing": _described(found)}

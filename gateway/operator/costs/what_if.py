@@ -21,6 +21,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.ledger.sums import OTHER, Dimensions
+from spool.turns.ordering import ordered
 
 REPEATED = ("by", "where")
 REQUIRED = ("model",)
@@ -69,11 +70,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     )
     whole = await ledger.costs(_of_days(query, days)) if days else []
     cost = sum(money.units(row.cost) for row in whole)
-    rows = sorted(found.groups.items(), key=lambda item: [word or "" for word in item[0]])
-    rows.sort(key=lambda item: -abs(item[1].saves))
-    shown = rows[:MAX_TOP]
-    if rows[MAX_TOP:]:
-        shown.append(((OTHER,) * len(query.group_by), _together([each for _, each in rows[MAX_TOP:]])))
+    shown = await asyncio.to_thread(_largest_first, found.groups, (OTHER,) * len(query.group_by))
     return {
         "what_if": {
             "model": model, "by": list(query.group_by), "days": len(days),
@@ -85,6 +82,17 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
         "rows": [{**dict(zip(query.group_by, group, strict=True)), **_shown(each)} for group, each in shown],
         "total": _shown(found.total),
     }  # fmt: skip
+
+
+def _largest_first(groups: Mapping[Group, Instead], others: Group) -> list[tuple[Group, Instead]]:
+    """
+    Return MAX_TOP groups by what they save or cost, and the rest as one; of equal ones those that are first by their
+    names.
+    """
+    by_name = ordered(groups.items(), lambda item: [word or "" for word in item[0]])
+    rows = ordered(by_name, lambda item: -abs(item[1].saves))
+    rest = [each for _, each in rows[MAX_TOP:]]
+    return [*rows[:MAX_TOP], *([(others, _together(rest))] if rest else [])]
 
 
 def _of_days(query: CostQuery, days: range) -> CostQuery:
