@@ -136,6 +136,8 @@ def _responses(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     call = _call(asked, f"resp_{secrets.token_hex(24)}", **_openai_tokens(figures))
     turns = asked["input"] if isinstance(asked["input"], list) else []
     item = _responses_item(_wants_tool(asked, turns))
+    if item["type"] == "function_call" and "namespace" in asked["tools"][0]:
+        item["namespace"] = asked["tools"][0]["namespace"]
     body = {
         "id": call.request_id,
         "object": "response",

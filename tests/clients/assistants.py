@@ -61,12 +61,12 @@ def codex(place: Place) -> Started:
     """Log records, spans and counters."""
     installed = environments.node("codex")
     telemetry = connect_page("codex").block("toml", url=place.tollhouse, key=place.key)
-    place.write(".codex/config.toml", _CODEX.format(provider=place.provider) + telemetry)
+    place.write(".codex/config.toml", CODEX.format(provider=place.provider) + telemetry)
     program = installed / "node_modules/.bin/codex"
     return Started([str(program), "exec", "--skip-git-repo-check", PROMPT], {"OPENAI_API_KEY": "sk-fake"})
 
 
-_CODEX = """
+CODEX = """
 model = "gpt-5"
 model_provider = "fake"
 [model_providers.fake]
@@ -137,21 +137,25 @@ def opencode(place: Place) -> Started:
     """Spans of the AI SDK, with a provider of one's own; one of its calls gives the session a name."""
     installed = environments.node("opencode")
     settings = json.loads(connect_page("opencode").block("json", url=place.tollhouse, key=place.key))
+    place.write(".config/opencode/opencode.json", json.dumps(settings | opencode_models(place.provider)))
+    (program,) = installed.glob("node_modules/opencode-linux-x64/bin/opencode")
+    return Started([str(program), "run", PROMPT], place.environment("opencode"))
+
+
+def opencode_models(provider: str) -> dict[str, object]:
+    """Its settings for a provider of one's own."""
     models = {"gpt-4o": {"name": "gpt-4o", "tool_call": True}}
     fake = {
         "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": f"{place.provider}/v1", "apiKey": "sk-fake"},
+        "options": {"baseURL": f"{provider}/v1", "apiKey": "sk-fake"},
     }
-    own = {
+    return {
         "provider": {"fake": {**fake, "models": models}},
         "model": "fake/gpt-4o",
         "small_model": "fake/gpt-4o",
         "autoupdate": False,
         "share": "disabled",
     }
-    place.write(".config/opencode/opencode.json", json.dumps(settings | own))
-    (program,) = installed.glob("node_modules/opencode-linux-x64/bin/opencode")
-    return Started([str(program), "run", PROMPT], place.environment("opencode"))
 
 
 def claude_code_with_traces(place: Place) -> Started:

@@ -13,6 +13,7 @@ import json
 import re
 import secrets
 import threading
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -37,6 +38,8 @@ class Provider(Loopback):
         self._lock = threading.Lock()
         self._count = 0
         self._failed: set[tuple[str, str]] = set()
+        self.tool = ""  # how the name of the one ends that is called; else the first is
+        self.turns: list[Any] = []  # of each request, what was said so far; while there is such a name
         super().__init__(_handler(self))
 
     def figures(self) -> Figures:
@@ -74,6 +77,10 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
                 provider.journal.note(_failure(door, asked))
                 self._send(int(status), _failure_body(door, int(status)))
                 return
+            if provider.tool:
+                provider.turns.append(asked.get("messages") or asked.get("input"))
+                offered = _offered(asked.get("tools") or ())
+                asked["tools"] = [each for each in offered if _name(each).endswith(provider.tool)]
             answer = ANSWERS[door](asked, provider.figures())
             provider.journal.note(
                 answer.call
@@ -116,6 +123,19 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
             """Quiet: the journal says it all."""
 
     return Handler
+
+
+def _offered(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each tool by itself; Codex offers those of a server in a namespace."""
+    for tool in tools:
+        if tool.get("type") == "namespace":
+            yield from ({**each, "namespace": tool["name"]} for each in tool["tools"])
+        else:
+            yield tool
+
+
+def _name(tool: dict[str, Any]) -> str:
+    return str(tool.get("function", tool).get("name", ""))
 
 
 def _failure(door: str, asked: dict[str, Any]) -> Call:

@@ -7,62 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-import pytest_asyncio
 
-from gateway.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
-from spool.registry.operators import OPERATOR, Person
-from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
-from spool.settings import SpoolSettings
+from spool.registry.roles import RoleLimits
 from tests.clients import environments
 from tests.clients.conftest import PROGRAMS
-from tests.free_ports import free_port
-from tests.integration.conftest import ACTOR, Serve, Serving, serve
-from tests.spool.contract.examples import add, call
+from tests.clients.openid.conftest import Place, limit
+from tests.integration.conftest import ACTOR, serve
 
 __all__ = ["serve"]
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
-
-
-@pytest.fixture
-def decoded_by() -> str:
-    return "server"
-
-
-@dataclass
-class Place:
-    serving: Serving
-    issuer: str
-    resource: str
-    running: list[asyncio.subprocess.Process] = field(default_factory=list)
-
-    async def start(self, *words: str, **environment: str) -> asyncio.subprocess.Process:
-        """A client, which ends with the test."""
-        pipe = asyncio.subprocess.PIPE
-        env = {"PATH": os.environ["PATH"], **environment}
-        process = await asyncio.create_subprocess_exec(*words, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
-        self.running.append(process)
-        return process
-
-    async def robot(self, resource: str) -> str:
-        """A token of a program for a resource."""
-        form = {"grant_type": "client_credentials", "resource": resource, "scope": "tollhouse.read"}
-        headers = {"Authorization": aiohttp.encode_basic_auth("robot", "robot-secret")}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"{self.issuer}/token", data=form, headers=headers) as answer,
-        ):
-            found = await answer.json()
-            assert 200 == answer.status, found
-            return str(found["access_token"])
 
 
 class SignedIn:
@@ -78,51 +35,10 @@ class SignedIn:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    async def go_on(self) -> None:
+    async def go_on(self, word: str = "") -> None:
         assert self._process.stdin
-        self._process.stdin.write(b"\n")
+        self._process.stdin.write(f"{word}\n".encode())
         await self._process.stdin.drain()
-
-
-@pytest_asyncio.fixture
-async def place(serve: Serve) -> AsyncIterator[Place]:
-    node = shutil.which("node")
-    installed = environments.node("oidc_provider")
-    port, own = free_port(), free_port()
-    issuer, resource = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{own}/mcp"
-    process = await asyncio.create_subprocess_exec(
-        str(node), "provider.mjs", str(port), cwd=installed, stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        async with aiohttp.ClientSession() as session:
-            while True:
-                assert process.returncode is None
-                try:
-                    async with session.get(f"{issuer}/jwks"):
-                        break
-                except aiohttp.ClientConnectionError:
-                    await asyncio.sleep(0.05)
-        config = Config(
-            oidc=OidcSettings(issuer=issuer, client_id="tollhouse", console="http://127.0.0.1:4319/console/",
-                              default_role=OPERATOR, timeout=30),
-            mcp=McpSettings(tools={"log_insight": True}, oauth=McpOAuthSettings(resource=resource)),
-            spool=SpoolSettings(hold=0, counter_wait=0),
-        )  # fmt: skip
-        serving = await serve(config=config, listen=f"127.0.0.1:{own}")
-        log = serving.app.services.operators.spool.log
-        now = serving.app.services.receivers.clock.now()
-        for number, team in enumerate(("search", "chat")):
-            await add(log, call(number, at=now - 60, team=team, cost="3", cost_source="reported"))
-        there = Place(serving, issuer, resource)
-        yield there
-        for client in there.running:
-            if client.returncode is None:
-                client.kill()
-            await client.communicate()
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def sign_in(place: Place, person: str, mode: str, *words: str) -> SignedIn:
@@ -132,21 +48,6 @@ async def sign_in(place: Place, person: str, mode: str, *words: str) -> SignedIn
             str(environments.python("mcp")), program, person, mode, *words, MCP_URL=place.resource
         )
     )
-
-
-async def limit(place: Place, person: str) -> str:
-    """A person who sees one team and works on insights; the id of the role."""
-    registry = place.serving.app.services.operators.installation.require_registry()
-    draft = RoleDraft(
-        name="Chat", data_access=LIMITED, filters=(RoleFilter(dimension="team", values=("chat",), mode=IS),),
-        permission_sets=("use_assistants", "work_on_insights"), members=(f"{person}@example.com",),
-    )  # fmt: skip
-    role = await registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=ACTOR)
-    known = Person(
-        email=f"{person}@example.com", role="none", decides_role=False, issuer=place.issuer, subject=person
-    )
-    await registry.operators.add_person(known, address="", takes_accounts=False)
-    return role.id
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
@@ -168,6 +69,19 @@ async def test_two_people_ask_with_the_official_sdk(place: Place, mode: str, tmp
     await asyncio.gather(ada.go_on(), eve.go_on())
     assert ["chat", "search"] == (await ada.told())["teams"]
     assert "refused" in await eve.told()
+
+
+async def test_a_token_that_is_over_is_refreshed(place: Place) -> None:
+    """Without the person: the provider gives the client a new one for the old refresh token, and the answer is hers."""
+    ada = await sign_in(place, "ada", "auto", "https://client.example.com/metadata.json")
+    before = await ada.told()
+    assert ["authorization_code"] == place.grants()
+    written = await ada.told()  # with a document for an id, which takes no registration
+    assert written["written"] and 2 == len(written["asked"])
+    await ada.go_on("over")
+    after = await ada.told()
+    assert (before["teams"], 2) == (after["teams"], len(after["asked"])), after
+    assert before["token"] != after["token"] and "refresh_token" == place.grants()[-1]
 
 
 async def test_a_token_for_another_resource_is_refused(place: Place) -> None:

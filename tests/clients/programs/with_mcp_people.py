@@ -1,6 +1,7 @@
 """
-The official SDK of the Model Context Protocol, signed in by a person: what teams cost, and again after a line on
-standard input. With a client id it writes, too; without one it registers itself first.
+The official SDK of the Model Context Protocol, signed in by a person: what teams cost, and again after each line on
+standard input; after the line `over` its token is over by its own clock. With a client id it writes, too; an id that is
+the address of a document needs no registration; without one it registers itself first.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ async def ask(client: Client) -> object:
 
 async def main(person: str, mode: str, client_id: str = "") -> None:
     kept, browser = Kept(), Browser(person)
-    if client_id:
+    has_document = client_id.startswith("https:")
+    if client_id and not has_document:
         kept.client = OAuthClientInformationFull(
             client_id=client_id, redirect_uris=[REDIRECT], token_endpoint_auth_method="none"
         )
@@ -96,6 +98,7 @@ async def main(person: str, mode: str, client_id: str = "") -> None:
         kept,
         browser.open,
         browser.come_back,
+        client_metadata_url=client_id if has_document else None,
     )
     http = httpx2.AsyncClient(auth=signs_in, follow_redirects=True, timeout=60)
     async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
@@ -103,11 +106,13 @@ async def main(person: str, mode: str, client_id: str = "") -> None:
         if client_id:
             written = await client.call_tool("log_insight", {"title": f"Seen by {person}"})
             say(written=not written.is_error, asked=browser.asked)
-        await asyncio.to_thread(sys.stdin.readline)
-        try:
-            say(teams=await ask(client))
-        except Exception as error:
-            say(refused=type(error).__name__, words=str(error)[:500])
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            if line.strip() == "over":
+                signs_in.context.token_expiry_time = 1.0
+            try:
+                say(teams=await ask(client), asked=browser.asked, token=kept.tokens.access_token)
+            except Exception as error:
+                say(refused=type(error).__name__, words=str(error)[:500])
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -6,6 +6,17 @@ const port = Number(process.argv[2]);
 const issuer = `http://127.0.0.1:${port}`;
 const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
 const person = (id) => ({ email: `${id}@example.com`, email_verified: true });
+// A client that has its id from the address of a document, which no test serves over TLS: it is at hand here.
+const CLIENT = 'https://client.example.com/metadata.json';
+const document = {
+  client_id: CLIENT,
+  client_name: 'a client with a document',
+  application_type: 'native',
+  redirect_uris: ['http://127.0.0.1:33418/callback'],
+  grant_types: ['authorization_code', 'refresh_token'],
+  response_types: ['code'],
+  token_endpoint_auth_method: 'none',
+};
 
 const provider = new Provider(issuer, {
   jwks: { keys: [{ ...privateKey.export({ format: 'jwk' }), use: 'sig', alg: 'RS256', kid: 'one' }] },
@@ -16,6 +27,14 @@ const provider = new Provider(issuer, {
       token_endpoint_auth_method: 'none',
       grant_types: ['authorization_code', 'refresh_token'],
       redirect_uris: ['http://127.0.0.1:33418/callback'],
+      response_types: ['code'],
+    },
+    {
+      client_id: 'inspector', // without refresh tokens: it takes a refreshed one for the wider one that it asked for
+      application_type: 'native',
+      token_endpoint_auth_method: 'none',
+      grant_types: ['authorization_code'],
+      redirect_uris: ['http://127.0.0.1/oauth/callback'],
       response_types: ['code'],
     },
     {
@@ -32,7 +51,10 @@ const provider = new Provider(issuer, {
   findAccount: (_, id) => ({ accountId: id, claims: async () => ({ sub: id, ...person(id) }) }),
   extraTokenClaims: async (_, token) => (token.accountId ? person(token.accountId) : {}),
   ttl: { AccessToken: 300, ClientCredentials: 300, Grant: 3600, Interaction: 3600, Session: 3600, RefreshToken: 3600 },
+  issueRefreshToken: async (_, client) => client.grantTypeAllowed('refresh_token'),
+  fetch: (url, options) => (String(url) === CLIENT ? Response.json(document) : globalThis.fetch(url, options)),
   features: {
+    clientIdMetadataDocument: { enabled: true, ack: 'draft-02' },
     clientCredentials: { enabled: true },
     devInteractions: { enabled: true },
     registration: { enabled: true },
@@ -50,4 +72,6 @@ const provider = new Provider(issuer, {
     },
   },
 });
+// What became of each request for a token, a line each.
+provider.on('grant.success', ({ oidc }) => console.log(oidc.params.grant_type));
 provider.listen(port, '127.0.0.1');
