@@ -11,10 +11,11 @@ from exporters.lake.formats import FORMATS
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.tables.catalogue import table_of
+from exporters.lake.tables.day_sums import LakeDays
 from spool.ledger import money
 from spool.record import CURRENCY
 
-_COUNTED: Final = ("number", "counted", "calls", "spend")
+_COUNTED: Final = ("number", "at", "counted", "calls", "spend")
 _CHARGED: Final = ("BilledCost", "BillingCurrency", "x_Calls", "x_InputTokens", "x_OutputTokens")
 _TOKENS: Final = ("input_tokens", "output_tokens")
 
@@ -46,14 +47,19 @@ def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: Lak
     return None
 
 
-def data_differs(format: FileFormat, path: Path, made: LakeManifest, file: LakeFile) -> str | None:
-    """Say how the rows of a file differ from its manifest, with every sum made again; None if they do not."""
+def data_differs(
+    format: FileFormat, path: Path, made: LakeManifest, file: LakeFile, days: LakeDays | None = None
+) -> str | None:
+    """
+    Say how the rows of a file differ from its manifest, with every sum made again; None if they do not. They are
+    added to `days`, too.
+    """
     with path.open("rb") as opened:
         if file_digest(opened, "sha256").hexdigest() != file.sha256:
             return "its SHA-256 is not that of its manifest"
     try:
         rows = format.read_rows(path, _CHARGED) if format.is_focus else _counted(format, path, made)
-        found = _charge_sums(rows) if format.is_focus else _sums(rows, made)
+        found = _charge_sums(rows) if format.is_focus else _sums(rows, made, days)
     except ValueError as error:
         return str(error)
     for name, value in found.items():
@@ -71,21 +77,24 @@ def _counted(format: FileFormat, path: Path, made: LakeManifest) -> Iterator[tup
             yield *row, None, None
 
 
-def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest) -> Mapping[str, object]:
+def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest, days: LakeDays | None) -> Mapping[str, object]:
     """Sums of rows as a manifest has them. ValueError for a number that is there twice, or that is another's."""
     numbers: set[int] = set()
     count = calls = spend = given_tokens = made_tokens = 0
-    for number, counted, its_calls, its_spend, given, output in rows:
+    for number, at, counted, its_calls, its_spend, given, output in rows:
         count += 1
         if number is not None:
             numbers.add(number)
         if made.imported is None and not made.first <= (number or 0) <= made.last:
             raise ValueError(f"the number {number} is not one of its delivery")
         if counted:
+            units = _units(its_spend)
             calls += its_calls
-            spend += _units(its_spend)
+            spend += units
             given_tokens += given or 0
             made_tokens += output or 0
+            if days is not None and number is not None:
+                days.add(at, its_calls, units, given or 0, output or 0)
     if made.imported is None and len(numbers) != count:
         raise ValueError(f"{count - len(numbers)} numbers are there twice")
     return {

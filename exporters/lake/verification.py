@@ -22,6 +22,7 @@ from exporters.lake.file_checks import data_differs, footer_differs, format_of
 from exporters.lake.manifest import Adoption, LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.stores import Store
+from exporters.lake.tables.day_sums import LakeDays
 from spool.ledger import money
 
 LISTING, FOOTERS, DATA = "listing", "footers", "data"
@@ -69,6 +70,7 @@ class VerifiedLake:
     records: int
     imported: int = 0
     left: int = 0
+    first: int | None = None  # number of any delivery
     damaged: int
     calls: int
     spend: str
@@ -134,10 +136,12 @@ async def verify(
     dates: Dates = ALL_DATES,
     table: str = TABLE,
     is_sampled: Callable[[], bool] | None = None,
+    days: LakeDays | None = None,
 ) -> VerifiedLake:
     """
     Compare the files of a lake with its manifests; of some dates, those alone. Of DATA `is_sampled` says for each file
-    whether every byte of it is read, or its end alone. The numbers and the chain are
+    whether every byte of it is read, or its end alone.
+    What is read of them is added to `days`. The numbers and the chain are
     those of all manifests. A manifest of a repair comes before the one of its delivery. Raises what the store
     raises.
     """
@@ -148,7 +152,7 @@ async def verify(
     differences: list[LakeDifference] = []
     sums = _Sums()
     waiting: list[_ListedFile] = []
-    look = _Look(store, level, scratch, is_sampled)
+    look = _Look(store, level, scratch, is_sampled, days)
     repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own
     async for found in manifests:
         if isinstance(found, LakeDifference):
@@ -271,12 +275,15 @@ class _Sums:
     records: int = 0
     imported: int = 0
     left: int = 0
+    first: int | None = None
     damaged: int = 0
     calls: int = 0
     spend: int = 0
 
     def add(self, made: LakeManifest, files: Sequence[LakeFile]) -> None:
-        self.deliveries += made.imported is None
+        if made.imported is None:
+            self.deliveries += 1
+            self.first = made.first if self.first is None else min(made.first, self.first)
         self.files += len(files)
         self.damaged += len(made.numbers.damaged)
         self.records += made.numbers.rows if made.focus else sum(file.rows for file in files)
@@ -297,6 +304,7 @@ class _Sums:
             records=self.records,
             imported=self.imported,
             left=self.left,
+            first=self.first,
             damaged=self.damaged,
             calls=self.calls,
             spend=money.text(self.spend),
@@ -335,12 +343,18 @@ class _Look:
     """Looks at files, at a level; of DATA at some of them whole."""
 
     def __init__(
-        self, store: Store, level: str, scratch: Path, is_sampled: Callable[[], bool] | None
+        self,
+        store: Store,
+        level: str,
+        scratch: Path,
+        is_sampled: Callable[[], bool] | None,
+        days: LakeDays | None,
     ) -> None:
         self._store = store
         self._level = level
         self._scratch = scratch
         self._is_sampled = is_sampled
+        self._days = days
         self.read = 0  # files, whole
 
     async def compared(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
@@ -375,4 +389,4 @@ class _Look:
         self.read += 1
         there = self._scratch / "data"
         await self._store.fetch(file.key, there)
-        return await asyncio.to_thread(data_differs, format, there, made, file)
+        return await asyncio.to_thread(data_differs, format, there, made, file, self._days)

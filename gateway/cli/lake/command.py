@@ -88,8 +88,11 @@ def verify(
     A file may be missing, have another size or content, or be one that no manifest names; numbers may be missing
     or be there twice. The books are asked where the data directory is, for all dates together: not with --from
     or --to. Missing files of dates before --expired-before are named expired_by_rule, and are no failure.
-    With --data --sample 5% the ends of all files are read, and one file of twenty whole, other ones each time.
+
+    With --data the sums of each day are compared with the ledger, too, if nothing waits for the lake. With --sample 5%
+    the ends of all files are read, and one file of twenty whole, other ones each time.
     """
+    from exporters.lake.past.ledger_days import EXPLAINED
     from exporters.lake.verification import ALL_DATES, EXPIRED, Dates
 
     if share is not None and level != "data":
@@ -108,7 +111,7 @@ def verify(
         show_fields({**fields, "differences": len(differences)})
         for each in differences[:_SHOWN]:
             click.echo(f"{each.kind}: {each.name}: {each.words}")
-    if any(each.kind != EXPIRED for each in differences):
+    if any(each.kind not in {EXPIRED, *EXPLAINED} for each in differences):
         fail(f"{settings.name} differs: see docs/lake.md, Verify")
 
 
@@ -122,6 +125,7 @@ def _verified(
     share: float | None,
 ) -> tuple[Mapping[str, Any], Sequence[LakeDifference]]:
     """Return what was found, and how it differs."""
+    from exporters.lake.tables.day_sums import LakeDays
     from exporters.lake.verification import ALL_DATES, expired_before
 
     if settings.type == "clickhouse":
@@ -137,11 +141,25 @@ def _verified(
         }
         recounts.refuse_options(settings.type, given)
         return recounts.verified_topic(settings, route, books, reads_all=level == "data")
-    verified = result_of(recounts.verify_files(settings, route, level, dates, share))
+    days = LakeDays() if _has_ledger(settings, route, level, share) and books is not None else None
+    verified = result_of(recounts.verify_files(settings, route, level, dates, share, days))
     found = expired_before(verified, expired)
+    ledger = {}
     if books is not None:
         found = recounts.with_books(found, books)
-    return asdict(found), found.differences
+    if books is not None and days is not None:
+        found, words = recounts.with_ledger(found, books, days)
+        ledger["ledger"] = words
+    return {**asdict(found), **ledger}, found.differences
+
+
+def _has_ledger(settings: DestinationSettings, route: str, level: str, share: float | None) -> bool:
+    """True if every row is read, and the ledger has its sums."""
+    from exporters.lake.destination import is_focus
+    from spool.record import AI_TELEMETRY
+
+    is_whole = level == "data" and share is None
+    return is_whole and route.endswith(f"/{AI_TELEMETRY}") and not is_focus(settings)
 
 
 @lake.command()

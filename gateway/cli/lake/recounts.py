@@ -11,13 +11,16 @@ from random import random
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from gateway.cli import fail
+from spool.record import CURRENCY
 
 if TYPE_CHECKING:
+    from exporters.lake.tables.day_sums import LakeDay, LakeDays
     from exporters.lake.verification import Dates, LakeDifference, VerifiedLake
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
 
 T = TypeVar("T")
+_TOKENS = ("input_tokens", "output_tokens")
 Verified: TypeAlias = (
     "tuple[Mapping[str, Any], Sequence[LakeDifference]]"  # what was found, and how it differs
 )
@@ -42,6 +45,44 @@ class RouteBooks:
     def now(self) -> Mapping[str, int]:
         return _terms(self.client, self.route)
 
+    def waits(self) -> bool:
+        """True if records of the log are not in the lake yet."""
+        states = self.client.request("GET", "/routes", query=[("route", self.route)])["routes"]
+        return any(state["queued"] for state in states)
+
+    def of_ledger(self, first: str, last: str) -> Mapping[str, LakeDay] | None:
+        """Sums of the ledger by days in UTC; None if it may lack records of them."""
+        from exporters.lake.tables.day_sums import LakeDay
+        from spool.ledger import money
+
+        asked = {"per": "daily", "from": first, "to": last, "tz": "UTC", "currency": CURRENCY}
+        shown = [("show", name) for name in ("calls", "cost", *_TOKENS)]
+        payload = self.client.request("GET", "/report", query=[*asked.items(), *shown])
+        if payload["report"]["truncated"] or payload["report"]["whole_since"]:
+            return None
+        return {
+            row["period"][:10]: LakeDay(
+                row["calls"], money.units(row["cost"]), *(row[name] for name in _TOKENS)
+            )
+            for row in payload["rows"]
+        }
+
+
+def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple[VerifiedLake, str]:
+    """Add the days of a lake that differ from those of the ledger; say whether they were compared."""
+    from exporters.lake.past.ledger_days import ledger_differs
+
+    if not days.days:
+        return found, "nothing to compare"
+    if found.left:
+        return found, f"not compared: {found.left} records are in the lake alone"
+    ledger = books.of_ledger(min(days.days), max(days.days))
+    if ledger is None or books.waits() or books.now() != books.terms:
+        return found, "not compared: records wait for the lake (tollhouse lake land), or came meanwhile"
+    began_later = (found.first or 1) > 1
+    differences = ledger_differs(days.days, ledger, began_later=began_later)
+    return replace(found, differences=[*found.differences, *differences]), f"{len(days.days)} days compared"
+
 
 def with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
     """Add the difference of a lake of files to the books, if there is one."""
@@ -52,7 +93,12 @@ def with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
 
 
 async def verify_files(
-    settings: DestinationSettings, route: str, level: str, dates: Dates, share: float | None = None
+    settings: DestinationSettings,
+    route: str,
+    level: str,
+    dates: Dates,
+    share: float | None = None,
+    days: LakeDays | None = None,
 ) -> VerifiedLake:
     """Verify a lake of files; with a `share` of them, chosen by chance, whole."""
     from exporters.destinations.catalogue import secret_of
@@ -72,6 +118,7 @@ async def verify_files(
             dates=dates,
             table=table,
             is_sampled=None if share is None else sampled(share),
+            days=days,
         )
 
 

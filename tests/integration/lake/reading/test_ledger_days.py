@@ -1,0 +1,111 @@
+"""`lake verify --data` compares each day of the calls with the ledger, to the last digit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from exporters.lake.past.ledger_days import ledger_differs
+from exporters.lake.tables.day_sums import LakeDay
+from gateway.cli.lake.command import lake as command
+from gateway.cli.lake.recounts import RouteBooks
+from spool.ledger import money
+from spool.record import NS, Record
+from tests.exporters.spools import StoppedClock, call, counter
+from tests.integration.lake.lakes import opened
+from tests.integration.lake.test_views import AT_NS, records
+
+DAY = "2026-09-21"
+
+
+async def fill(directory: Path, format: str) -> None:
+    """Calls, a counter, a shadow, a cached call and a correction that became known on another day."""
+    paid: dict[str, Any] = {"cost": f"0.{1:027d}", "cost_source": "reported"}
+    more: list[Record] = [
+        counter(60, start_time=AT_NS),
+        call(61, start_time=AT_NS - 24 * 3600 * NS, **paid),
+        call(62, start_time=AT_NS, status="cached", **paid),
+    ]
+    clock = StoppedClock(AT_NS / NS + 60)
+    lake: dict[str, Any] = {"path": directory / "lake", "format": format}
+    async with opened(directory / "data", clock) as house, house.forwarding(**lake):
+        await house.add([*records(), *more])
+        await house.until(queued=0)
+
+
+@pytest.fixture(scope="module", params=["parquet", "ndjson"])
+def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("days")
+    asyncio.run(fill(directory, request.param))
+    file = directory / "tollhouse.toml"
+    file.write_text(
+        f'data_dir = "{directory}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\n'
+        f'path = "{directory}/lake"\nformat = "{request.param}"\n'
+    )
+    return file
+
+
+def verify(config: Path, *words: str) -> Result:
+    return CliRunner().invoke(command, ["verify", "--config", str(config), "--json", *words])
+
+
+def test_every_day_is_that_of_the_ledger(config: Path) -> None:
+    """Whatever kinds of records a day has; a part of the files, or their ends alone, are not compared."""
+    found = json.loads(verify(config, "--data").stdout)
+    assert ("2 days compared", []) == (found["ledger"], found["differences"])
+    for words in (["--data", "--sample", "50%"], ["--footers"], ["--data", "--without-books"]):
+        assert "ledger" not in json.loads(verify(config, *words).stdout)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "code"),
+    [
+        ({"calls": 99}, "missing", 1),
+        ({"calls": 1}, "foreign", 1),
+        ({"spend": money.UNIT}, "repriced", 0),
+    ],
+)
+def test_a_day_that_differs_has_a_name(
+    change: dict[str, int], kind: str, code: int, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer or more calls than the ledger has are a failure; other prices are not."""
+    of_ledger = RouteBooks.of_ledger
+
+    def changed(books: RouteBooks, first: str, last: str) -> dict[str, LakeDay]:
+        found = of_ledger(books, first, last)
+        assert found is not None
+        return {**found, DAY: found[DAY]._replace(**change)}
+
+    monkeypatch.setattr(RouteBooks, "of_ledger", changed)
+    result = verify(config, "--data")
+    (difference,) = json.loads(result.stdout)["differences"]
+    assert (code, kind, DAY) == (result.exit_code, difference["kind"], difference["name"])
+    assert "the ledger " in difference["words"]
+
+
+def test_what_waits_is_not_compared(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger has it already and the lake not yet: the command says what to do first."""
+    monkeypatch.setattr(RouteBooks, "waits", lambda books: True)
+    found = json.loads(verify(config, "--data").stdout)
+    assert found["ledger"].startswith("not compared: records wait for the lake (tollhouse lake land)")
+    assert [] == found["differences"]
+
+
+def test_calls_from_before_the_route_are_explained() -> None:
+    """A route that began later has less of the first days; more than the ledger is never explained."""
+    whole = LakeDay(calls=5, spend=7, input_tokens=10, output_tokens=3)
+    part = whole._replace(calls=2, spend=3, input_tokens=4, output_tokens=1)
+    for lake, ledger, began_later, kinds in (
+        ({DAY: whole}, {DAY: whole}, True, []),
+        ({DAY: part}, {DAY: whole}, True, ["before_start"]),
+        ({DAY: part}, {DAY: whole}, False, ["missing"]),
+        ({DAY: whole}, {DAY: part}, True, ["foreign"]),
+        ({}, {DAY: whole}, False, ["missing"]),
+    ):
+        found = list(ledger_differs(lake, ledger, began_later=began_later))
+        assert kinds == [each.kind for each in found]
