@@ -19,6 +19,7 @@ from tests.integration.lake.lakes import House, opened
 from tests.integration.lake.s3 import BUCKET
 
 TOGETHER = 4000  # calls of a commit
+TICK_S = 0.005
 AT_NS = 1_790_000_000 * NS
 
 
@@ -52,14 +53,27 @@ async def take_in(house: House, records: int) -> None:
         await asyncio.sleep(0)
 
 
+async def watched(steps: list[float]) -> None:
+    """Note what the process used of a processor from one turn of the event loop to the next."""
+    last = time.process_time()
+    while True:
+        await asyncio.sleep(TICK_S)
+        now = time.process_time()
+        steps.append(now - last)
+        last = now
+
+
 async def main(data: Path, address: str, secret: Path, records: int, batch: int) -> None:
     async with opened(data) as house:
         await take_in(house, records)
-        began, used = time.monotonic(), time.process_time()
+        steps = [0.0]
+        watch = asyncio.create_task(watched(steps))
+        began, used, before = time.monotonic(), time.process_time(), _memory_kib()
         settings = {"type": "s3", "path": None, "url": f"s3://{BUCKET}/run", "endpoint": address}
         async with house.forwarding(**settings, secret_file=secret, batch_records=batch):
             while (await house.state()).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
                 await asyncio.sleep(0.01)
+        watch.cancel()
         terms = await house.terms()
     print(
         json.dumps(
@@ -68,10 +82,17 @@ async def main(data: Path, address: str, secret: Path, records: int, batch: int)
                 "landed_s": time.monotonic() - began,
                 "landed_cpu_s": time.process_time() - used,
                 "peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+                "grown_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before,
+                "longest_turn_s": max(steps),
             }
         ),
         flush=True,
     )
+
+
+def _memory_kib() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
 
 
 if __name__ == "__main__":

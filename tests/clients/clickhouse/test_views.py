@@ -1,0 +1,64 @@
+"""The statements of `tollhouse lake sql --for clickhouse`, over the files of a lake, in ClickHouse's own engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from exporters.lake.views.statements import VIEWS, views_for
+from exporters.settings import DestinationSettings
+from spool.record import NS
+from tests.clients.clickhouse.test_engine import Engine
+from tests.exporters.spools import StoppedClock, record_id
+from tests.integration.lake.lakes import opened
+from tests.integration.lake.test_views import AT_NS, records
+
+pytestmark = pytest.mark.clients
+DAY = "2026-09-21"
+ANSWERS = {
+    "SELECT count(), uniqExact(id), toString(sum(spend)) FROM once": "23\t23\t2.3",
+    "SELECT count(), toString(sum(spend)), toString(sum(usd)) FROM spend": "22\t2.3\t2.3",
+    "SELECT id, toString(spend), corrections FROM calls WHERE corrections > 0": f"{record_id(1).hex()}\t0.3\t1",
+    "SELECT toString(day), calls, toString(spend), input_tokens FROM daily": f"{DAY}\t21\t2.3\t231",
+    "SELECT team, calls, toString(spend) FROM by_owner ORDER BY team": "search\t20\t2.2\n\\N\t1\t0.1",
+    "SELECT id, toString(known_on) FROM late": f"{record_id(99).hex()}\t2026-09-23",
+    "SELECT toString(sum(BilledCost)), sum(x_Calls) FROM focus": "2.3\t21",
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """It has the views over the files of a lake."""
+    directory = tmp_path_factory.mktemp("views")
+
+    async def land() -> None:
+        clock = StoppedClock(AT_NS / NS + 60)
+        async with opened(directory / "data", clock) as house, house.forwarding(path=directory / "lake"):
+            await house.add(records())
+            await house.until(queued=0)
+
+    asyncio.run(land())
+    made = Engine(directory / "engine")
+    try:
+        settings = DestinationSettings(type="file", path=directory / "lake")
+        for statement in views_for("clickhouse", settings).split(";\n"):
+            if statement.strip():
+                made.ask(statement)
+        yield made
+    finally:
+        made.kill()
+
+
+@pytest.mark.parametrize("question", ANSWERS)
+def test_the_views_are_the_truth(question: str, engine: Engine) -> None:
+    """The same of one lake as DuckDB says of it."""
+    assert ANSWERS[question] == engine.ask(question)
+
+
+def test_every_view_is_asked(engine: Engine) -> None:
+    """Whoever adds a view adds its question."""
+    asked = {question.partition(" FROM ")[2].split()[0] for question in ANSWERS}
+    assert set(VIEWS) - {"lake"} == asked
+    assert "23" == engine.ask("SELECT count() FROM lake")
