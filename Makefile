@@ -19,9 +19,13 @@ help:  ## list the targets
 # One stamp a lock file: a changed lock installs again, an unchanged one costs nothing.
 $(VENV)/run.stamp: requirements.lock requirements-build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tollhouse needs Python 3.11 or newer")'
+	@echo "Installing Tollhouse into $(VENV). This takes about a minute, once."
+	@echo "1 of 3: a Python environment"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) --require-hashes -r requirements.lock -r requirements-build.lock
-	$(INSTALL) --no-deps --no-build-isolation -e .
+	@echo "2 of 3: the libraries of requirements.lock and requirements-build.lock, each with its hash"
+	@$(INSTALL) --require-hashes -r requirements.lock -r requirements-build.lock
+	@echo "3 of 3: Tollhouse itself"
+	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/test.stamp: requirements-dev.lock $(VENV)/run.stamp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,14 @@ def test_a_decision_has_a_number_of_its_own() -> None:
 def test_the_changelog_is_short() -> None:
     """What a user gets, in at most 120 lines: faults that no release had are no news."""
     assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 120
+
+
+def test_make_run_says_what_it_does() -> None:
+    """Each step that takes long has its line before it: a minute without a word looks like a fault."""
+    dry = ["make", "--no-print-directory", "--dry-run", "--what-if=requirements.lock", "run"]
+    steps = subprocess.run(
+        dry, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
+    ).stdout.splitlines()
+    slow = [place for place, step in enumerate(steps) if "-m pip install" in step or "-m venv" in step]
+    assert 3 == len(slow)
+    assert all(steps[place - 1].startswith("echo ") for place in slow)

@@ -210,10 +210,10 @@ def _announce(app: App, first_key: str | None, link: str | None) -> None:
     click.echo(f"listening on {app.url}")
     if app.grpc_address:
         click.echo(f"listening on grpc://{app.grpc_address}")
+    if link is not None:
+        click.echo(f"\nOpen the console; this link signs in once, within ten minutes:\n\n    {link}\n")
     if first_key is not None:
         click.echo(WELCOME.format(key=first_key, url=app.url, span=_first_span()))
-    if link is not None:
-        click.echo(f"Open the console; this link signs in once, within ten minutes:\n\n    {link}\n")
 
 
 # One line without line breaks inside quotes: it has to survive being pasted.
@@ -227,7 +227,7 @@ FIRST_SPAN = (
     '{{"key":"gen_ai.usage.output_tokens","value":{{"intValue":"300"}}}}]}}]}}]}}]}}'
 )
 
-WELCOME = """
+WELCOME = """\
 Created a new data directory. Its first key, shown this once, can only send AI telemetry:
 
     {key}

@@ -14,7 +14,18 @@ from tests.acceptance.conftest import ROOT
 from tests.documents import blocks
 from tests.processes.copied import command_in
 
-DOCUMENTS = ("README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md")
+DOCUMENTS = (
+    "README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md", "docs/costs.md",
+    "docs/roles.md", "docs/billed-costs.md", "docs/connect/index.md",
+)  # fmt: skip
+# Pages whose commands are followed by another test: they want a store, a broker, another program or a booted machine.
+ELSEWHERE = {
+    "docs/operations": "tests/acceptance/lifecycle/test_operations.py",
+    "docs/connect": "tests/integration/test_connect_pages.py",
+    "docs/lake.md": "tests/integration/lake",
+    "docs/kafka.md": "tests/clients",
+    "docs/clickhouse.md": "tests/clients",
+}
 CONFIGURATIONS = sorted(
     str(path.relative_to(ROOT))
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -22,6 +33,18 @@ CONFIGURATIONS = sorted(
     and not {"decisions", "reference", "connect"} & set(path.parts)  # connect: of other programs, too
 )
 BESIDE = {"docs/mcp.md": "docs/sign-in.md"}  # what the first shows goes with what the other shows
+
+
+def test_every_page_with_commands_is_followed() -> None:
+    """Here, or by the test that is named for it."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    with_commands = [
+        page for page in pages if any(each.language == "sh" for each in blocks(page.read_text()))
+    ]
+    names = [str(page.relative_to(ROOT)) for page in with_commands]
+    followed = (*DOCUMENTS, *ELSEWHERE)
+    assert [] == [name for name in names if not name.startswith(followed)]
+    assert [] == [test for test in ELSEWHERE.values() if not (ROOT / test).exists()]
 
 
 @pytest.mark.timeout(1800)
