@@ -60,6 +60,21 @@ _VIOLATIONS = """
 document.addEventListener("securitypolicyviolation",
   (event) => console.error(`refused by policy: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
 """
+# A press is one click, a choice from a list two, a field that is filled one.
+_CLICKS = """
+window.clicks = 0;
+const filled = new WeakSet();
+addEventListener("pointerdown", ({target}) => {
+  if (!target.closest?.("select, input:not([type=checkbox]), textarea")) window.clicks += 1;
+}, true);
+addEventListener("input", ({target}) => {
+  if (target.matches("select")) window.clicks += 2;
+  else if (!target.matches("[type=checkbox]") && !filled.has(target)) {
+    filled.add(target);
+    window.clicks += 1;
+  }
+}, true);
+"""
 
 
 def launched(playwright: Playwright) -> Browser:
@@ -107,6 +122,7 @@ class Console:
         self.requests: list[Request] = []
         context.set_default_timeout(PATIENCE_MS)
         context.add_init_script(_VIOLATIONS)
+        context.add_init_script(f"{{{_CLICKS}}}")
         self.page: Page = context.new_page()
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self._complain(f"{error}\n{error.stack or ''}"))
@@ -141,6 +157,11 @@ class Console:
         self.settle()
         # A page that listens late loads again: nothing moves for that while a test looks at it.
         expect(self.page.locator("header").get_by_text("connecting")).to_have_count(0)
+
+    def clicks(self) -> int:
+        """How many clicks were made since the page was loaded: a choice from a list counts two, a filled field one."""
+        found: int = self.page.evaluate("window.clicks")
+        return found
 
     def go(self, address: str) -> None:
         """Go to an address within the page that is loaded, as a link does; what it shows is still to be awaited."""

@@ -33,6 +33,7 @@ def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: O
     words = ("send", "--example", "litellm", "--to", house.url)
     assert 0 == house.attempt(*words, config=False, env={**os.environ, "TOLLHOUSE_KEY": secret}).returncode
     expect(page.get_by_role("heading", name="It works: the first record has arrived")).to_be_visible()
+    assert 3 == console.clicks()
     expect(page.get_by_text(re.compile(r"tokens in, .*\$"))).to_be_visible()
     assert [] == console.audit()
     console.screenshot("connect-arrived")

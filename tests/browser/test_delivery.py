@@ -58,6 +58,7 @@ def test_a_parked_route_is_mended(
     expect(said).to_contain_text(
         "refuses our key costs (403). Nothing is lost, after another try", timeout=60_000
     )
+    assert 2 == console.clicks()
     refusing.mended.set()
     dialog.get_by_role("button", name="Try now").click()
     expect(said).to_contain_text(f"{REFUSED} runs again", timeout=60_000)
@@ -180,6 +181,7 @@ def test_forwarding_has_settings_to_copy(console: Console, tmp_path: Path) -> No
     page = console.page
     page.get_by_role("link", name="Forward", exact=True).last.click()
     expect(page.get_by_role("heading", level=2)).to_have_count(5)
+    assert 1 == console.clicks()
     texts = page.locator("pre code").all_inner_texts()
     found = [loaded(tmp_path, text) for text in texts]
     assert ["https://cost.example.com", "", "", "", ""] == [each.upstream.base_url for each in found]

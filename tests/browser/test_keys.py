@@ -162,6 +162,7 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
     dialog.get_by_role("button", name="Disable and show what came in").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Costs")
     expect(page.get_by_role("link", name="sender: leaked")).to_be_visible()
+    assert 2 == console.clicks()
     expect(page.locator("tfoot")).to_contain_text("Total of 1")
     page.get_by_role("link", name="Top calls of otel").click()
     expect(page.locator("tbody tr")).to_have_count(1)

@@ -126,6 +126,7 @@ def test_the_bill_against_what_was_counted(console: Console) -> None:
     expect(reader.page.locator(".skeleton")).to_have_count(3)
     reader.page.unroute_all()  # what is held goes on
     reader.arrives("Reconciliation")
+    assert console.clicks() == reader.clicks <= 2
     expect(reader.page.get_by_role("region", name="anthropic by day").locator(".state.bad")).to_have_count(0)
     reader.page.set_viewport_size({"width": 390, "height": 844})
     assert (0, []) == (max(0, console.overhang()), console.audit())
@@ -147,6 +148,7 @@ def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None
     dialog.get_by_label("Limit per month in dollars").fill("100000")
     dialog.get_by_role("button", name=f"Budget for team {team}").click()
     expect(dialog.get_by_role("status")).to_contain_text("Alerts are at 80 % and 100 %")
+    assert 3 == console.clicks()
     [budget] = console.ask("/budgets")["budgets"]
     assert (f"team {team}", {"80": "Y", "100": "Y"}) == (budget["name"], budget["alerts"])
     [view] = [each for each in console.ask("/views")["views"] if each["id"] == budget["view"]["id"]]

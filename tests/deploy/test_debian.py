@@ -15,6 +15,7 @@ import pytest
 
 from tests.acceptance.conftest import ROOT
 from tests.deploy.machine import Machine, booted, debian
+from tests.documents import blocks
 from tests.tools import program
 
 CONFIG = "/etc/tollhouse/tollhouse.toml"
@@ -24,7 +25,15 @@ end = time.monotonic() + 10
 while time.monotonic() < end:
     urllib.request.urlopen("http://127.0.0.1:4318/livez", timeout=30).read()
 """
-OWN = ("systemd", "systemd-sysv", "dbus", "python3", "ca-certificates")
+OWN = ("systemd", "systemd-sysv", "dbus", "python3", "ca-certificates", "curl")
+PAGES = (
+    "README",
+    "docs/quick-start",
+    "docs/how-numbers-are-made",
+    "docs/upgrade",
+    "docs/costs",
+    "docs/roles",
+)
 
 
 def build(place: Path) -> Path:
@@ -142,17 +151,43 @@ def main_pid(machine: Machine) -> str:
     return machine.run("systemctl show -P MainPID tollhouse").strip()
 
 
+def guided() -> tuple[str, str]:
+    """The commands of the guide that make the first key and send the first record; root needs no sudo."""
+    text = (ROOT / "docs/install/debian.md").read_text()
+    lines = re.findall(r"^    (?:sudo )?(.*tollhouse (?:keys|send).*)$", text, re.MULTILINE)
+    create, send = lines
+    return create, send
+
+
+def follow(machine: Machine, page: str, secret: str) -> None:
+    """Run the commands of a page in their order, in a folder of its own."""
+    folder = machine.run("mktemp -d").strip()
+    known = {
+        "TOLLHOUSE_KEY": secret,
+        "TOLLHOUSE_URL": "http://127.0.0.1:4318",
+        "TOLLHOUSE_AS": "ada@example.com",
+    }
+    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in known.items())
+    for block in blocks((ROOT / f"{page}.md").read_text()):
+        if block.language == "sh":
+            machine.run(f"cd {folder} && export {exports} && {block.text}")
+
+
 @pytest.mark.chroot
 def test_the_package_from_install_to_purge(machine: Machine) -> None:
     """Each step below does what its comment says, and a record that was taken stays."""
     # Installed: the service runs, as a user of its own.
     machine.run("dpkg -i first.deb && systemctl is-active tollhouse && systemctl is-enabled tollhouse")
     assert machine.run(f"stat -c %U /proc/{main_pid(machine)}").strip() != "root"
-    secret = tollhouse_json(machine, "keys", "create", "--name", "first", "--use-case", "Send AI Telemetry")[
-        "secret"
-    ]
-    machine.run(f"TOLLHOUSE_KEY={secret} tollhouse send --example litellm --to http://127.0.0.1:4318")
+    create, send = guided()
+    [secret] = set(re.findall(r"th_[\w-]{43}", machine.run(create)))
+    machine.run(send.replace("th_...", secret))
     assert 1 == received(machine)
+
+    # The documents: their commands work as they stand, where the reader has nothing but the package.
+    for page in PAGES:
+        follow(machine, page, secret)
+    taken = received(machine)
 
     # With the example of an upstream switched on: its key is read from the credentials of the service.
     machine.run(
@@ -175,8 +210,9 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     before = main_pid(machine)
     machine.run(f"dpkg -i next.deb && systemctl is-active tollhouse && cmp kept {CONFIG}")
     assert before != main_pid(machine)
-    assert 1 == received(machine)
-    machine.run("tollhouse check && tollhouse spool verify")
+    assert taken == received(machine)
+    assert "no answer" in machine.attempt("tollhouse check").stdout  # nobody is the upstream
+    machine.run("tollhouse spool verify")
 
     # The agent beside it enrols with a credential, too.
     enrolment = tollhouse_json(
@@ -200,7 +236,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
         f"systemctl is-active tollhouse && test $(systemctl show -P MainPID tollhouse) != {hung}"
     )
     machine.run("rm -r /run/systemd/system/tollhouse.service.d && systemctl daemon-reload")
-    assert 1 == received(machine)
+    assert taken == received(machine)
 
     # What root did while the service was stopped is the service's when it starts.
     machine.run("systemctl stop tollhouse")

@@ -14,6 +14,7 @@ from gateway.operator.address import ALL_ROWS
 from gateway.operator.admission import is_open
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest, is_default
+from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from gateway.resources.roles import NewRole
 from gateway.scheduled_reports.readers import groups_of
 from spool.errors import Invalid, NotThere
@@ -37,7 +38,7 @@ from spool.registry.shared.role_checks import check_role_draft
 from spool.registry.shared.texts import check_dimensions
 
 RANGE = "last_30d"
-SHOWN_DIMENSIONS = ("model", "provider", "source", "team", "user")
+SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")
 MAX_VALUES = 20  # of one dimension, those that cost most
 DRAFT = "Draft"  # of a role that has no name yet
 

@@ -82,6 +82,7 @@ def test_a_dimension_by_form(busy: Tollhouse, open_console: OpenConsole) -> None
     console.screenshot("allocation-form-phone")
     publish.click()
     expect(page.get_by_text("Version 2, published by")).to_be_visible()
+    assert 4 == console.clicks()  # a click for each of two values, one for the second group, and Publish
     expect(publish).to_be_disabled()
     published = console.ask("/allocation/versions/2?namespace=")["version"]["definition"]
     assert published.startswith(DEFINITION_OF_DEMO.decode())

@@ -24,6 +24,7 @@ def test_the_dearest_calls_are_one_click_from_a_row(console: Console) -> None:
     page = console.page
     page.get_by_role("link", name="Top calls of search", exact=True).click()  # the only click
     expect(page.get_by_role("heading", level=1)).to_have_text("Calls")
+    assert 1 == console.clicks()
     expect(page.get_by_role("link", name="team: search")).to_be_visible()
     expect(page.get_by_text("Top calls by cost, last 7 days.")).to_be_visible()
     told = console.ask("/records?sort_key=cost&sort_order=desc&team=search&range=last_7d&limit=40")

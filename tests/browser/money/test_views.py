@@ -46,7 +46,7 @@ def test_the_life_of_a_view(busy: Tollhouse, open_console: OpenConsole) -> None:
 
     console.follow("Views")
     row.get_by_role("link", name="Search", exact=True).click()
-    expect(dialog).to_contain_text("model!=gpt-4.1")
+    expect(dialog).to_contain_text("model spelling!=gpt-4.1")
     assert [] == console.audit()
     console.screenshot("views-open")
     dialog.get_by_role("button", name="Edit").click()

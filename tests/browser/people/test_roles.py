@@ -44,7 +44,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     total = tried.locator("dd").first.get_attribute("title")
     report = console.ask("/report?range=last_30d&where=team%3Dsearch&by=team&show=cost")
     assert f"${report['total']['cost']}" == total
-    expect(tried).to_contain_text("Overview, Costs, Views, Budgets, Annotations, Insights")
+    expect(tried).to_contain_text("Overview, Costs, Views, Budgets, Plans, Annotations, Insights")
     expect(tried).not_to_contain_text("Billing")
     assert [] == console.audit()
     console.screenshot("roles-tried")
@@ -114,6 +114,7 @@ def test_somebody_is_limited_from_a_row_of_costs(busy: Tollhouse, open_console: 
     page.get_by_role("button", name="Create", exact=True).click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_contain_text("Only team=search")
     expect(section).to_contain_text(f"{ANN} has Only team=search and sees only calls")
+    assert 3 == console.clicks()
     [role] = [each for each in console.ask("/roles")["roles"] if not each["is_builtin"]]
     assert [{"dimension": "team", "values": ["search"], "mode": "is"}] == role["filters"]
     assert ([ANN], ["view_costs"]) == (role["members"], role["permission_sets"])

@@ -9,10 +9,11 @@ const YEAR = "ytd";
 const PERIODS = ["total", "hourly", "daily", "weekly", "monthly", "quarterly", "yearly"];
 const GROWTH = {Automatic: "twice the usual", Percent: "a percentage", off: "none"};
 
-/** A view's filter, written as the command line takes it: NAME=VALUE or NAME!=VALUE a line; without a value: unknown. */
+/** A view's filter, written as the command line takes it: NAME=VALUE or NAME!=VALUE a line; without a value: unknown. With `titles` it is for people to read. */
 export const asLines = (filter, titles) => Object.entries(filter).flatMap(([name, values]) => values.map((value) => {
   const excludes = name.startsWith("!");
-  return `${titleOf(titles, excludes ? name.slice(1) : name)}${excludes ? "!" : ""}=${value ?? ""}`;
+  const own = excludes ? name.slice(1) : name;
+  return `${titles ? titleOf(titles, own) : own}${excludes ? "!" : ""}=${value ?? ""}`;
 })).join("\n");
 
 /** The filter of such a text; an error names the line that is none. */
