@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, StorageState, expect, sync_playwright
 
 from tests.acceptance.conftest import Tollhouse, installations, wait_for
 from tests.browser.console import CHROMIUM, PATIENCE_MS, WIDE, Console, filled, launched
@@ -19,6 +20,8 @@ from tests.browser.trouble import ARCHIVE, REFUSED, RefusingUpstream, in_trouble
 __all__ = ["installations"]
 
 OpenConsole = Callable[..., Console]
+# Who signed in at an installation that is only looked at, by role and address.
+SignedIn = WeakKeyDictionary[Tollhouse, dict[str, StorageState]]
 
 # A page that hears of a change loads again after up to 5 s, or after 20 times as long as the last time took.
 expect.set_options(timeout=PATIENCE_MS)
@@ -35,27 +38,39 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def month(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
+def signed_in() -> SignedIn:
+    """One session of each role serves all contexts at such an installation: the next one has its cookie."""
+    return WeakKeyDictionary()
+
+
+@pytest.fixture(scope="package")
+def month(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iterator[Tollhouse]:
     """
     A running Tollhouse with two months of traffic and open insights. Tests look at it and change nothing.
     """
     plants = ("--days", "62", "--records", "6000", "--plant", "missing-price,retry-storm")
     tollhouse = filled(tmp_path_factory.mktemp("month"), *plants)
     tollhouse.start()
+    signed_in[tollhouse] = {}
     yield tollhouse
     tollhouse.stop()
 
 
 @pytest.fixture
-def open_console(browser: Browser) -> Iterator[OpenConsole]:
+def open_console(browser: Browser, signed_in: SignedIn) -> Iterator[OpenConsole]:
     """Opens pages that are signed in; nothing may have gone wrong in any of them at the end."""
     made: list[Console] = []
     with ExitStack() as stack:
 
         def make(tollhouse: Tollhouse, *, role: str = "admin", url: str = "", **context: Any) -> Console:
-            settings = {"viewport": WIDE, "reduced_motion": "reduce", **context}
+            known = signed_in.get(tollhouse, {})
+            name = f"{role} {url}"
+            state = known.get(name)
+            settings = {"viewport": WIDE, "reduced_motion": "reduce", "storage_state": state, **context}
             made.append(Console(stack.enter_context(browser.new_context(**settings)), tollhouse, url))
-            made[-1].sign_in(role)
+            if state is None:
+                made[-1].sign_in(role)
+                known[name] = made[-1].context.storage_state()
             return made[-1]
 
         yield make
