@@ -533,7 +533,7 @@ async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
         answer = await there.server.over_http("GET", "/session", headers=there.eva)
         assert {
             "permission_sets": sorted(PERMISSION_SETS),
-            "roles": ["Part"],
+            "roles": ["Part 0"],
             "is_limited": True,
             "cost_types": list(ROLE_COST_TYPES),
         } == answer.payload["rights"]
