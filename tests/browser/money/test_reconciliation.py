@@ -104,6 +104,48 @@ def billed(tmp_path: Path) -> Iterator[Tollhouse]:
     tollhouse.stop()
 
 
+async def close(directory: Path) -> None:
+    """Keep an invoice, and that its month is closed, as the operator API does."""
+    options = StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock())
+    storage = await open_storage(options, engine=SQLITE)
+    assert storage.registry is not None
+    whole = {"provider": PROVIDER, "month": MONTH.name}
+    invoice = {**whole, "number": "A-117", "total": "93.50", "tax": "0", "issued": None}
+    closed = {
+        **whole,
+        "billed": "93.5",
+        "invoiced": "93.50",
+        "rounding": "0",
+        "difference": "0",
+        "closed_by": "ada",
+    }
+    await storage.registry.billed_invoices.add("1", invoice, actor=ADA, action="add", shown={})
+    id = f"{PROVIDER}:{MONTH.name}"
+    await storage.registry.closed_months.add(id, closed, actor=ADA, action="close", shown={})
+    await storage.close()
+
+
+def test_invoices_and_closed_months_are_shown(tmp_path: Path, open_console: OpenConsole) -> None:
+    """Of the month that is read; another month has none of them."""
+    tollhouse = filled(tmp_path / "closed", "--days", "35", "--records", "50")
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(close(tollhouse.directory / "tollhouse-data"))).result()
+    tollhouse.start()
+    try:
+        console = open_console(tollhouse, role="viewer")
+        console.open(f"/reconciliation?month={MONTH.name}")
+        expect(console.page.get_by_role("region", name="Invoices")).to_contain_text("A-117")
+        expect(console.page.get_by_role("region", name="Closed")).to_contain_text("ada")
+        link = console.page.get_by_role("link", name="restated")
+        expect(link).to_have_attribute("href", re.compile("cost_type=billed_cost"))
+        assert [] == console.audit()
+        console.open("/reconciliation?month=2020-01")
+        expect(console.page.get_by_text("There is no statement of this month")).to_be_visible()
+        expect(console.page.get_by_role("region", name="Invoices")).to_have_count(0)
+    finally:
+        tollhouse.stop()
+
+
 def test_a_demo_has_bills(console: Console) -> None:
     """Of two providers, with the one difference that is in them."""
     page = console.page

@@ -131,6 +131,25 @@ function Served({date, asked}) {
     : html`<p class="faint">No counter of a server came on this day.</p>`}</section>`;
 }
 
+const CLOSED = [{title: "Provider", value: (row) => row.provider}, amount("Billed", "billed"), amount("Invoiced", "invoiced"),
+  amount("Rounding", "rounding"), amount("Difference", "difference"), {title: "Closed by", value: (row) => row.closed_by}];
+const INVOICES = [{title: "Provider", value: (row) => row.provider}, {title: "Number", value: (row) => row.number},
+  amount("Total", "total"), amount("Tax", "tax"), {title: "Issued", value: (row) => row.issued ?? ""}];
+
+/** The invoices of a month, and whose bills of it are closed. */
+function Closing({month}) {
+  const {data, error, reload} = useQuery(async () => {
+    const [closed, invoices] = await Promise.all(["/closed-months", "/billed-invoices"].map((path) => get(path, {month, limit: 1000})));
+    return {closed: closed.closed_months, invoices: invoices.billed_invoices};
+  }, [month], ["statements"]);
+  return html`<${Problem} error=${error} retry=${reload} />
+    ${data?.invoices.length > 0 && html`<h2>Invoices</h2><${Table} caption="Invoices" rows=${data.invoices} columns=${INVOICES} identity=${(row) => row.id} />`}
+    ${data?.closed.length > 0 && html`<h2>Closed</h2><p class="faint">Nothing in these bills moves any more; what changes is <a href=${to("/costs",
+      {cost_type: "billed_cost", by: "corrects", charge: "restated"})}>restated</a> on a day of its own.</p>
+      <${Table} caption="Closed" rows=${data.closed} columns=${CLOSED} identity=${(row) => row.provider} />`}
+    ${data?.invoices.length > 0 && !data.closed.length && html`<p class="faint">Close the month with <code>tollhouse billed close</code>.</p>`}`;
+}
+
 export function Page({query}) {
   const [month, by] = [query.get("month") ?? months()[0], query.get("by") ?? LEVELS[0]];
   const found = useQuery(() => get(PATH, {month, by}), [month, by], ["ledger", "statements"]);
@@ -146,5 +165,5 @@ export function Page({query}) {
       <code>tollhouse reconcile import FILE</code>, and it is compared with what was counted: to the last digit, and with the cause.</p>`}
     ${data?.without_statement.length > 0 && html`<h2>Without a statement</h2><${Table} caption="Without a statement" rows=${data.without_statement}
       columns=${[{title: "Provider", value: (row) => row.provider ?? "unknown"}, amount("Counted", "counted")]} identity=${(row) => String(row.provider)} />`}
-    <//><${Served} date=${query.get("served")} asked=${{month, by}} />`;
+    <//><${Closing} month=${month} /><${Served} date=${query.get("served")} asked=${{month, by}} />`;
 }
