@@ -26,6 +26,7 @@ PATHS = {
     "spans": "/v1/traces",
     "trees": "/v1/traces",
     "mixed": "/v1/traces",
+    "kinds": "/v1/traces",
     "litellm": "/v1/ai-telemetry/litellm",
     "events": "/v1/events",
     "heartbeats": "/v1/ai-control-plane/heartbeat",
@@ -141,6 +142,8 @@ def bodies_of(scenario: Scenario) -> Iterator[bytes]:
         yield traces.tree_spans(size)
     elif scenario.kind == "mixed":
         yield from traces.captured_spans()
+    elif scenario.kind == "kinds":
+        yield from traces.spans_of_kinds(size)
     elif scenario.form == "json":
         yield payloads.json_spans(size)
     else:

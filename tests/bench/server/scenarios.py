@@ -8,7 +8,8 @@ The loads by name.
 5,000 spans a second over 32 clients. `100x8+1M`: while the upstream is away and a million records wait for
 it; `+0`: while none do. `drain-1M`: a million records leave, the upstream answers after 20 ms. `start-1M`:
 how long until the server is ready. `trees-98x8`: agents, their calls and the HTTP requests of these.
-`mixed-24x8`: what real clients sent, in turn, 24 spans in the middle.
+`mixed-24x8`: what real clients sent, in turn, 24 spans in the middle. `kinds-1x64@1000`: 64 kinds of spans in
+turn, which the compiled module learns meanwhile.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from fnmatch import fnmatchcase
 from tests.bench.load.traces import CALLS_OF_TREE, SPANS_OF_TREE
 
 NAME = re.compile(
-    r"(?:(?P<kind>litellm|events|heartbeats|counters|trees|mixed)-)?(?P<items>\d+)x(?P<clients>\d+)"
+    r"(?:(?P<kind>litellm|events|heartbeats|counters|trees|mixed|kinds)-)?(?P<items>\d+)x(?P<clients>\d+)"
     r"(?:-(?P<form>json|grpc))?(?:-(?P<compression>gzip|zstd))?(?:@(?P<rate>\d+))?(?:\+(?P<backlog>\d+[kM]?))?"
 )
 STATE = re.compile(r"(?P<kind>drain|start)-(?P<backlog>\d+[kM]?)|(?P<idle>idle)")
-SPANS = (None, "trees", "mixed")  # kinds that are sent as spans
+SPANS = (None, "trees", "mixed", "kinds")  # kinds that are sent as spans
 MULTIPLES = {"k": 1000, "M": 1_000_000}
 
 MAIN = (
@@ -63,7 +64,7 @@ class Scenario:
     @property
     def is_forwarded(self) -> bool:
         """Whether what is accepted goes on to the upstream meanwhile."""
-        return self.kind in ("spans", "litellm", "trees") and self.backlog is None
+        return self.kind in ("spans", "litellm", "trees", "kinds") and self.backlog is None
 
     @property
     def calls(self) -> int:
@@ -95,7 +96,8 @@ def of_name(name: str) -> Scenario:
     )
     if scenario.is_grpc and (scenario.compression == "zstd" or scenario.kind != "spans"):
         raise ValueError(f"{name} is not a scenario: gRPC takes spans, plain or gzip")
-    if scenario.kind in SPANS and (scenario.form != "protobuf" or scenario.items < SPANS_OF_TREE):
+    least = 1 if scenario.kind == "kinds" else SPANS_OF_TREE
+    if scenario.kind in SPANS and (scenario.form != "protobuf" or scenario.items < least):
         raise ValueError(
             f"{name} is not a scenario: trees are sent as protobuf, {SPANS_OF_TREE} spans or more"
         )
@@ -131,6 +133,7 @@ def listed() -> list[str]:
         "events-1000x8",
         "trees-98x8",
         "mixed-24x8",
+        "kinds-1x64@1000",
     )
     return list(dict.fromkeys((*MAIN, *more, *matrix())))
 
