@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 from unittest.mock import Mock
@@ -14,14 +14,17 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise.memory import learning, slots, spans
+from gateway.normalise.memory.alone import CallAlone
 from gateway.normalise.memory.observing import ObservedAttributes
 from gateway.normalise.memory.pace import AT_ONCE, MemoryPace, Trials, TriedSender
 from gateway.normalise.memory.samples import MOST_SAMPLES, Samples
 from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.model import Span
+from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from spool.packed.native import Native
+from spool.record import Inference
 from tests.bench.load.payloads import numbered, protobuf_spans
 from tests.bench.load.traces import captured_spans, tree_spans
 from tests.packed.memory.both_ways import by_rules, differences, run
@@ -96,7 +99,12 @@ def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "plan", lambda: plan)
 
 
-@pytest.mark.parametrize("mutant", [_no_sums, _a_model_varies, _no_class])
+def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans below others are booked as if they stood alone, and so are those that come twice."""
+    monkeypatch.setattr(spans, "are_apart", lambda _: True)
+
+
+@pytest.mark.parametrize("mutant", [_no_sums, _a_model_varies, _no_class, _all_are_alone])
 def test_what_would_make_it_wrong_is_found(
     mutant: Any, native: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +112,24 @@ def test_what_would_make_it_wrong_is_found(
     mutant(monkeypatch)
     memory = SpanMemory(native, AT_ONCE)
     assert 0 < differences(memory, varied(random.Random(7)), Options(), spans=10**5, stop=True)
+
+
+def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that forgets whose call it was is not learned, and the kind is read as among others."""
+    book = CallAlone.book
+
+    def forgetful(self: CallAlone, outcome: Outcome, varying: Sequence[Any], counts: Sequence[int]) -> None:
+        book(self, outcome, varying, counts)
+        for record in outcome.records:
+            assert isinstance(record, Inference)
+            record.user = None
+
+    monkeypatch.setattr(CallAlone, "book", forgetful)
+    memory = SpanMemory(native, AT_ONCE)
+    bodies = (numbered(protobuf_spans(10), number) for number in range(30))
+    assert 0 == differences(memory, bodies, Options(), spans=300)
+    assert not any(kind.alone for kind in memory._kinds.values())
+    assert memory.spans["reading"] > 200
 
 
 def test_reads_that_nobody_notes_are_not_learned(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
