@@ -10,6 +10,7 @@ import argparse
 import ast
 import io
 import tokenize
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ _NO_CODE = {
 }  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Place = tuple[int, int]  # line and column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,7 @@ class Figures:
     long_lines: int
     code_lines: int
     tokens: int
+    type_tokens: int  # of them, those of annotations
     functions: Sequence[int]  # the lines of each
     classes: int
     docstrings: int  # of functions
@@ -57,13 +60,14 @@ def figures(path: Path) -> Figures:
     lines = text.splitlines()
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     docstrings = [(function.name, ast.get_docstring(function)) for function in functions]
-    tokens, code_lines = _tokens(text, _docstring_lines(tree))
+    tokens, type_tokens, code_lines = _tokens(text, _docstring_lines(tree), _annotations(tree))
     return Figures(
         path=path.relative_to(ROOT),
         lines=len(lines),
         long_lines=sum(len(line) > COLUMNS for line in lines),
         code_lines=code_lines,
         tokens=tokens,
+        type_tokens=type_tokens,
         functions=[(function.end_lineno or 0) - function.lineno + 1 for function in functions],
         classes=sum(isinstance(node, ast.ClassDef) for node in ast.walk(tree)),
         docstrings=sum(text is not None for _, text in docstrings),
@@ -94,14 +98,34 @@ def _docstring_lines(tree: ast.Module) -> set[int]:
     return lines
 
 
-def _tokens(text: str, left_out: set[int]) -> tuple[int, int]:
-    """Count the tokens of code, and the lines on which one begins."""
-    tokens, lines = 0, set()
+def _annotations(tree: ast.Module) -> list[tuple[Place, Place]]:
+    """Where each annotation begins and ends, in order."""
+    found: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            found.append(node.annotation)
+        elif isinstance(node, Function):
+            found.append(node.returns)
+    places = (each for each in found if each is not None)
+    return sorted(
+        ((each.lineno, each.col_offset), (each.end_lineno or 0, each.end_col_offset or 0)) for each in places
+    )
+
+
+def _tokens(
+    text: str, left_out: set[int], annotations: Sequence[tuple[Place, Place]]
+) -> tuple[int, int, int]:
+    """Count the tokens of code, those of types among them with their sign, and the lines on which one begins."""
+    tokens, types, lines = 0, len(annotations), set()
+    begins = [begin for begin, _ in annotations]
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _NO_CODE and token.start[0] not in left_out:
-            tokens += 1
-            lines.add(token.start[0])
-    return tokens, len(lines)
+        if token.type in _NO_CODE or token.start[0] in left_out:
+            continue
+        tokens += 1
+        lines.add(token.start[0])
+        place = bisect_right(begins, token.start) - 1
+        types += place >= 0 and token.start < annotations[place][1]
+    return tokens, types, len(lines)
 
 
 def rows(files: Sequence[Figures]) -> Iterator[tuple[str, str, str]]:
@@ -114,6 +138,7 @@ def rows(files: Sequence[Figures]) -> Iterator[tuple[str, str, str]]:
     folder, fullest = folders(files).most_common(1)[0]
     long_lines = 1000 * sum(file.long_lines for file in files) / lines
     tokens = sum(file.tokens for file in files) / code_lines
+    without_types = tokens - sum(file.type_tokens for file in files) / code_lines
     yield "code lines without tests", f"{code_lines:,}", ""
     counts = (len(files), len(functions), sum(file.classes for file in files))
     yield "modules; functions; classes", "; ".join(f"{n:,}" for n in counts), ""
@@ -122,6 +147,7 @@ def rows(files: Sequence[Figures]) -> Iterator[tuple[str, str, str]]:
     yield "lines of a function, median / p90 / max", _spread(functions), "keep"
     yield f"lines over {COLUMNS} columns per 1,000", f"{long_lines:.1f}", "<= 7"
     yield "tokens a code line", f"{tokens:.2f}", "<= 8"
+    yield "tokens a code line, without types", f"{without_types:.2f}", "<= 8"
     yield "docstrings that begin with a clause", f"{clauses} of {docstrings:,}", "0"
     yield "modules of the fullest folder", f"{fullest} ({folder})", f"<= {FULL_FOLDER}"
 

@@ -7,7 +7,8 @@ from functools import cache
 from tests.figures import LONG_FILE, Figures, all_figures
 
 LONG_LINES = 7  # of 1,000
-TOKENS_A_LINE = 9.0
+TOKENS_A_LINE = 9.0  # with the types, of which docs/decisions/0047 tells
+WITHOUT_TYPES = 8.0
 # Longer ones: each holds one matter that would read worse in two. A file that gets shorter leaves the list.
 LONG_FILES = {
     "gateway/allocation/language.py",
@@ -53,7 +54,10 @@ def test_few_lines_are_long() -> None:
 def test_lines_say_one_thing() -> None:
     """A code line has few tokens on the average: `python -m tests.figures --files 40` names the worst files."""
     tokens = sum(file.tokens for file in files())
-    assert tokens <= TOKENS_A_LINE * sum(file.code_lines for file in files())
+    types = sum(file.type_tokens for file in files())
+    lines = sum(file.code_lines for file in files())
+    assert tokens <= TOKENS_A_LINE * lines
+    assert tokens - types <= WITHOUT_TYPES * lines
 
 
 def test_few_files_are_long() -> None:
