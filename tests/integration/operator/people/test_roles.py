@@ -116,7 +116,7 @@ async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> 
     }
     values = {each["dimension"]: each for each in seen["dimensions"]}
     assert [{"value": "search", "cost": "3", "calls": 2}] == values["team"]["values"]
-    assert ["gpt-4o", "o3"] == [each["value"] for each in values["model"]["values"]]
+    assert ["gpt-4o", "o3"] == [each["value"] for each in values["model_family"]["values"]]
     assert ("3", 2, "USD") == tuple(seen["total"][each] for each in ("cost", "calls", "currency"))
     everything = await preview(server, person=BOB, account_role="viewer")
     assert (["Member", "Search & co"], "full", "7") == (
