@@ -62,11 +62,18 @@ async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool
         found["today"]["cost"], found["today"]["previous"]["cost"],
     )  # fmt: skip
     days = await asked(
-        server, "/report", by="model", per="daily", top="5", show="cost", **{"from": "2026-08-23"}, **query
+        server,
+        "/report",
+        by="model_family",
+        per="daily",
+        top="5",
+        show="cost",
+        **{"from": "2026-08-23"},
+        **query,
     )
-    told = sorted((row["period"][:10], str(row["model"]), row["cost"]) for row in days["rows"])
-    assert told == sorted((row["period"], str(row["model"]), row["cost"]) for row in found["days"])
-    for name in ("model", "team", "user"):
+    told = sorted((row["period"][:10], str(row["model_family"]), row["cost"]) for row in days["rows"])
+    assert told == sorted((row["period"], str(row["model_family"]), row["cost"]) for row in found["days"])
+    for name in ("model_family", "team", "user"):
         rows = await asked(
             server, "/report", by=name, top="5", show="cost", **{"from": "2026-08-23"}, **query
         )
