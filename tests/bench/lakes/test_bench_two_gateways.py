@@ -10,7 +10,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -37,8 +36,6 @@ from tests.clients import environments
 from tests.integration.lake.lakes import opened
 from tests.spool.postgres_cluster import Schema
 
-FROZEN_S = 12.0  # longer than a lease holds: the other one takes over within a put
-
 
 class Gateways:
     def __init__(self, run: Run, directories: list[Path]) -> None:
@@ -62,9 +59,10 @@ class Gateways:
         self.processes[place] = self._start(place)
 
     def freeze(self, place: int) -> None:
-        """Stop one for longer than its lease: what it was at goes on afterwards."""
         self.processes[place].send_signal(signal.SIGSTOP)
-        time.sleep(FROZEN_S)
+
+    def thaw(self, place: int) -> None:
+        """What it was at when it was stopped goes on."""
         self.processes[place].send_signal(signal.SIGCONT)
 
     def books(self) -> list[dict[str, int]]:
@@ -114,7 +112,11 @@ def test_two_gateways_bring_each_call_once(
                 break
             done += 1
             if turn == 1:
-                gateways.freeze(turn % 2)
+                gateways.freeze(
+                    turn % 2
+                )  # until the other one has brought something, which may need its lease
+                asyncio.run(after_one_more(run, gateways, names.MANIFESTS))
+                gateways.thaw(turn % 2)
             else:
                 gateways.kill(turn % 2)
         books = gateways.books()
