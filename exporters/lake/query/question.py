@@ -82,7 +82,7 @@ class LakeQuestion:
     ) -> dict[str, Any]:
         """Return the last line of the process, which ends with this."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", _CHILD, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=_LONGEST_LINE,
+            sys.executable, "-P", "-m", _CHILD, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=_LONGEST_LINE,
             env={name: os.environ[name] for name in _KEPT if name in os.environ},
         )  # fmt: skip
         try:

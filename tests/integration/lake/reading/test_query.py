@@ -179,6 +179,13 @@ def test_the_process_gets_no_credentials(config: Path, monkeypatch: pytest.Monke
     assert "planted" not in env.values()
 
 
+def test_nothing_of_the_folder_is_run(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that lies where the command is called, with the name of the library, is not taken for it."""
+    (tmp_path / "duckdb.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    assert [[5]] == found(config, "SELECT count(*) FROM lake")
+
+
 @pytest.mark.parametrize("format", ["ndjson", "focus", "focus-parquet"])
 def test_other_formats_are_asked_alike(format: str, tmp_path: Path) -> None:
     """Lines of JSON have the same views; charges are the view `focus`."""
