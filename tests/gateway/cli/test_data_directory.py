@@ -18,8 +18,8 @@ from gateway.cli import main
 # or are the laptop's own service with a directory of its own.
 BEGIN = {"serve", "init", "demo"}
 NEED_NONE = {
-    "agent setup", "agent status", "completion", "explain", "health", "lake import", "lake manifest", "lake sql",
-    "lake verify", "query", "send", "version",
+    "agent setup", "agent status", "clusters apply", "completion", "explain", "health", "lake import", "lake manifest",
+    "lake sql", "lake verify", "query", "send", "version",
 }  # fmt: skip
 # What a command wants before it looks for data. PLACE is a folder elsewhere, FILE an empty file in it.
 WORDS = {
