@@ -1,5 +1,5 @@
 /** What Costs can show: the measures of a report, and how each is written. */
-import {count, duration, exactCount, money, shortMoney} from "./format.mjs";
+import {count, duration, exactCount, money, per, shortMoney} from "./format.mjs";
 
 const exactMoney = (text) => (text === null ? "unknown" : `$${text}`);
 /** Sums count calls in ranges of durations, so a percentile is estimated; the last range has no end. */
@@ -45,7 +45,7 @@ export const MEASURES = {
   output_tokens: number("Output tokens"),
   reasoning_tokens: number("Reasoning tokens"),
   saved_by_caching: amount("Saved by caching", {format: orDash, needs: ["saved_by_caching"]}),
-  cost_per_call: amount("Cost of a call"),
+  cost_per_call: amount("Cost of a call", {needs: ["cost", "calls"], of: ({cost, calls}) => (cost && calls ? per(cost, calls) : null)}),
   cost_per_million_tokens: amount("Cost of 1M tokens"),
   ...latency("latency_p50_ms", "Latency (p50)"),
   ...latency("latency_p95_ms", "Latency (p95)"),
