@@ -16,7 +16,7 @@ import {WhatIf, WhatIfPicker} from "../lib/what_if.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
-const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 12, 200]; // the largest groups; the others are one
+const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 10, 200]; // the largest groups; the others are one
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
 const BIN_COURSES = {hourly: "By hour", daily: "By day", weekly: "By week", monthly: "By month"};
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
