@@ -184,7 +184,8 @@ def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
         for record in normalised(path.read_bytes()).records
         if isinstance(record, Inference)
     ]
-    varieties = [varied(call, number) for number in range(300 if IS_LONG else 10) for call in calls]
+    plain = [call for call in calls if not call.meters and not call.charges]  # of the others there are many
+    varieties = [varied(call, number) for number in range(300 if IS_LONG else 10) for call in plain]
     both, packed = Both(native), codec.pack([*calls, *varieties])
     assert both.compare(packed)
     chance = random.Random(1)
