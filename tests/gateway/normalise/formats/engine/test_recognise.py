@@ -15,8 +15,7 @@ from gateway.errors import BadPayload
 from gateway.normalise.formats.engine.recognise import recognise, recognised
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
-from spool.record import as_json
-from tests.gateway.normalise.formats.payloads import Case, case, cases, read
+from tests.gateway.normalise.formats.payloads import Case, case, cases, read, told
 
 SIGNS: list[tuple[str, dict[str, Any]]] = [
     ("otlp/traces", {"resourceSpans": []}),
@@ -190,5 +189,5 @@ def shuffled(value: Any, shuffler: random.Random) -> Any:
 
 
 def rows(outcome: Outcome) -> list[str]:
-    """Each record as text, its internal id with it."""
-    return sorted(json.dumps(as_json(record), sort_keys=True) for record in outcome.records)
+    """Each record as text, its internal id with it where there is one."""
+    return sorted(json.dumps(row, sort_keys=True) for row in told(outcome))
