@@ -191,7 +191,8 @@ async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
     _, secret = await here.shared.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.shared.devices.keep(DEVICE)
     async with asyncio.timeout(60):
-        while there.shared.registry.keys.find(secret) is None or not there.shared.devices.all():
+        await there.shared.devices.changes()
+        while there.shared.registry.keys.find(secret) is None:  # noqa: ASYNC110 - nobody is told of keys
             await asyncio.sleep(0.01)
     assert [DEVICE] == there.shared.devices.all()
     await there.follower.close()
