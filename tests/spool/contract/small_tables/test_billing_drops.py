@@ -191,11 +191,11 @@ async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
 
 async def test_months_that_have_rows_are_known_by_their_connection(storage: Storage) -> None:
     """With the time of the last drop; a connection without rows has none."""
-    drops = storage.small.of(BILLING_DROPS)
+    billing_drops = storage.small.of(BILLING_DROPS)
     rows = [{"time/usage_start": "2026-09-05T10:00:00Z", "cost/cost": "1"}]
     later = [{"time/usage_start": "2026-10-05T10:00:00Z", "cost/cost": "1"}]
     await take(storage, drop(1, SUM, rows, month="2026-09"), drop(2, SUM, later, month="2026-10"))
     await take(storage, drop(3, SUM, rows, month="2026-09", connection="other"))
-    newest = await drops.newest()
-    assert {"2026-09": newest["c"], "2026-10": newest["c"]} == await drops.months("c")
-    assert {} == await drops.months("nobody")
+    newest = await billing_drops.newest()
+    assert {"2026-09": newest["c"], "2026-10": newest["c"]} == await billing_drops.months("c")
+    assert {} == await billing_drops.months("nobody")
