@@ -74,7 +74,7 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 # parts begin first, so that no lane is left alone at the end; with a failure the others still run to their end.
 LANES ?= 4
 test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp $(VENV)/tools.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on every Python there is
-	@$(MAKE) --no-print-directory -k -j $(LANES) test-faults test-browser test-integration test-code test-program test-api test-deploy test-native lint audit
+	@$(MAKE) --no-print-directory -k -j $(LANES) test-integration test-code test-faults test-browser test-api test-program test-deploy test-native lint audit
 
 # Together all of tests/. Each part ends with the tests that took longest.
 SLOWEST := --durations=25 --durations-min=3
