@@ -80,9 +80,9 @@ COSTS = (
         "billing:read_resource_tags",
         costs.read_resource_tags,
         "resource_tags",
-        "The tags among the dimensions, with their values",
+        "The tags among the dimensions, with their values in calls and in rows of billing connections",
         lists=costs.TAG_LIST,
-        item=closed({**_NAMED, "values": array(TEXT)}),
+        item=closed({**_NAMED, "values": array(TEXT), "sources": array(TEXT)}),
     ),
 )
 

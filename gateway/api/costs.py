@@ -29,11 +29,13 @@ from gateway.schemas import OBJECT, TEXT, array
 from spool import record
 from spool.errors import NotKept
 from spool.ledger.costs import cut, own_start
+from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
     BILLED_TYPES,
     DIMENSIONS,
     GRANULARITIES,
+    ORIGINS,
     CostQuery,
     CostRow,
     end_of_hour,
@@ -106,13 +108,19 @@ async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
 
 
 async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
+    """`sources` says whether calls or rows of billing connections have a tag; `values` are those of both."""
     ledger = request.services.ledger
-    tags = [
-        {"id": name, "name": _name(name), "values": await ledger.values(name)}
-        for name in ledger.own_dimensions()
-        if name not in DIMENSIONS
-    ]
-    return await request.list(TAG_LIST, MemoryRows(tags))
+    tags = [name for name in ledger.own_dimensions() if name not in DIMENSIONS]
+    return await request.list(TAG_LIST, MemoryRows([await _tag(ledger, name) for name in tags]))
+
+
+async def _tag(ledger: Ledger, name: str) -> dict[str, Any]:
+    of_calls = await ledger.values(name)
+    of_rows = await ledger.row_values(name)
+    values = sorted({*of_calls, *of_rows})
+    found = zip(ORIGINS, (of_calls, of_rows), strict=True)
+    sources = [origin for origin, each in found if each]
+    return {"id": name, "name": _name(name), "values": values, "sources": sources}
 
 
 def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = None) -> List[dict[str, Any]]:

@@ -49,13 +49,19 @@ async def question(
     view: str | None = None,
     group_by: Sequence[str] = (),
     granularity: str = TOTAL,
+    more_groups: Sequence[str] = (),
 ) -> Question:
-    """Invalid, or a Refusal, for a dimension, a value or a view that does not exist: it names the nearest."""
+    """
+    Invalid, or a Refusal, for a dimension, a value or a view that does not exist: it names the nearest.
+
+    `more_groups` are dimensions to group by that no filter knows.
+    """
     since, until = bounds(date_range, asking.shared.clock.now())
     known = await asking.dimensions()
-    for name in (*group_by, *(_dimension(each) for each in filters)):
-        if name not in known:
-            raise Invalid(f"there is no dimension {clean(name)}{suggestion(name, known)}: {', '.join(known)}")
+    for name in group_by:
+        _check(name, (*known, *more_groups))
+    for name in filters:
+        _check(_dimension(name), known)
     everything = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
@@ -92,6 +98,11 @@ async def question(
         exclude=exclude,
         view="" if found_view is None else found_view.id,
     )
+
+
+def _check(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise Invalid(f"there is no dimension {clean(name)}{suggestion(name, known)}: {', '.join(known)}")
 
 
 def _dimension(name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.derived import Derived
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostQuery
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQuery
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import border
 
@@ -26,7 +26,7 @@ OPEN, PROVISIONAL, CLOSED, FROZEN = "open", "provisional", "closed", "invoiced"
 RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding"
 # What stands beside the days of a bill has its own key among the providers: no name has such characters.
 CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
-CALLS, BILLING = "calls", "billing"  # where an amount comes from: `origin`
+CALLS, BILLING = ORIGINS  # where an amount comes from: `origin`
 USAGE, EXACT, UNALLOCATED = "usage", "exact", "unallocated"
 
 EVERY = sum(BILLED_TYPES.values())

@@ -233,8 +233,8 @@ class LedgerRows(Protocol):
         """Return the begin of the first period with a sum that knows a value of a dimension."""
         ...
 
-    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
-        """The first known values of a dimension, in order."""
+    def values(self, dimension: str | Derived, limit: int, *, of_rows: bool = False) -> Sequence[str]:
+        """The first known values of a dimension, in order: of calls, or of rows of billing connections."""
         ...
 
 

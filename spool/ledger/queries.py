@@ -26,6 +26,7 @@ ROW_DIMENSIONS = (
     "origin", "connection", "service", "account", "resource", "usage_family", "line_item", "cluster", "namespace",
     "workload",
 )  # fmt: skip
+ORIGINS = ("calls", "billing")  # values of `origin`
 ROW_TAG = "row:"  # before their names among the tags of such a row
 BILLED_DIMENSIONS = (*_OF_BILLS, *ROW_DIMENSIONS)
 TAG = "tag:"  # before the name of a chosen tag

@@ -27,7 +27,7 @@ from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput,
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, money_text, percent_of, shown, table
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostQuery
 from spool.ledger.ranges import preceding
 from spool.record import moment
 from spool.registry.shared.cost_types import COUNTED_TYPES
@@ -109,11 +109,17 @@ class CostComparison(ToolOutput):
 async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     if len(set(asked.group_by)) < len(asked.group_by):
         raise Invalid("group_by names a dimension twice")
+    is_billed = asked.cost_type in BILLED_TYPES
     posed = await question(
-        asking, asked.date_range, filters=asked.filters, view=asked.view, group_by=asked.group_by
+        asking,
+        asked.date_range,
+        filters=asked.filters,
+        view=asked.view,
+        group_by=asked.group_by,
+        more_groups=BILLED_DIMENSIONS if is_billed else (),
     )
     now = asking.shared.clock.now()
-    ledger, is_billed = asking.ledger, asked.cost_type in BILLED_TYPES
+    ledger = asking.ledger
     if is_billed:
         ledger = asking.ledger_of(asked.cost_type, *COUNTED_TYPES)
         query = by_whole_days(posed.query, asked.cost_type, now)

@@ -25,7 +25,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, cut, own_start
 from spool.ledger.money import unconverted_words
-from spool.ledger.queries import BILLED_TYPES, TOTAL, CostRow
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostRow
 from spool.record import CURRENCY, moment
 from spool.turns.ordering import ordered
 
@@ -33,6 +33,7 @@ NAME = "get_cost_data"
 MAX_GROUPS = 3
 MAX_PERIODS = 800  # a month of hours
 
+GROUPS = "0 to 3 dimensions; default: the total. Billed money has more: charge, connection, service, account, resource"
 Measure = Literal["cost", "calls", "tokens", "errors", "cost_per_call", "cost_per_million_tokens"]
 _UNITS = {
     "cost": CURRENCY_UNIT,
@@ -48,7 +49,7 @@ class CostQuestion(ToolInput):
     date_range: DateRange = "last_30_days"
     group_by: Annotated[
         list[DimensionName],
-        msgspec.Meta(max_length=MAX_GROUPS, description="0 to 3 dimensions; default: the total"),
+        msgspec.Meta(max_length=MAX_GROUPS, description=GROUPS),
     ] = msgspec.field(default_factory=list)
     filters: Filters = msgspec.field(default_factory=dict)
     granularity: Literal["total", "hourly", "daily", "weekly", "monthly"] = "total"
@@ -126,15 +127,17 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         view=asked.view,
         group_by=asked.group_by,
         granularity=asked.granularity,
+        more_groups=BILLED_DIMENSIONS if arranged else (),
     )
     check_span(posed.query, most=MAX_PERIODS)
+    shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
     if arranged:
         note = await billed_note(asking, posed.query)
         posed = replace(posed, query=replace(posed.query, arranged=arranged), notes=(*posed.notes, note))
+        shows["cost_type"] = asked.cost_type
     first = opened(asking, NAME, asked, asked.cursor)
     rows = await asking.ledger_of(asked.cost_type).costs(posed.query)
     whole = await asking.ledger.whole_since()
-    shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
     page = _Page(
         asked=asked,
         posed=posed,

@@ -47,6 +47,7 @@ _COST = (  # what counts of a sum
     " WHEN k.cost_source = 'estimated' THEN h.estimated ELSE 0 END"
 )
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
+_OF_ROWS = f"WHERE k.kind = '{BILLED}'"
 # of numbers in one transaction, each a way to the server and back; then all are read at once
 MOST_LOOKUPS = 16
 
@@ -267,15 +268,16 @@ class PostgresLedgerRows(SqlLedgerRows):
         [(start,)] = self._ask(statement, asked)
         return None if start is None else int(start)
 
-    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
+    def values(self, dimension: str | Derived, limit: int, *, of_rows: bool = False) -> Sequence[str]:
+        condition = _OF_ROWS if of_rows else _OF_CALLS
         if isinstance(dimension, Derived):
-            found = {dimension.value(sources) for sources in self._sources_of(dimension, _OF_CALLS)}
+            found = {dimension.value(sources) for sources in self._sources_of(dimension, condition)}
             return sorted(found - {""})[:limit]
         asked = _Question()
         expression = self._expression(dimension, asked)
         statement = (
             f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM '
-            f"{{schema}}.ledger_keys k {_OF_CALLS}) known"
+            f"{{schema}}.ledger_keys k {condition}) known"
             f" WHERE value <> '' ORDER BY value LIMIT {asked.text(limit)}"
         )
         return [value for (value,) in self._ask(statement, asked)]

@@ -21,12 +21,14 @@ from gateway.cli import main
 from gateway.http.holders.money import MoneyServices
 from spool.clock import SystemClock
 from spool.identity import Identity
+from spool.ledger.billed import EVERY, BilledDay
 from spool.record import NS, Inference
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from spool.sqlite.ledger.store import SqliteLedger
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
+from tests.integration.statements.test_billed_report import billed_sum
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
@@ -248,9 +250,21 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
     names = {item["id"]: item["name"] for item in (await read.get("/v2/billing/dimensions"))["dimensions"]}
     tags = (await read.get("/v2/billing/resource_tags"))["resource_tags"]
     assert {"model": "Model", "api_key": "API key", "tag:service": "service"}.items() <= names.items()
-    assert [{"id": "tag:service", "name": "service", "values": ["shop"]}] == tags
+    tag = {"id": "tag:service", "name": "service", "values": ["shop"], "sources": ["calls"]}
+    assert [tag] == tags
     costs = await read.costs(*SEPTEMBER, ("group_by", "tag:service"))
     assert [("shop", "0.0006")] == [(row["tag:service"], row["cost"]) for row in costs["costs"]]
+    plain = billed_sum("", "usage", EVERY, 3)
+    row = plain._replace(dimensions=plain.dimensions._replace(tags='{"service": "atlas"}'))
+    day = BilledDay(
+        day=START_S // 86_400 * 86_400, provider="MongoDB", state="closed", mark="1", source="billing_drops",
+        read_at=START_S, made_at=START_S,
+    )  # fmt: skip
+    await serving.app.services.storage.ledger.put_billed([(day, [row])])
+    both = {**tag, "values": ["atlas", "shop"], "sources": ["calls", "billing"]}
+    assert [both] == (await read.get("/v2/billing/resource_tags"))["resource_tags"]
+    billed = (*SEPTEMBER, ("cost_type", "billed_cost"), ("tag:service", "atlas"))
+    assert ["3"] == [each["cost"] for each in (await read.costs(*billed))["costs"]]
 
 
 @pytest.mark.asyncio

@@ -16,7 +16,10 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_billed_money_of_two_models(assistant: Assistant) -> None:
-    """Each has what it was billed; a question that divides a day, or that asks for calls, is refused with words."""
+    """
+    Each has what it was billed, also by what only bills have; a question that divides a day, or that asks for calls,
+    is refused with words.
+    """
     await assistant.calls("gpt-4o", "o3", days_ago=2)
     day = day_of(int(time.time()) - 2 * DAY_S)
     rows = tuple(
@@ -39,5 +42,11 @@ async def test_billed_money_of_two_models(assistant: Assistant) -> None:
     found = await assistant.content("get_cost_data", **asked)
     assert {"gpt-4o": "0.25", "o3": "1.5"} == {line["group"]["model"]: line["cost"] for line in found["rows"]}
     assert ("1.75", True) == (found["total"]["cost"], any("1 closed" in note for note in found["notes"]))
+    by_charge = await assistant.content("get_cost_data", **{**asked, "group_by": ["charge", "model"]})
+    lines = {tuple(line["group"].values()): line["cost"] for line in by_charge["rows"]}
+    assert {("usage", "gpt-4o"): "0.25", ("usage", "o3"): "1.5"} == lines
+    assert "no dimension charge" in await assistant.mistake("get_cost_data", group_by=["charge"])
+    refused = await assistant.mistake("get_cost_data", **asked, filters={"charge": ["usage"]})
+    assert "no dimension charge" in refused
     assert "money alone" in await assistant.mistake("get_cost_data", **asked, measure="calls")
     assert "whole days of UTC" in await assistant.mistake("get_cost_data", **asked, granularity="hourly")

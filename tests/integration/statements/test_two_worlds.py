@@ -1,16 +1,21 @@
 """
 What others are billed changes no answer of a person who may see some calls: over every operation that takes a cost
-type, whether it is answered or refused.
+type, in the console, as CSV, in scheduled reports and of assistants, whether it is answered or refused.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from gateway.mcp.tools.list import TOOLS
+from gateway.mounts import OPERATOR_API
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, BilledDay
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS, VIEW_COSTS
@@ -25,6 +30,7 @@ from tests.moved_clock import MovedClock
 pytestmark = pytest.mark.asyncio
 
 DAY_S = 86400
+DAYS = {"start": "2026-09-14", "end": "2026-09-20"}
 SPAN = "from=2026-09-14&to=2026-09-20"
 GROUPINGS = ("", "team", "model", "team&top=1")
 OF_OTHERS = (
@@ -47,21 +53,56 @@ async def other_bills(server: OperatorServer) -> None:
         )
 
 
-async def answers(server: OperatorServer, role: RoleFilter, *, is_tool: bool = True) -> list[Any]:
+async def csv_of(server: OperatorServer, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.get(f"{server.url}{OPERATOR_API}{path}&format=csv", headers=headers) as response,
+    ):
+        return response.status, await response.text()
+
+
+def tool_questions() -> Iterator[tuple[str, dict[str, Any]]]:
+    """What each tool is asked, and those of costs by every arrangement of a bill."""
+    yield from ((name, {}) for name in TOOLS)
+    for cost_type in BILLED_TYPES:
+        asked = {"cost_type": cost_type, "date_range": DAYS}
+        yield "compare_costs", {**asked, "group_by": ["team"]}
+        yield "compare_costs", {**asked, "group_by": ["charge"]}
+        yield "get_cost_data", {**asked, "group_by": ["team"], "granularity": "daily"}
+        yield "get_cost_data", {**asked, "filters": {"!team": ["search"]}}
+        for by in ([], ["model"], ["charge", "basis"], ["corrects", "origin", "service"]):
+            yield "get_cost_data", {**asked, "group_by": by}
+
+
+async def tool_answers(server: OperatorServer, headers: Mapping[str, str]) -> list[Any]:
+    """Return what an assistant of the person is told."""
+    found: list[Any] = []
+    for name, asked in tool_questions():
+        params = {"name": name, "arguments": asked}
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        answer = await server.over_http("POST", "/mcp", {"line": line}, headers=headers)
+        assert 200 == answer.status, answer.payload
+        found.append((name, str(asked), answer.status, answer.payload["line"]))
+    return found
+
+
+async def answers(server: OperatorServer, role: RoleFilter) -> list[Any]:
     """Return all that a person with this role is told."""
     draft = RoleDraft(
         name="Part", data_access=LIMITED, filters=(role,), members=(EVA,),
         permission_sets=(VIEW_COSTS, MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS),
     )  # fmt: skip
     known = server.services.money.ledger.dimensions()
+    notices = server.registry.notices
+    notices.channels, notices.report_channels = ("ops",), frozenset(("ops",))
     await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
     eva = await signed_in(server, "none", EVA)
     found: list[Any] = []
 
-    async def ask(method: str, path: str, body: object = None) -> Any:
+    async def ask(method: str, path: str, body: object = None, *, name: str = "") -> Any:
         answer = await server.over_http(method, path, body, headers=eva)
         payload = answer.payload if answer.payload is not None else answer.headers.get("Content-Length")
-        found.append((method, path, answer.status, _without_ids(payload)))
+        found.append((method, name or path, answer.status, _without_ids(payload)))
         return answer.payload
 
     for cost_type in BILLED_TYPES:
@@ -96,6 +137,11 @@ async def answers(server: OperatorServer, role: RoleFilter, *, is_tool: bool = T
             "cost_type": cost_type,
         }
         await ask("POST", "/budgets", budget)
+        await scheduled(server, cost_type, seen[0].id, ask)
+        for by in ("team", "charge", "team&top=1", "team&compare=previous"):
+            path = f"/report?{asked}&by={by}"
+            found.append(("CSV", path, *await csv_of(server, path, eva)))
+    found += await tool_answers(server, eva)
     await ask("GET", "/budgets?expand=current")
     for path in ("/forecast", "/what-if"):
         await ask("GET", f"{path}?cost_type=billed_cost&where=team=search")
@@ -104,11 +150,22 @@ async def answers(server: OperatorServer, role: RoleFilter, *, is_tool: bool = T
     return found
 
 
+async def scheduled(server: OperatorServer, name: str, view: str, ask: Callable[..., Awaitable[Any]]) -> None:
+    """Make a scheduled report of a view, and look at what it would send now."""
+    report = {"name": name, "view": view, "channels": ["ops"]}
+    made = await ask("POST", "/scheduled-reports", report)
+    id = made["scheduled_report"]["id"]
+    # the id is of one world alone
+    await ask("GET", f"/scheduled-reports/{id}/preview", name=f"preview {name}")
+
+
 def _without_ids(payload: Any) -> Any:
     """Return an answer without what is made up anew in each world."""
     if isinstance(payload, dict):
         left_out = ("id", "version", "created", "last_updated", "next_cursor")
         return {name: _without_ids(value) for name, value in payload.items() if name not in left_out}
+    if isinstance(payload, str):  # a link to a view of this world
+        return re.sub(r"\b[0-9a-f]{32}\b", "ID", payload)
     return [_without_ids(each) for each in payload] if isinstance(payload, list) else payload
 
 
@@ -142,7 +199,13 @@ async def test_what_others_are_billed_changes_no_answer(tmp_path: Path, role: Ro
     for old, new in zip(before, after, strict=True):
         assert old == new
     answered = [each for each in before if each[2] == 200]
-    assert len(answered) > 60
+    assert len(answered) > 160
+    tools = [
+        json.loads(each[3])["result"] for each in answered if each[0] in ("get_cost_data", "compare_costs")
+    ]
+    assert 42 == sum(not each["isError"] for each in tools)
+    assert 15 == sum(each[0] == "CSV" and "search" in each[3] for each in answered)
+    assert 5 == sum("o3: $" in str(each[3]) for each in answered if each[1].startswith("preview "))
     text = json.dumps(answered)
     assert '"ads"' not in text.replace('"!team": ["ads"]', "")
     assert '"tuning"' not in text

@@ -154,6 +154,20 @@ async def test_counted_money_does_not_change(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.asyncio
+async def test_values_of_rows(ledgers: Ledgers) -> None:
+    """Tags of rows of billing connections are told apart from those of calls."""
+    ledger = await ledgers.open()
+    of_row = of_team("", kind=BILLED, tags='{"service": "atlas"}')
+    row = BilledSum(of_row, "usage", "exact", EVERY, 5)
+    await ledger.put_billed([(made(), [*SUMS, row])])
+    assert (["atlas"], ["x"]) == (
+        list(await ledger.row_values("tag:service")), list(await ledger.values("tag:service"))
+    )  # fmt: skip
+    with pytest.raises(ValueError):
+        await ledger.row_values("size")
+
+
+@pytest.mark.asyncio
 async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> None:
     """What begins or ends within such a day is refused; days without billed money may be cut."""
     ledger = await ledgers.open()
