@@ -4,6 +4,7 @@ Makes the parts of a Tollhouse from what all of them share. Beside the command l
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from decimal import Decimal
@@ -189,6 +190,7 @@ class Assembler:
             devices=self.devices.keys.find,
             local=local,
             deployment=local_address(self.config),
+            node=self.config.storage.node_name or socket.gethostname(),
             others=self._other_gateways,
         )
         await access.start()

@@ -21,7 +21,7 @@ from gateway.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from gateway.configuration.sections import ConfigError, ServerSettings, names_some
 from gateway.errors import Refusal
 from spool.clock import Clock
-from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolError
+from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
 from spool.registry.keys import DELETED, ENABLED, OPENS, WAITS, Key
 from spool.registry.operators import Actor
@@ -112,6 +112,7 @@ class Access:
         devices: Callable[[str], Bearer | None] | None = None,
         local: Bearer | None = None,
         deployment: str = DEPLOYMENT,
+        node: str = "this gateway",
         others: Callable[[], Awaitable[Sequence[str]]] = _nobody,
     ) -> None:
         self._registry = registry
@@ -119,6 +120,7 @@ class Access:
         self._devices = devices
         self.local = local
         self._deployment = Actor(deployment, "server.api_key_file")
+        self._node = node
         self._others = others
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._legacy: LegacyKey | None = None
@@ -256,6 +258,18 @@ class Access:
     def has_legacy(self) -> bool:
         return self._legacy is not None
 
+    @property
+    def not_open(self) -> str:
+        """Return why the key of the deployment's file does not open; "" if it does, or if that is not known."""
+        legacy, registry = self._legacy, self._registry
+        if legacy is None or registry is None:
+            return ""
+        if registry.keys.has_ended(legacy.secret):
+            return NOT_OPEN[DELETED]
+        is_known = registry.keys.find(legacy.secret)
+        is_waiting = self._is_adopted and not is_known
+        return NOT_OPEN[WAITS] if is_waiting else ""
+
     async def start(self) -> None:
         """
         Begin to write last accesses every few seconds. ConfigError if another gateway has another key in its
@@ -264,8 +278,10 @@ class Access:
         if self._legacy and self._registry:
             try:
                 await self.adopt(others=await self._others())
+            except AlreadyThere:  # a key of another origin has its name
+                await self.follow_file()
             except NotAllowed as error:
-                raise ConfigError([f"server.api_key_file: {error}"]) from error
+                raise ConfigError([f"server.api_key_file of {self._node}: {error}"]) from error
             except SpoolError:
                 await self.follow_file()  # it says so, and goes on trying
         self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")

@@ -15,6 +15,7 @@ from gateway.operator.admission import lacks
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.scopes import empty_scopes
+from gateway.schemas import TEXT
 from spool.errors import NotAllowed
 from spool.record import moment
 from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, Key
@@ -93,13 +94,18 @@ KEYS: List[Key] = List(
         "created_by": Filter(values=lambda key: (key.created_by,)),
         "updated_by": Filter(values=lambda key: (key.updated_by,)),
     },
+    at_times={"not_open": TEXT},
 )
 
 
 async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
+    """`not_open` is there where the key of the deployment's file does not open, and says why."""
     # the keys of a damaged registry must not seem not to exist
     request.shared.require_registry()
-    return await request.list(KEYS, MemoryRows(request.services.access.keys()))
+    access = request.services.access
+    answer = await request.list(KEYS, MemoryRows(access.keys()))
+    told = {"not_open": access.not_open} if access.not_open else {}
+    return {**answer, **told}
 
 
 async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:

@@ -14,9 +14,10 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import urllib3
 
@@ -87,8 +88,10 @@ def config(directory: Path, *, archive: bool) -> Config:
 
 
 @asynccontextmanager
-async def running(directory: Path, *, archive: bool = True) -> AsyncIterator[App]:
-    app = App(config(directory, archive=archive), version="0")
+async def running(directory: Path, *, archive: bool = True, **server: Any) -> AsyncIterator[App]:
+    """A server with settings of the [server] section."""
+    base = config(directory, archive=archive)
+    app = App(replace(base, server=replace(base.server, **server)), version="0")
     await app.start()
     try:
         yield app

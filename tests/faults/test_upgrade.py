@@ -16,6 +16,7 @@ import pytest
 
 from spool.devices.device import Device
 from spool.record import AI_TELEMETRY
+from spool.registry.keys import LEGACY_NAME
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.sqlite.migrations import MARK
@@ -25,6 +26,7 @@ from tests.faults.scenarios import Trial
 
 EARLIER = sorted((Path(__file__).parent / "earlier").glob("v*.tar.xz"))
 CALLS = {f"chatcmpl-{number:04d}" for number in range(1, 25)}
+LAST_USED = 1_790_000_000.5
 pytestmark = pytest.mark.fault("F22")
 
 
@@ -69,6 +71,38 @@ def test_devices_of_an_earlier_directory_are_there(trial: Trial, tmp_path: Path)
             device.reset_version,
             device.revoked_by,
         )
+
+
+@pytest.mark.parametrize("version", [1, 8, 14])
+def test_the_key_of_a_file_stays_in_use(version: int, trial: Trial, tmp_path: Path) -> None:
+    """
+    No request of it is refused by the upgrade; it becomes a key with the last use of before, and a disabled one
+    stays disabled.
+    """
+    directory = unpack(EARLIER[0].with_name(f"v{version}.tar.xz"), tmp_path / "data")
+    connection = sqlite3.connect(directory / "registry.sqlite")
+    used = ("legacy_last_accessed", repr(LAST_USED))  # as those versions kept it
+    connection.execute("INSERT INTO facts (name, value) VALUES (?, ?)", used)
+    connection.commit()
+    connection.close()
+    for _ in trial.rounds(short=1, full=1):
+        assert (LAST_USED, [200, 200, 200, 401]) == asyncio.run(_key_in_use(directory))
+        assert [401] * 3 == asyncio.run(_key_in_use(directory))[1][:3]
+        trial.count(acknowledged=3)
+
+
+async def _key_in_use(directory: Path) -> tuple[float | None, list[int]]:
+    """When it was used last, the answers to three calls, and to one after it was disabled."""
+    file = directory.parent / "key"
+    file.write_text("a-key-in-use")
+    calls, sent = Calls("a-key-in-use"), request([span("chatcmpl-in-use", tokens=1)])
+    async with running(directory, archive=False, api_key_file=file) as app:
+        used = app.services.operators.senders.access.key(LEGACY_NAME).last_accessed
+        registry = app.services.storage.registry
+        assert registry is not None
+        statuses = [await calls.post(app, sent) for _ in range(3)]
+        await registry.keys.disable(LEGACY_NAME, actor=Actor("tests", "local"))
+        return used, [*statuses, await calls.post(app, sent)]
 
 
 async def _devices(directory: Path) -> list[Device]:

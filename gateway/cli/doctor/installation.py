@@ -53,6 +53,8 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
         yield Diagnosis(about="currencies", status=WARNING, words=words)
     if "/keys" in state:
         yield from _keys(state["/keys"]["keys"])
+        if not_open := state["/keys"].get("not_open"):
+            yield Diagnosis(about="key file", status=WARNING, words=not_open)
 
 
 def read_state(config: Config) -> tuple[State, str]:

@@ -103,7 +103,12 @@ class KeyTable:
         return (number_is_good(id),) if self._changes.is_shared else ()
 
     def was_deleted(self, secret: str) -> bool:
-        """True if the text was a key's secret until the key was deleted or rotated, since the start."""
+        """
+        True if the text was a key's secret until the key was deleted or rotated, since the start. What was the
+        deployment's stays known.
+        """
+        if self.has_ended(secret):
+            return True
         digest = self._digest(secret)
         return digest in self._deleted or digest[:16] in self._owners
 

@@ -227,6 +227,37 @@ async def test_what_operators_set_is_bounded(
     assert kept == table.find(WHOLE.id)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ClusterChange(enabled=False),
+        ClusterChange(display_name="Mill"),
+        ClusterChange(labels={"a": "1", "none": None}),
+        ClusterChange(config={"x": 1}),
+        ClusterChange(),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_changes_nothing_leaves_no_trace(
+    rows: ClusterRows, clock: MovedClock, change: ClusterChange
+) -> None:
+    """A change that was made already, by somebody else and later: no other time, no other name, and no audit row."""
+    table = await opened(rows, clock)
+    await table.report(WHOLE)
+    told: list[AuditedChange] = []
+
+    async def note(changes: Sequence[AuditedChange]) -> None:
+        told.extend(changes)
+
+    table.auditor = note
+    done = await table.change(WHOLE.id, change, ADA)
+    audited = len(told)
+    clock.move(60)
+    assert done == await table.change(WHOLE.id, change, replace(ADA, name="ben"))
+    assert (audited, [done]) == (len(told), list(await rows.load()))
+    assert (change != ClusterChange()) == (audited == 1)
+
+
 @pytest.mark.asyncio
 async def test_changes_are_audited_first(rows: ClusterRows, clock: MovedClock) -> None:
     """With what was there before; what cannot be audited is not done."""

@@ -1,0 +1,59 @@
+"""The key that a deployment gives in a file, at a server that is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+import pytest
+
+from gateway.cli.doctor import machine
+from spool.registry.keys import LEGACY_NAME
+from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.payloads import post, request, span
+
+FIRST, SECOND = "the-first-secret", "the-second-secret"
+
+
+def test_what_was_answered_of_the_key_stands(
+    installations: Callable[..., Tollhouse], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Disabled, given another secret, deleted: after kill -9, too. `doctor` says what the file still holds, with and
+    without a server.
+    """
+    monkeypatch.setattr(
+        machine, "HANGING_FLUSH_S", inf
+    )  # the disk of this machine may be as slow as it likes
+    one = installations(server='api_key_file = "key"')
+    file = one.directory / "key"
+    file.write_text(FIRST)
+
+    def status(secret: str) -> int:
+        return post(one.url, request([span("chatcmpl-legacy-000000000001")]), secret).status
+
+    def start_again() -> None:
+        one.kill()
+        one.start()
+
+    def warnings() -> list[str]:
+        found = one.json("doctor")["doctor"]["found"]
+        return [each["words"] for each in found if each["about"] == "key file"]
+
+    one.start()
+    assert 200 == status(FIRST)
+    one.json("keys", "disable", LEGACY_NAME)
+    start_again()
+    assert 401 == status(FIRST)
+    one.json("keys", "enable", LEGACY_NAME)
+    assert (200, []) == (status(FIRST), warnings())
+    file.write_text(SECOND)
+    start_again()
+    assert [401, 200] == [status(secret) for secret in (FIRST, SECOND)]
+    one.json("keys", "delete", LEGACY_NAME, "--confirm", LEGACY_NAME)
+    start_again()
+    assert {401} == {status(SECOND) for _ in range(40)}
+    assert any("key_not_open" in line for line in one.log)
+    assert [True] == ["still holds a key that was deleted" in words for words in warnings()]
+    one.stop()
+    assert 1 == len(warnings())

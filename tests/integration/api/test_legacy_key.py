@@ -1,0 +1,266 @@
+"""
+The key of `server.api_key_file`: it has the states of any other key (published interface, 3.1), and follows its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from gateway.app import App
+from gateway.authentication.access import GUESSES
+from gateway.errors import Refusal
+from spool.engines import SQLITE
+from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from tests.integration.conftest import Serve, file_contents
+from tests.integration.operator.server import INGEST, OperatorServer, operator_server
+from tests.integration.payloads import json_span, json_traces
+from tests.spool.kept import audit_rows
+
+pytestmark = pytest.mark.asyncio
+
+GRACE = "grace@example.com"
+VIEW = "views:read_view"
+SECRET = "an-old-secret"
+EDIT = {"name": "ranking", "description": "new", "scopes": [VIEW]}
+PATH = f"/keys/{quote(LEGACY_NAME)}"
+
+
+@asynccontextmanager
+async def with_file(place: Path, secret: str = SECRET) -> AsyncIterator[OperatorServer]:
+    """A server whose file holds this secret; its data directory is beside the file."""
+    (place / "key").write_text(secret)
+    data = place / "data"
+    data.mkdir(exist_ok=True)
+    async with operator_server(data, engine=SQLITE, api_key_file=place / "key") as server:
+        yield server
+
+
+async def changed(server: OperatorServer, place: Path, secret: str) -> None:
+    """The file gets another secret, and the server looks at it."""
+    (place / "key").write_text(secret)
+    await server.access.flush()
+
+
+def told(server: OperatorServer, secret: str, scope: str = INGEST) -> tuple[int, str]:
+    """Status and type of the answer to a request with a secret."""
+    try:
+        server.access.admit(secret, scope, address="127.0.0.1")
+    except Refusal as refusal:
+        return refusal.status, refusal.type
+    return 200, ""
+
+
+async def listed(server: OperatorServer) -> dict[str, str]:
+    keys = (await server.ask("GET", "/keys")).payload["keys"]
+    return {key["name"]: key["status"] for key in keys}
+
+
+async def operate(server: OperatorServer, name: str, operation: str) -> int:
+    """The status of an operation on a key."""
+    path = f"/keys/{quote(name)}"
+    if operation == "edit":
+        return (await server.ask("PATCH", path, EDIT, by=GRACE)).status
+    if operation in ("enable", "disable"):
+        return (await server.ask("POST", f"{path}/{operation}", by=GRACE)).status
+    typed = {"delete": name, "delete mistyped": name.lower(), "delete untyped": ""}[operation]
+    return (await server.ask("DELETE", path, by=GRACE, confirm=typed)).status
+
+
+@pytest.mark.parametrize("origin", ["created", "of the file"])
+@pytest.mark.parametrize(
+    ("before", "operation", "answer", "after"),
+    [
+        (ENABLED, "disable", 200, DISABLED),
+        (DISABLED, "enable", 200, ENABLED),
+        (ENABLED, "edit", 200, ENABLED),
+        (DISABLED, "edit", 200, DISABLED),
+        (ENABLED, "delete", 200, ""),
+        (DISABLED, "delete", 200, ""),
+        (ENABLED, "delete mistyped", 400, ENABLED),
+        (DISABLED, "delete mistyped", 400, DISABLED),
+        (ENABLED, "delete untyped", 400, ENABLED),
+    ],
+    ids=lambda each: str(each).lower(),
+)
+async def test_the_states_of_a_key(
+    tmp_path: Path, origin: str, before: str, operation: str, answer: int, after: str
+) -> None:
+    """3.1, row by row: it leads where the table says, is shown so, and opens only what it then may."""
+    async with with_file(tmp_path) as server:
+        name, secret = LEGACY_NAME, SECRET
+        if origin == "created":
+            name = "Search Team"
+            secret = (await server.create(name))["secret"]
+        assert (ENABLED, (200, "")) == ((await listed(server))[name], told(server, secret))
+        if before == DISABLED:
+            assert 200 == await operate(server, name, "disable")
+        server.clock.move(60)
+        assert answer == await operate(server, name, operation)
+        now = EDIT["name"] if operation == "edit" else name
+        assert after == (await listed(server)).get(str(now), "")
+        scope = VIEW if operation == "edit" else INGEST
+        refused = {ENABLED: (200, ""), DISABLED: (401, "disabled_key"), "": (401, "unknown_key")}
+        assert refused[after] == told(server, secret, scope)
+        if not after:
+            assert 404 == (await server.ask("GET", f"/keys/{quote(name)}")).status
+            assert 404 == await operate(server, name, "enable")
+            return
+        key = (await server.ask("GET", f"/keys/{quote(str(now))}")).payload["key"]
+        if operation == "edit":
+            assert EDIT == {field: key[field] for field in EDIT}
+            assert after == DISABLED or (403, "missing_scope") == told(server, secret)
+        if answer == 200:
+            assert (GRACE, "2026-09-21T14:14:20.000Z") == (key["updated_by"], key["last_modified"])
+        actions = [row.action for row in await audit_rows(server.registry)]
+        assert (f"key.{operation.partition(' ')[0]}" in actions) == (answer == 200)
+
+
+async def test_what_is_kept_of_the_file(tmp_path: Path) -> None:
+    """A digest of its secret alone; it is in no answer, no audit row and no file of the data directory."""
+    async with with_file(tmp_path) as server:
+        await changed(server, tmp_path, "another-secret")
+        [key] = (await server.ask("GET", "/keys")).payload["keys"]
+        assert (LEGACY_NAME, [SEND_AI_TELEMETRY], []) == (key["name"], key["use_cases"], key["scopes"])
+        answers = [(await server.ask("GET", path)).payload for path in ("/keys", PATH, "/audit")]
+        rows = await audit_rows(server.registry)
+        assert ["key.create", "key.rotate"] == sorted(row.action for row in rows)
+        kept = [*map(repr, rows), str(answers)]
+        files = file_contents(tmp_path / "data")
+        for secret in (SECRET, "another-secret"):
+            assert not [each for each in kept if secret in each]
+            assert [] == [name for name, content in files.items() if secret.encode() in content]
+
+
+async def test_a_changed_file_is_a_new_secret_of_the_same_key(tmp_path: Path) -> None:
+    """At once: its state, name and scopes stay, the old secret is dead for ever, also when the file has it again."""
+    async with with_file(tmp_path) as server:
+        await operate(server, LEGACY_NAME, "edit")
+        await operate(server, "ranking", "disable")
+        await changed(server, tmp_path, "another-secret")
+        assert {"ranking": DISABLED} == await listed(server)
+        assert (401, "disabled_key") == told(server, "another-secret", VIEW)
+        await operate(server, "ranking", "enable")
+        assert [(200, ""), (401, "unknown_key")] == [
+            told(server, secret, VIEW) for secret in ("another-secret", SECRET)
+        ]
+    async with with_file(tmp_path, SECRET) as server:
+        assert (401, "unknown_key") == told(server, SECRET, VIEW)
+        assert (200, "") == told(server, "another-secret", VIEW)
+        assert "another one" in (await server.ask("GET", "/keys")).payload["not_open"]
+
+
+async def test_a_deleted_secret_is_401_for_ever(tmp_path: Path) -> None:
+    """Also after a restart, and however often it comes: it is no guess. What lists keys says why it does not open."""
+    for round in range(3):
+        async with with_file(tmp_path) as server:
+            if round == 0:
+                assert "not_open" not in (await server.ask("GET", "/keys")).payload
+                assert 200 == await operate(server, LEGACY_NAME, "delete")
+            found = {told(server, SECRET) for _ in range(2 * GUESSES)}
+            assert {(401, "unknown_key")} == found
+            payload = (await server.ask("GET", "/keys")).payload
+            assert ([], True) == (payload["keys"], "put another one into it" in payload["not_open"])
+            refused = await server.ask("POST", "/keys/adopt")
+            assert (409, True) == (refused.status, "put another one into it" in refused.error[2])
+
+
+async def test_another_secret_waits_until_it_is_adopted(tmp_path: Path) -> None:
+    """After a deletion: nothing opens by itself, not by a restart either; then it is a key anew."""
+    async with with_file(tmp_path) as server:
+        await operate(server, LEGACY_NAME, "delete")
+        await changed(server, tmp_path, "another-secret")
+        assert (401, "unknown_key") == told(server, "another-secret")
+    async with with_file(tmp_path, "another-secret") as server:
+        payload = (await server.ask("GET", "/keys")).payload
+        assert ([], True) == (payload["keys"], "tollhouse keys adopt" in payload["not_open"])
+        assert 200 == (await server.ask("POST", "/keys/adopt", by=GRACE)).status
+        payload = (await server.ask("GET", "/keys")).payload
+        assert (GRACE, False) == (payload["keys"][0]["created_by"], "not_open" in payload)
+        assert [(200, ""), (401, "unknown_key")] == [
+            told(server, secret) for secret in ("another-secret", SECRET)
+        ]
+
+
+async def test_its_name_is_reserved_while_it_is_there(tmp_path: Path) -> None:
+    """Under whatever name; another key may have the name of before as soon as it is free."""
+    wanted = {"name": LEGACY_NAME.upper(), "scopes": [INGEST]}
+    async with with_file(tmp_path) as server:
+        assert 409 == (await server.ask("POST", "/keys", wanted)).status
+        await operate(server, LEGACY_NAME, "edit")
+        assert 409 == (await server.ask("POST", "/keys", {**wanted, "name": "Ranking"})).status
+        assert 201 == (await server.ask("POST", "/keys", wanted)).status
+        assert 200 == await operate(server, "ranking", "delete")
+        assert {LEGACY_NAME.upper(): ENABLED} == await listed(server)
+
+
+async def test_a_key_of_the_name_was_there_before_the_file(tmp_path: Path) -> None:
+    """The file's key opens beside it, and is taken in as soon as the name is free."""
+    data = tmp_path / "data"
+    data.mkdir()
+    async with operator_server(data, engine=SQLITE) as server:
+        other = (await server.create(LEGACY_NAME, scopes=[VIEW]))["secret"]
+    async with with_file(tmp_path) as server:
+        assert [(200, ""), (200, "")] == [told(server, SECRET), told(server, other, VIEW)]
+        assert (403, "missing_scope") == told(server, SECRET, VIEW)
+        assert 200 == (await server.ask("PATCH", PATH, {"name": "a viewer"})).status
+        await server.access.flush()
+        assert {"a viewer": ENABLED, LEGACY_NAME: ENABLED} == await listed(server)
+        assert 200 == await operate(server, LEGACY_NAME, "disable")
+        assert [(401, "disabled_key"), (200, "")] == [told(server, SECRET), told(server, other, VIEW)]
+
+
+async def test_it_is_rotated_by_its_file_alone(tmp_path: Path) -> None:
+    """Refused in words while a file gives it; without the setting it is rotated like any other."""
+    async with with_file(tmp_path) as server:
+        refused = await server.ask("POST", f"{PATH}/rotate", {"overlap_s": 0})
+        assert (409, True) == (refused.status, "server.api_key_file" in refused.error[2])
+        assert (200, "") == told(server, SECRET)
+    async with operator_server(tmp_path / "data", engine=SQLITE) as server:
+        assert (200, "") == told(server, SECRET)
+        rotated = await server.ask("POST", f"{PATH}/rotate", {"overlap_s": 0})
+        assert [(401, "unknown_key"), (200, "")] == [
+            told(server, secret) for secret in (SECRET, rotated.payload["secret"])
+        ]
+
+
+async def test_a_whole_server_with_a_damaged_registry_takes_its_calls(serve: Serve, tmp_path: Path) -> None:
+    """The file's key sends and does nothing else; all other keys are told to repeat. Sound again, it is a key again."""
+    file, traces = tmp_path / "key", json_traces(json_span())
+    file.write_text(SECRET)
+    before = await serve(api_key_file=file)
+    made = before.app.services.operators.senders.access.key(LEGACY_NAME)
+    assert (200, True) == (
+        (await before.send("/v1/traces", traces, key=SECRET)).status,
+        "@" in made.created_by,
+    )
+    other = before.key
+    await before.app.stop()
+    data = before.app.config.data_dir
+    kept = {path: path.read_bytes() for path in data.glob("registry.sqlite*")}
+    for path in kept:
+        path.write_bytes(b"not a database" * 1000)
+    damaged = App(before.app.config, version="0")
+    await damaged.start()
+    try:
+        before.app = damaged
+        assert damaged.services.storage.registry is None
+        statuses = [(await before.send("/v1/traces", traces, key=key)).status for key in (SECRET, other)]
+        assert [200, 503] == statuses
+        assert 403 == (await before.send("/v2/insights", b"", method="GET", key=SECRET)).status
+    finally:
+        await damaged.stop()
+    for path in data.glob("registry.sqlite*"):
+        path.unlink()
+    for path, content in kept.items():
+        path.write_bytes(content)
+    before.app = App(damaged.config, version="0")
+    await before.app.start()
+    assert [200, 200] == [
+        (await before.send("/v1/traces", traces, key=key)).status for key in (SECRET, other)
+    ]

@@ -1,0 +1,76 @@
+"""
+Values that lists give for their filters: each of them finds rows that have it, and together they find every row.
+
+What a limited person is given is walked with all other answers, in test_limited_person.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from gateway.addresses.table import OPERATOR_ADDRESSES
+from gateway.http.lists import List
+from gateway.mounts import OPERATOR_API
+from gateway.operator.address import OperatorAddress
+from spool.listing import MOST_KNOWN
+from tests.integration.operator.people.test_limited_person import ROLES, place, quick_beat
+from tests.integration.operator.server import OperatorServer
+
+__all__ = ["quick_beat"]  # hold for all tests here
+
+pytestmark = pytest.mark.asyncio
+
+
+def plain_lists() -> list[tuple[OperatorAddress, List[Any]]]:
+    """Lists that can be asked for without anything more."""
+    rows = [row for row in OPERATOR_ADDRESSES if "GET" in row.methods and not row.path_parameters]
+    return [(row, row.lists) for row in rows if row.lists is not None and not row.required]
+
+
+async def page(server: OperatorServer, path: str, most: int, query: str = "") -> Any:
+    """The answer; None where there is nothing to list in this installation."""
+    answer = await server.ask("GET", f"{path}?limit={most}{query}")
+    assert answer.status in (200, 503), (path, query, answer.payload)
+    return answer.payload if answer.status == 200 else None
+
+
+def lacking(shown: Any, value: str) -> bool:
+    """True if a row shows its field as one text, and it is another one."""
+    return isinstance(shown, str) and shown != value
+
+
+async def test_each_value_finds_its_rows(tmp_path: Path) -> None:
+    """Of every list and filter; where a row has one value at most, the counts add up to no more than there are rows."""
+    told = 0
+    async with place(tmp_path, ROLES["is"]) as there:
+        for row, listed in plain_lists():
+            path = row.path.removeprefix(OPERATOR_API)
+            whole = await page(there.server, path, listed.max_limit)
+            if whole is None:
+                continue
+            available = {each["field"]: each["valid_values"] for each in whole["filtering"]["available"]}
+            assert set(listed.filters) <= set(available), row.name
+            for name, each in listed.filters.items():
+                if not each.is_told:
+                    assert list(each.valid_values) == available[name], (row.name, name)
+                    continue
+                values = available[name]
+                assert sorted(set(values)) == sorted(values), (row.name, name)
+                assert len(values) <= MOST_KNOWN
+                found = 0
+                for value in values:
+                    wanted = f"&{quote(name)}={quote(value, safe='')}"
+                    part = await page(there.server, path, listed.max_limit, wanted)
+                    count = part["pagination"]["total_count"]
+                    wrong = [each for each in part[listed.root] if lacking(each.get(name), value)]
+                    assert (True, []) == (count > 0, wrong), (row.name, name, value)
+                    found += count
+                shown = [each.get(name) for each in whole[listed.root]]
+                if values and all(isinstance(each, str) and each for each in shown):
+                    assert found == whole["pagination"]["total_count"], (row.name, name)
+                told += len(values)
+    assert told > 50
