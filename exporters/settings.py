@@ -116,6 +116,12 @@ class DestinationSettings:
         " charges by the hour",
         choices=("parquet", "ndjson", "focus", "focus-parquet"),
     )
+    lines: str = setting(
+        "",
+        "focus: `meters` writes a row for each price line of an estimate, such as input audio; empty: one row for all"
+        " of them (docs/meters.md)",
+        choices=("", "meters"),
+    )
     batch_records: int | None = setting(
         None,
         "records that leave together before `linger` is over: of a lake 250,000 where it is not set, and at most"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from exporters.exporter import Exporter, LandingExporter, RouteConfig
     from exporters.lake.exporter import LakeContext
     from exporters.otlp.encoding import EncodeElsewhere
+    from spool.ledger.repricing import LinesOf
 
 _FOLDER = "exporters.destinations"
 TYPES: Declared[DestinationType] = Declared(
@@ -62,6 +63,8 @@ def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: b
             yield from url(f"{shown}.url", destination.url)
         else:
             yield from type.problems(shown, destination)
+        if type and destination.lines and type.build_by_lines is None:
+            yield f"{shown}.lines is for type 'focus': rows of others, and of the files of a lake, have no lines"
         yield from _topic_problems(shown, destination)
         yield from headers(f"{shown}.headers", destination.headers)
         if type and type.needs == "path":
@@ -99,12 +102,13 @@ def build_routes(
     context: UpstreamContext | None = None,
     elsewhere: EncodeElsewhere | None = None,
     lake: LakeContext | None = None,
+    price_lines: LinesOf | None = None,
 ) -> list[RouteConfig]:
     """
     The routes of a configuration; ValueError for a type or topic that a destination cannot take.
 
     Without `context` nothing but AI telemetry leaves for the upstream, and without `lake` nothing for a lake.
-    `elsewhere` encodes spans in another process.
+    `elsewhere` encodes spans in another process. `price_lines` are those of the price book in force.
     """
     routes: list[RouteConfig] = []
     if upstream.base_url or upstream.ai_telemetry_url:
@@ -112,7 +116,7 @@ def build_routes(
 
         routes += upstream_routes(upstream, clock=clock, context=context, elsewhere=elsewhere)
     for destination in destinations:
-        routes += [_route(destination, topic, clock, lake) for topic in destination.topics]
+        routes += [_route(destination, topic, clock, lake, price_lines) for topic in destination.topics]
     return routes
 
 
@@ -138,7 +142,11 @@ def _sources(destination: DestinationSettings, secret: SecretSource | None) -> I
 
 
 def _route(
-    destination: DestinationSettings, topic: str, clock: Clock, lake: LakeContext | None
+    destination: DestinationSettings,
+    topic: str,
+    clock: Clock,
+    lake: LakeContext | None,
+    price_lines: LinesOf | None,
 ) -> RouteConfig:
     from exporters.exporter import RouteConfig
     from spool.deliveries.values import RouteSpec
@@ -152,7 +160,11 @@ def _route(
     of_topic = replace(destination, topics=(topic,))
     spec = RouteSpec(name=name, topic=topic, required=destination.required, start=destination.start)
     exporter: Exporter | LandingExporter
-    if type.build is not None:
+    if destination.lines:
+        if type.build_by_lines is None or price_lines is None:
+            raise ValueError(f"destination {destination.name}: no lines without prices, or of this type")
+        exporter = type.build_by_lines(destination, secret, clock, price_lines)
+    elif type.build is not None:
         exporter = type.build(destination, secret, clock)
     elif type.build_lake is not None and lake is not None:
         exporter = type.build_lake(of_topic, secret, clock, lake)

@@ -15,8 +15,10 @@ from spool.record import TOPICS
 
 if TYPE_CHECKING:
     from exporters.lake.exporter import LakeContext
+    from spool.ledger.repricing import LinesOf
 
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
+BuildByLines = Callable[[DestinationSettings, SecretSource | None, Clock, "LinesOf"], Exporter]
 BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
 # None: nothing runs beside the route.
 Beside = Callable[
@@ -35,11 +37,13 @@ class DestinationType:
     finds out what would become of a delivery, and leaves nothing behind. A lake has `build_lake` in place of
     `build`, and `beside` what runs beside its routes; `problems` are those of settings that it alone has. `probe_of`
     stands in for `probe` where it matters which installation asks: None is one without data.
+    `build_by_lines` stands in for `build` with the setting `lines`.
     """
 
     name: str
     needs: str
     build: Build | None = None
+    build_by_lines: BuildByLines | None = None
     probe: Try
     topics: tuple[str, ...] = TOPICS
     reads_packed: bool = False  # as in RouteConfig

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -18,18 +19,21 @@ from exporters.settings import DestinationSettings
 from exporters.turns import in_turns
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
+from spool.ledger.repricing import LinesOf
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
 
 
-async def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
+async def lines_of(
+    delivery: Delivery, entries: Sequence[Entry], *, price_lines: LinesOf | None = None
+) -> tuple[list[bytes], Settlement]:
     """The lines that a delivery adds to the file, marked with its numbers."""
     numbers = f"{delivery.first}-{delivery.last}"
 
     def lines_of_some(some: Sequence[Charge]) -> list[bytes]:
         return [charges.lines([replace(charge, numbers=numbers)]) for charge in some]
 
-    made = await in_turns(await charges.of_entries(entries), lines_of_some)
+    made = await in_turns(await charges.of_entries(entries, price_lines), lines_of_some)
     return list(chain.from_iterable(made)), batches.without_shadows(delivery, entries).settlement()
 
 
@@ -39,8 +43,26 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
     )
 
 
+def build_by_lines(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, price_lines: LinesOf
+) -> FileExporter:
+    return FileExporter(
+        Path(settings.path or ""),
+        write=partial(lines_of, price_lines=price_lines),
+        head=charges.header(),
+        shared=settings.shared,
+    )
+
+
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
     return try_file(Path(settings.path or ""))
 
 
-TYPE = DestinationType(name="focus", needs="path", build=build, probe=probe, topics=(AI_TELEMETRY,))
+TYPE = DestinationType(
+    name="focus",
+    needs="path",
+    build=build,
+    build_by_lines=build_by_lines,
+    probe=probe,
+    topics=(AI_TELEMETRY,),
+)

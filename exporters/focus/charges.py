@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
+from exporters.focus.charge_lines import by_lines, joined, lines_of_row
 from exporters.turns import in_turns
 from spool.csv_cells import csv_lines
 from spool.ledger import money
+from spool.ledger.repricing import LinesOf, SumLine
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, hour_of
 from spool.log.values import Entry
 from spool.providers import display_name
@@ -79,6 +81,8 @@ class Charge:
         None  # the month in which a change of usage became known, if that of the usage had ended
     )
 
+    lines: tuple[SumLine, ...] = ()  # that add up to the cost, where each is a row
+
     @property
     def usage(self) -> tuple[int, str]:
         """Tokens where there are any; calls that are not measured in tokens are requests."""
@@ -92,12 +96,19 @@ def header(version: str = VERSION) -> bytes:
 
 def lines(charges: Iterable[Charge], *, account: str = ACCOUNT, version: str = VERSION) -> bytes:
     """A line for each charge, with the columns of a version."""
-    return lines_of((row_of(charge, account=account) for charge in charges), version=version)
+    rows = (rows_of(charge, account=account) for charge in charges)
+    return lines_of(chain.from_iterable(rows), version=version)
 
 
 def lines_of(rows: Iterable[Mapping[str, str]], *, version: str = VERSION) -> bytes:
     """A line for each row, with the columns of a version."""
     return csv_lines([row[name] for name in VERSIONS[version]] for row in rows).encode()
+
+
+def rows_of(charge: Charge, *, account: str) -> list[dict[str, str]]:
+    """A row for each of the charge's lines, or the one of a charge without lines."""
+    row = row_of(charge, account=account)
+    return list(by_lines(row, charge.lines)) if charge.lines else [row]
 
 
 def row_of(charge: Charge, *, account: str) -> dict[str, str]:
@@ -216,11 +227,15 @@ DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
 class ChargeSums:
     """
     Sums records to charges by the hour and the dimensions shown; shadows are never summed. A correction stands
-    apart, with the record that it changes. `shown` takes out what a charge may not show.
+    apart, with the record that it changes. `shown` takes out what a charge may not show. With `price_lines`
+    charges have lines, and stand apart from those whose lines are not known.
     """
 
-    def __init__(self, shown: Callable[[Charge], Charge] | None = None) -> None:
+    def __init__(
+        self, shown: Callable[[Charge], Charge] | None = None, *, price_lines: LinesOf | None = None
+    ) -> None:
         self._shown = shown
+        self._price_lines = price_lines
         self._sums: dict[_Apart, HourlySums] = defaultdict(HourlySums)
         self._charges: dict[tuple[object, ...], Charge] = {}
 
@@ -240,15 +255,19 @@ class ChargeSums:
     def make(self, rows: Iterable[_SummedRow]) -> None:
         """Make charges of what was counted."""
         for apart, hour, key, row in rows:
-            found = self._sums[apart].meters.get(hour, {}).get(key)
-            for charge in _by_currency(_of_sum(hour, key, row), _charged(found) if found else {}):
+            found = self._sums[apart].meters.get(hour, {}).get(key) or {}
+            whole = _of_sum(hour, key, row)
+            if self._price_lines is not None and apart == _Apart():
+                whole = replace(whole, lines=lines_of_row(self._price_lines, hour, key, row, found))
+            for charge in _by_currency(whole, _charged(found) if found else {}):
                 charge = charge if self._shown is None else self._shown(charge)
                 self._add(apart, hour, charge)
 
     def _add(self, apart: _Apart, hour: int, charge: Charge) -> None:
         charges = self._charges
         shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
-        place = (*apart, hour, charge.currency, *shown, *sorted(charge.tags.items()))
+        has_lines = bool(charge.lines)
+        place = (*apart, hour, charge.currency, has_lines, *shown, *sorted(charge.tags.items()))
         mine = replace(charge, corrects=apart.corrects, billed_in=apart.billed_in)
         charges[place] = _add(charges[place], mine) if place in charges else mine
         if apart.corrects and _is_nothing(charges[place]):
@@ -259,9 +278,9 @@ class ChargeSums:
         return sorted(self._charges.values(), key=_order)
 
 
-async def of_entries(entries: Sequence[Entry]) -> list[Charge]:
+async def of_entries(entries: Sequence[Entry], price_lines: LinesOf | None = None) -> list[Charge]:
     """Sum records to charges; see ChargeSums."""
-    sums = ChargeSums()
+    sums = ChargeSums(price_lines=price_lines)
     for entry in entries:
         await in_turns(range(len(entry.records)), partial(sums.add, entry))
     await in_turns(list(sums.rows()), sums.make)
@@ -312,6 +331,7 @@ def _add(one: Charge, other: Charge) -> Charge:
         one,
         cost=_added(one.cost, other.cost),
         list_cost=_added(*lists) if known else None,
+        lines=joined(one.lines, other.lines),
         **{name: getattr(one, name) + getattr(other, name) for name in _COUNTS},
     )
 

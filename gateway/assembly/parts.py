@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from gateway.intake.shared_merge_window import SharedMergeWindow
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.workers.pool import WorkerPool
+    from spool.ledger.repricing import SumLine, TokenSum
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
 
@@ -95,6 +96,8 @@ class Assembler:
         self.storage = storage
         self.native = native
         self.memory: SpanMemory | None = None
+        # Those in use, once there is an intake.
+        self.prices: Callable[[], PriceBook] = lambda: price_book(self.config.prices)
         self.clock = clock
         self.stack = stack
         self._locks = ConnectionLocks()
@@ -264,6 +267,7 @@ class Assembler:
             sessions=sessions,
             clock=self.clock if isinstance(self.clock, SteadyClock) else None,
         )
+        self.prices = lambda: intake.prices
         if reports.is_shared:
             from gateway.intake.shared_merge_window import SharedMergeWindow
 
@@ -388,10 +392,16 @@ class Assembler:
                 context=context,
                 elsewhere=elsewhere,
                 lake=self._lake_context(config),
+                price_lines=self._price_lines,
             )
         except ValueError as error:
             raise ConfigError([str(error)]) from error
         return [traced(route, self.traces) for route in routes]
+
+    def _price_lines(self, total: TokenSum) -> Sequence[SumLine]:
+        from gateway.intake.price_lines import lines_of_sum  # no start needs them
+
+        return lines_of_sum(self.prices(), total)
 
     def _lake_context(self, config: Config) -> LakeContext | None:
         """None without a destination that is a lake."""

@@ -10,6 +10,9 @@ from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
 from gateway.intake.prices import PriceBook
 from gateway.intake.rates import Rate, fitting_rate
+from spool.ledger import money
+from spool.ledger.repricing import REQUESTS, SumLine, TokenSum
+from spool.meters import SCALE
 from spool.record import Inference, decimal_text
 
 
@@ -44,6 +47,24 @@ def problem(book: PriceBook, record: Inference) -> str | None:
         return None
     found = leaves.leaves(rate, leaves.quantities_of(record))
     return leaves.words_of(found) if isinstance(found, Unpriced) else None
+
+
+def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
+    """List what calls that the ledger has summed are charged for; empty where that is not known."""
+    rate = book.part_rate(total)
+    if rate is None:
+        return []
+    charged = leaves.leaves(rate, leaves.quantities_of_sum(total))
+    if isinstance(charged, Unpriced):
+        return []
+    lines = []
+    for leaf in charged:
+        amount = money.units(leaves.shown_amount(rate, leaf))
+        lines.append(SumLine(leaf.unit, leaf.quantity, amount))
+    if rate.per_request and total.calls:
+        fee = money.units(leaves.amount_of(rate, [], calls=total.calls))
+        lines.append(SumLine(REQUESTS, total.calls * SCALE, fee))
+    return lines
 
 
 def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:

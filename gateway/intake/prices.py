@@ -126,10 +126,7 @@ class PriceBook:
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """The cost of calls that the ledger has summed, as if each had been priced alone (a `Pricer`)."""
-        key = (total.provider, total.response_model, total.request_model, total.mode)
-        quote = self._memo.get(key, NEVER)
-        if not quote.low <= total.time < quote.high:
-            quote = self._remember(key, total.time)
+        quote = self._quote_of_sum(total)
         if total.meters:
             return _sum_of_sums(quote.parts, total)
         if quote.rate is None or not all(is_size(above) for above, _ in quote.tiers):
@@ -145,6 +142,17 @@ class PriceBook:
             total.cache_write_1h_tokens,
             total.calls,
         )
+
+    def part_rate(self, total: TokenSum) -> PartRate | None:
+        """Return the prices by unit of calls that the ledger has summed; None where they are not one."""
+        return _rate_of_sum(self._quote_of_sum(total).parts, total)
+
+    def _quote_of_sum(self, total: TokenSum) -> Quote:
+        key = (total.provider, total.response_model, total.request_model, total.mode)
+        quote = self._memo.get(key, NEVER)
+        if quote.low <= total.time < quote.high:
+            return quote
+        return self._remember(key, total.time)
 
     def rates(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
         """
@@ -261,13 +269,17 @@ def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) ->
 
 def _sum_of_sums(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
     """Price calls of one price tier together; None if the ledger does not keep the tiers apart."""
-    if not all(is_size(above) for above, _ in parts if above >= 0):
-        return None
-    rate = next((rate for above, rate in parts if total.beyond >= above), None)
+    rate = _rate_of_sum(parts, total)
     if rate is None:
         return None
     charged = leaves.leaves(rate, leaves.quantities_of_sum(total))
     return None if isinstance(charged, Unpriced) else leaves.amount_of(rate, charged, calls=total.calls)
+
+
+def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
+    if not all(is_size(above) for above, _ in parts if above >= 0):
+        return None
+    return next((rate for above, rate in parts if total.beyond >= above), None)
 
 
 def _written(override: PriceOverride) -> tuple[Any, ...]:

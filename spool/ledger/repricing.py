@@ -8,9 +8,9 @@ as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from spool.ledger import money
 from spool.ledger.counting import WIDTHS, Placement, sum_up_again
@@ -51,6 +51,19 @@ class Pricer(Protocol):
     def estimate_sum(self, total: TokenSum) -> str | None:
         """The cost of all the calls together, exactly; None when it is not known."""
         ...
+
+
+class SumLine(NamedTuple):
+    """A quantity of summed calls that one price holds for, in millionths; what it comes to, in units."""
+
+    meter: str  # of spool.meters, a count of a record, or REQUESTS
+    quantity: int
+    amount: int
+
+
+REQUESTS = "requests"
+# The lines that an estimate adds up; none where they are not known.
+LinesOf = Callable[[TokenSum], Sequence[SumLine]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,257 @@
+"""FOCUS rows by the lines of an estimate: to the last digit what the single rows have."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from exporters.destinations.catalogue import build_routes, problems
+from exporters.focus import charges as focus
+from exporters.focus.charge_lines import unit_of
+from exporters.settings import DestinationSettings, UpstreamSettings
+from gateway.configuration.sections import Config, PriceOverride, PriceSettings
+from gateway.intake.leaves import UNITS
+from gateway.intake.price_lines import lines_of_sum
+from gateway.intake.prices import PriceBook
+from spool.clock import SystemClock
+from spool.ledger.repricing import REQUESTS, LinesOf
+from spool.log.values import Entry
+from spool.meters import METERS
+from spool.record import NS, Correction, Inference, Record
+from spool.settings import SpoolSettings
+from tests.exporters.spools import call, counter
+from tests.integration.conftest import Serve
+from tests.rounds import examples
+
+CASES = Path(__file__).parents[2] / "cases" / "otlp" / "otel_genai"
+AT = int(datetime(2026, 10, 20, 23, 20, tzinfo=UTC).timestamp())
+PER_CALL = PriceOverride(
+    model="own", input=Decimal("1.5"), output=Decimal(2), meters={"web_searches": Decimal("9.99")}
+)
+BOOK = PriceBook.load(PriceSettings(override=(PER_CALL,)))
+OF_BOOK: LinesOf = partial(lines_of_sum, BOOK)
+COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
+TOTALS = (
+    "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens", "x_Calls", "x_InputTokens",
+    "x_OutputTokens",
+)  # fmt: skip
+OF_EACH = (
+    "ChargePeriodStart",
+    "SubAccountId",
+    "ResourceId",
+    "Tags",
+    "x_CostSource",
+    "BillingCurrency",
+    "x_Corrects",
+)
+REALTIME = {"input_audio_tokens": 1000, "cache_audio_read_tokens": 640, "output_audio_tokens": 260}
+
+
+def priced(n: int, model: str, **fields: Any) -> Inference:
+    said: dict[str, Any] = {"provider": "openai", "start_time": AT * NS, **fields}
+    record = call(n, request_model=model, **said)
+    BOOK.price(record)
+    return record
+
+
+def realtime(n: int, **fields: Any) -> Inference:
+    counts = {"input_tokens": 1200, "output_tokens": 300, "cache_read_tokens": 700}
+    return priced(n, "gpt-realtime", **{**counts, "meters": REALTIME, **fields})
+
+
+def rows(
+    records: Sequence[Record], lines_of: LinesOf | None = OF_BOOK, *, version: str = focus.VERSION
+) -> list[dict[str, str]]:
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=list(records))
+    charges = asyncio.run(focus.of_entries([entry], lines_of))
+    text = focus.header(version) + focus.lines(charges, version=version)
+    return list(csv.DictReader(io.StringIO(text.decode())))
+
+
+Sums = dict[tuple[str, ...], tuple[Decimal, ...]]
+
+
+def summed(found: Sequence[dict[str, str]]) -> Sums:
+    """Costs and totals by what a single row stands for."""
+    together: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+    for row in found:
+        together[tuple(row[name] for name in OF_EACH)].append(row)
+    return {
+        of: tuple(sum((Decimal(row[name]) for row in some), Decimal(0)) for name in (*COSTS, *TOTALS))
+        for of, some in together.items()
+    }
+
+
+@pytest.mark.parametrize("version", focus.VERSIONS)
+def test_the_published_example_has_six_rows(version: str) -> None:
+    """The amounts are worked out by hand; the first row alone has the totals of the call."""
+    found = rows([realtime(1)], version=version)
+    assert [
+        ("input_tokens", "140", "0.00056"),
+        ("cache_read_tokens", "60", "0.000024"),
+        ("input_audio_tokens", "360", "0.01152"),
+        ("cache_audio_read_tokens", "640", "0.000256"),
+        ("output_tokens", "40", "0.00064"),
+        ("output_audio_tokens", "260", "0.01664"),
+    ] == [(row["SkuMeter"], row["ConsumedQuantity"], row["BilledCost"]) for row in found]
+    assert Decimal("0.02964") == sum(Decimal(row["BilledCost"]) for row in found)
+    for row in found:
+        assert ("Tokens", "Tokens") == (row["ConsumedUnit"], row["PricingUnit"])
+        assert row["ConsumedQuantity"] == row["PricingQuantity"]
+        assert f"AI usage of gpt-realtime: {row['SkuMeter']}" == row["ChargeDescription"]
+        assert 1 == len({row[name] for name in COSTS})
+    assert [("1", "1200", "300", "700")] + [("0", "0", "0", "0")] * 5 == [
+        (row["x_Calls"], row["x_InputTokens"], row["x_OutputTokens"], row["x_CacheReadTokens"])
+        for row in found
+    ]
+    [single] = rows([realtime(1)], None, version=version)
+    assert ("0.02964", "1500", "Tokens") == (
+        single["BilledCost"], single["ConsumedQuantity"], single["SkuMeter"],
+    )  # fmt: skip
+    assert single.keys() == found[0].keys()
+
+
+def test_units_are_words_of_focus() -> None:
+    """What is charged by the piece is a request; a second keeps its decimals."""
+    found = rows(
+        [
+            priced(1, "whisper-1", input_tokens=None, meters={"input_audio_seconds": "12.5"}),
+            priced(2, "own", input_tokens=10, output_tokens=0, meters={"web_searches": 3}),
+        ]
+    )
+    assert [
+        ("input_tokens", "10", "Tokens", "0.000015"),
+        ("web_searches", "3", "Requests", "0.02997"),
+        ("input_audio_seconds", "12.5", "Seconds", "0.00125"),
+    ] == [(row["SkuMeter"], row["PricingQuantity"], row["PricingUnit"], row["BilledCost"]) for row in found]
+    units = {unit_of(name) for name in (*METERS, *UNITS, REQUESTS)}
+    assert {"Tokens", "Seconds", "Images", "Pixels", "Characters", "Pages", "Results", "Requests"} == units
+
+
+def test_what_lines_do_not_tell_is_one_row() -> None:
+    """Reported costs, cached calls, counters, corrections, and what another book estimated."""
+    before = realtime(6)
+    change = Correction(
+        id=b"c" * 16, source="final", corrects=before.id, reason="final_cost", known_at=AT * NS,
+        start_time=AT * NS, before=before, after=replace(before, estimated_cost="1"),
+    )  # fmt: skip
+    records: list[Record] = [
+        realtime(1, cost="0.5", user="reported"),
+        realtime(2, status="cached", user="cached"),
+        counter(3, start_time=AT * NS),
+        replace(realtime(4, user="other book"), estimated_cost="0.03"),
+        priced(5, "gpt-realtime", input_tokens=7, output_tokens=1, user="unknown"),
+        change,
+    ]
+    found = rows(records)
+    assert found == rows(records, None)
+    assert 6 == len(found)
+
+
+def test_calls_with_and_without_lines_stand_apart() -> None:
+    """A sum of an hour that an earlier book estimated takes no lines away from another one."""
+    records = [realtime(1), replace(realtime(2, sender_key="b"), estimated_cost="0.03")]
+    found = rows(records)
+    assert (7, 1) == (len(found), len(rows(records, None)))
+    assert summed(found) == summed(rows(records, None))
+
+
+MODELS = ("gpt-realtime", "gpt-4o-mini", "whisper-1", "own", "nobody-knows-it", "gpt-5.6")
+A_CALL = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(MODELS),
+        "counts": st.lists(st.integers(0, 300_000), min_size=5, max_size=5),
+        "cost": st.sampled_from([None, None, None, "0.123456789"]),
+        "status": st.sampled_from(["ok", "ok", "error", "cached"]),
+        "hour": st.integers(0, 1),
+        "user": st.sampled_from([None, "ann"]),
+        "tags": st.sampled_from([{}, {"processing": "batch"}, {"service_tier": "priority"}]),
+    }
+)
+
+
+def random_call(n: int, drawn: dict[str, Any]) -> Inference:
+    model = drawn["model"]
+    heard, read, text, said, made = drawn["counts"]
+    fields: dict[str, Any] = {
+        "cost": drawn["cost"], "status": drawn["status"], "user": drawn["user"],
+        "start_time": (AT - 3600 * drawn["hour"]) * NS,
+        "tags": dict(drawn["tags"]),
+    }  # fmt: skip
+    if model == "whisper-1":
+        seconds = f"{heard}.{read:06}"
+        return priced(n, model, input_tokens=None, meters={"input_audio_seconds": seconds}, **fields)
+    fields |= {"input_tokens": heard + read + text, "output_tokens": said + made, "cache_read_tokens": read}
+    if model == "gpt-realtime":
+        fields["meters"] = {
+            "input_audio_tokens": heard + read,
+            "cache_audio_read_tokens": read,
+            "output_audio_tokens": said,
+        }
+    if model == "own":
+        fields["meters"] = {"web_searches": said % 7}
+    return priced(n, model, **fields)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.lists(A_CALL, min_size=1, max_size=12), st.sampled_from(tuple(focus.VERSIONS)))
+def test_rows_add_up_to_the_single_row(drawn: list[dict[str, Any]], version: str) -> None:
+    """Of random calls with meters: each cost and each total, to the last digit, in every version."""
+    records = [random_call(n, each) for n, each in enumerate(drawn, 1)]
+    singles = rows(records, None, version=version)
+    assert summed(singles) == summed(rows(records, version=version))
+
+
+def test_only_a_focus_file_has_lines() -> None:
+    """Others say so, the files of a lake among them; without prices nothing is built."""
+    path = Path("focus.csv")
+    good = DestinationSettings(name="a", type="focus", path=path, lines="meters")
+    assert [] == list(problems([good]))
+    for fields in ({"type": "ndjson"}, {"type": "file", "format": "focus"}):
+        bad = DestinationSettings(name="a", path=path, lines="meters", **fields)  # type: ignore[arg-type]
+        assert ["destinations[0].lines is for type 'focus'"] == [
+            problem.partition(":")[0] for problem in problems([bad])
+        ]
+    with pytest.raises(ValueError, match="no lines without prices"):
+        build_routes(UpstreamSettings(), [good], clock=SystemClock())
+
+
+@pytest.mark.asyncio
+async def test_a_destination_has_a_row_for_each_line(serve: Serve, tmp_path: Path) -> None:
+    """Of a realtime call that came over OTLP, at the prices of the server; another destination has one row."""
+    kinds = {"meters": "meters", "single": ""}
+    destinations = tuple(
+        DestinationSettings(name=name, type="focus", path=tmp_path / f"{name}.csv", lines=lines)
+        for name, lines in kinds.items()
+    )
+    config = Config(spool=SpoolSettings(hold=0.05, counter_wait=0), destinations=destinations)
+    serving = await serve(config=config)
+    body = (CASES / "realtime_inference.json").read_bytes()
+    assert 200 == (await serving.send("/v1/traces", body)).status
+
+    def written(name: str) -> list[dict[str, str]]:
+        path = tmp_path / f"{name}.csv"
+        text = path.read_text().rpartition("\n")[0] if path.exists() else ""
+        return list(csv.DictReader(text.splitlines()))
+
+    async with asyncio.timeout(60):
+        while not (len(written("meters")) >= 6 and written("single")):  # noqa: ASYNC110 - files tell nobody
+            await asyncio.sleep(0.05)
+    found = written("meters")
+    assert ["0.02964"] == [row["BilledCost"] for row in written("single")]
+    assert Decimal("0.02964") == sum(Decimal(row["BilledCost"]) for row in found)
+    assert ["140", "60", "360", "640", "40", "260"] == [row["ConsumedQuantity"] for row in found]
+    assert ["1-1"] * 6 == [row["x_Records"] for row in found]
