@@ -49,8 +49,12 @@ def largest_groups(
 
 
 def _is_plain(query: CostQuery) -> bool:
-    """True if the ledger's own sums in dollars decide."""
-    if not query.group_by:
+    """
+    True if the ledger's own sums in dollars decide.
+
+    A derived dimension has few groups, and to choose them asks for the value of each number: to read all is less.
+    """
+    if not query.group_by or not query.derived.keys().isdisjoint(query.group_by):
         return False
     is_own = set(BILLED_DIMENSIONS).isdisjoint(query.named) and not query.arranged
     return is_own and query.top_by == "cost" and query.currency == CURRENCY
