@@ -25,6 +25,13 @@ _ADD_TO_ROUTES = """
     SELECT name, next, CAST(:edition AS text) FROM {schema}.routes
      WHERE name IN (SELECT route FROM {schema}.lake_editions)
     ON CONFLICT (route, first) DO UPDATE SET edition = excluded.edition"""
+# A copy that is restored again before anything was cut: the edition of before stays known, behind all others.
+_KEEP_UNUSED = """
+    UPDATE {schema}.lake_editions
+       SET first = (SELECT min(other.first) - 1 FROM {schema}.lake_editions AS other
+                     WHERE other.route = lake_editions.route)
+     WHERE EXISTS (SELECT 1 FROM {schema}.routes
+                    WHERE name = lake_editions.route AND next = lake_editions.first)"""
 _LANDS = "SELECT 1 FROM {schema}.lake_editions WHERE route = :route LIMIT 1"
 _INSERT = insert("lake_files", _LANDING.names)
 _FORGET = "DELETE FROM {schema}.lake_files WHERE route = :route"
@@ -52,6 +59,7 @@ class SqlLandings:
             newest = connection.one(_NEWEST, route=_LOG)
             place = 0 if newest is None else newest[1] + 1
             connection.run(_ADD, route=_LOG, first=place, edition=edition)
+            connection.run(_KEEP_UNUSED)
             connection.run(_ADD_TO_ROUTES, edition=edition)
 
         await self._transactions.transaction(work)

@@ -93,6 +93,9 @@ async def test_a_copy_begins_another_edition(closed_storage: Storage, options: S
     assert [before] == await landings.editions(ROUTE, delivery.first)
     assert [after, before] == await landings.editions(ROUTE, delivery.last + 1)
     assert [after] == await landings.editions("other/ai-telemetry", 1)
+    again = await landings.begin_edition()  # of a backup that was made before anything was cut
+    assert [again, before, after] == await landings.editions(ROUTE, delivery.last + 1)
+    assert [before, after] == await landings.editions(ROUTE, delivery.first)
 
 
 async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
