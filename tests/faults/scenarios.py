@@ -59,6 +59,7 @@ SCENARIOS = {
     "F47": "several gateways: a crash, then calls that wait vanish",
     "F48": "several gateways: nobody named, then calls vanish",
     "F49": "one key floods during a fault, and another sends on",
+    "F50": "a lake: killed at any place of a landing",
 }
 
 

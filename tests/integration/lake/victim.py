@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,16 @@ from tests.processes.copied import start_process
 RECORDS = 95
 # Before the owner is written, then of the second delivery: while its files are made, before its mark is kept, then each
 # step that follows.
-PLACES = ("owner", "rows", "mark", "data", "within", "written", "size", "manifest", "settle", "end")
+PLACES = (
+    "owner", "rows", "mark", "data", "within", "written", "size", "manifest", "settle", "settled", "end",
+)  # fmt: skip
 _BEGIN_S = 0.002  # a request is on its way
 
 
-def kill_at_each_place(data: Path, **settings: object) -> None:
+def kill_at_each_place(data: Path, places: Sequence[str] = PLACES, **settings: object) -> None:
     """Fill a lake with processes that are killed at each place, one after the other; the last one ends."""
     given = json.dumps({name: str(value) for name, value in settings.items()})
-    for place in PLACES:
+    for place in places:
         words = ("-m", "tests.integration.lake.victim", str(data), place, given)
         process = start_process([sys.executable, *words], cwd=data.parent, is_read=True)
         assert process.stdout is not None and process.stderr is not None
@@ -112,6 +114,7 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
 
         async def settled(*arguments: Any) -> None:
             await settle(*arguments)
+            victim.die("settled")
             victim.is_second = True
 
         deliveries.mark = victim.before(deliveries.mark, "mark")

@@ -1,0 +1,79 @@
+"""kill -9 at the places of a landing, in any order: every record is in the lake once, and no count differs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from exporters.destinations.catalogue import secret_of
+from exporters.lake import names, parquet
+from exporters.lake.destination import store_of
+from exporters.lake.stores import Store
+from exporters.lake.verification import DATA, LakeDifference, VerifiedLake, read_manifests, verify
+from exporters.lake.watch import recount
+from exporters.settings import DestinationSettings
+from tests.faults.scenarios import Trial
+from tests.integration.lake import victim
+from tests.integration.lake.lakes import ROUTE, opened
+from tests.integration.lake.s3 import BUCKET, s3_server
+
+KILLS = 8  # of one lake: one delivery lands before the first of them, and each lets another one land at most
+
+
+@dataclass(frozen=True)
+class Judged:
+    ids: list[str]  # of every row of every file
+    verified: VerifiedLake
+    differences: list[LakeDifference]
+
+
+async def judge(data: Path, store: Store, scratch: Path) -> Judged:
+    """Read the whole lake, and compare it with its manifests, with those that are kept, and with the books."""
+    scratch.mkdir()
+    ids = []
+    async for each in store.names(names.DATA):
+        await store.fetch(each.name, scratch / "there")
+        ids += [id for (id,) in parquet.read_rows(scratch / "there", ["id"])]
+    verified = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    async with opened(data) as house:
+        kept = await recount(store, house.context(), ROUTE)
+    return Judged(ids, verified, [*verified.differences, *kept.differences])
+
+
+def places(rng: Random) -> list[str]:
+    """Places in any order, some of them more than once; the last process ends by itself."""
+    return [*rng.choices(victim.PLACES[:-1], k=KILLS), victim.PLACES[-1]]
+
+
+@pytest.mark.fault("F50")
+@pytest.mark.parametrize("kind", ["file", "s3"])
+def test_kills_at_the_places_of_a_landing(trial: Trial, kind: str, tmp_path: Path) -> None:
+    """Nothing is missing, nothing is there twice, and no count differs, in a folder and in a server of S3."""
+    secret = tmp_path / "secret"
+    secret.write_text("testing\ntesting-secret\n")
+    with ExitStack() as stack:
+        address = stack.enter_context(s3_server(tmp_path)) if kind == "s3" else ""
+        for number, rng in enumerate(trial.rounds(short=1, full=25)):
+            place = tmp_path / f"round-{number}"
+            place.mkdir()
+            fields: dict[str, Any] = {"path": place / "lake"}
+            if address:
+                url = f"s3://{BUCKET}/{place.name}"
+                fields = {"type": kind, "url": url, "endpoint": address, "secret_file": secret}
+            victim.kill_at_each_place(place / "data", places(rng), **fields)
+            settings = DestinationSettings(**{"name": "lake", "type": kind, **fields})
+            store = store_of(settings, secret_of(settings))
+            found = asyncio.run(judge(place / "data", store, place / "scratch"))
+            there = len(set(found.ids))
+            trial.count(
+                acknowledged=victim.RECORDS, lost=victim.RECORDS - there, duplicates=len(found.ids) - there
+            )
+            assert [] == found.differences
+            assert (victim.RECORDS, victim.RECORDS) == (there, len(found.ids))
+            assert (victim.RECORDS, "9.5") == (found.verified.rows, found.verified.spend)
