@@ -9,6 +9,7 @@ from functools import lru_cache
 from gateway.normalise.reading import models
 from spool import providers
 from spool.ledger.derived import Derived
+from spool.ledger.queries import FAMILY_DIMENSIONS
 
 # Closed models cost the same wherever they are sold. The price of an open model holds for its seller alone.
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
@@ -57,7 +58,7 @@ def _seller_of(values: tuple[str, ...]) -> str:
     return providers.family(provider) if provider else ""
 
 
-MODEL_FAMILY, PROVIDER_FAMILY = "model_family", "provider_family"
+MODEL_FAMILY, PROVIDER_FAMILY = FAMILY_DIMENSIONS
 # Of costs: one model is one group whatever prefix or date it came with, and so is one provider.
 FAMILIES = (
     Derived(name=MODEL_FAMILY, label="Model, all spellings", sources=("model",), value=_family_of),

@@ -16,6 +16,7 @@ DIMENSIONS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "cost_source",
     "region", "sender",
 )  # fmt: skip
+FAMILY_DIMENSIONS = ("model_family", "provider_family")  # all spellings of one are one group
 BILLED = (
     "billed"  # kind of the dimensions that stand for no calls: what a bill tells of money that nobody has
 )

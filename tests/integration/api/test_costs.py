@@ -363,7 +363,21 @@ def test_report(tmp_path: Path) -> None:
         (row["model"], row["team"], row["cost"]) for row in told["rows"]
     ]
     rows = list(csv.DictReader(io.StringIO(run(tmp_path / "store", "report", *month, "--csv"))))
-    assert [("'=cmd", "0"), ("gpt-4o", "1.75")] == [(row["model"], row["cost"]) for row in rows]
+    assert [("'=cmd", "0"), ("gpt-4o", "1.75")] == [(row["model_family"], row["cost"]) for row in rows]
+
+
+def test_report_has_one_row_for_a_model(tmp_path: Path) -> None:
+    """Whatever prefix or date its name came with; `--by model` has a row for each spelling."""
+    names = ("gpt-4o", "openai/gpt-4o-2024-08-06")
+    said: dict[str, Any] = {"start_time": START_S * NS, "cost": "2", "cost_source": "reported"}
+    filled(tmp_path / "store", *(call(at, request_model=name, **said) for at, name in enumerate(names)))
+    asked = ("report", "--from", "2026-09-01", "--to", "2026-09-30")
+    [head, row] = run(tmp_path / "store", *asked).splitlines()
+    assert (["MODEL", "CALLS"], ["gpt-4o", "2"]) == (head.split()[:2], row.split()[:2])
+    [head, *rows] = run(tmp_path / "store", *asked, "--by", "model").splitlines()
+    assert ("MODEL", {*names, "total"}) == (head.split()[0], {line.split()[0] for line in rows})
+    [head, *_] = run(tmp_path / "store", *asked, "--by", "model_family,model").splitlines()
+    assert head.startswith("MODEL, ALL SPELLINGS  MODEL ")
 
 
 def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
@@ -426,7 +440,7 @@ def test_report_of_latency(tmp_path: Path) -> None:
         "fast": [4, 186, 3536, 3536],
         "slow": [1, None, None, None],
         "untimed": [0, None, None, None],
-    } == {row["model"]: [row[name] for name in names] for row in told["rows"]}
+    } == {row["model_family"]: [row[name] for name in names] for row in told["rows"]}
     assert dict(zip(names, (5, 341, None, None), strict=True)) == told["latency"]
     lines = run(tmp_path / "store", "report", *month, "--latency").splitlines()
     cells = {line.split()[0]: line.split()[-4:] for line in lines[1:]}
@@ -605,7 +619,7 @@ def test_ledger_commands(tmp_path: Path) -> None:
     ]
     assert ("0.25", "0.0105") == (told["before"], told["after"])
     rows = json.loads(run(tmp_path / "store", "report", "--from", "2026-09-01", "--json"))["rows"]
-    assert {"gpt-4o": "1.507", "=cmd": "0"} == {row["model"]: row["cost"] for row in rows}
+    assert {"gpt-4o": "1.507", "=cmd": "0"} == {row["model_family"]: row["cost"] for row in rows}
 
 
 @pytest.mark.asyncio

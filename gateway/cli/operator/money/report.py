@@ -39,6 +39,7 @@ from spool.ledger.queries import (
     BILLED_TYPES,
     COST_TYPES,
     DIMENSIONS,
+    FAMILY_DIMENSIONS,
     GRANULARITIES,
     PLAN_TYPES,
 )
@@ -46,10 +47,12 @@ from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.record import CURRENCY
 
+_FAMILY = FAMILY_DIMENSIONS[0]
 _BY = (
-    f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, tag:NAME for the tags of [ledger] tags, and"
-    " User:Defined:NAME for what a published definition adds."
+    f"Dimensions, separated by commas: {', '.join((*FAMILY_DIMENSIONS, *DIMENSIONS))}, tag:NAME for the"
+    " tags of [ledger] tags, and User:Defined:NAME for what a published definition adds."
 )
+_BY_DEFAULT = f"Default: {_FAMILY}, in which all spellings of a model are one row, or as the view says."
 _NOT_AS_IF = ("per", "top", "top_by", "unit", "cost_type", "currency", "limit", "cursor")
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
@@ -63,7 +66,7 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
     metavar="VIEW",
     help="Inside a view, by its id or name; it also says what is shown unless asked otherwise.",
 )
-@click.option("--by", multiple=True, help=f"{_BY} Default: model, or as the view says.")
+@click.option("--by", multiple=True, help=f"{_BY} {_BY_DEFAULT}")
 @click.option("--range", type=Choice(RANGES), help="This month so far (mtd), the last 7 days with today, ...")
 @click.option(
     "--from", "since", metavar="DAY", help="First day, or a time; default: the first of this month."
@@ -217,7 +220,7 @@ def report(
         pass
     once |= {"from": since, "to": until, "compare": PREVIOUS if compare else None, "against": against}
     query = [(name, str(value)) for name, value in once.items() if value is not None]
-    by = by or ("model",)
+    by = by or (_FAMILY,)
     query += (
         [("by", name) for name in by]
         + [("where", term) for term in where]
@@ -272,7 +275,17 @@ def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
         total = _line(payload["total"], names, shown, places, currency)
         lines.append(total | {names[0]: "total"} if names else total)
     beside = ("previous_cost", "change") if asked["previous"] and "cost" in asked["show"] else ()
-    show_table(lines, (*names, *shown, *beside), asked["names"])
+    show_table(lines, (*names, *shown, *beside), _titles(asked))
+
+
+def _titles(asked: Mapping[str, Any]) -> Mapping[str, str]:
+    """Name the columns of a table: a family is called a model, unless spellings stand beside it."""
+    titles = dict(asked["names"])
+    for name in FAMILY_DIMENSIONS:
+        plain = name.removesuffix("_family")
+        if plain not in asked["by"]:
+            titles[name] = plain
+    return titles
 
 
 def _decimals(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> int:
@@ -305,7 +318,7 @@ def _show_change(payload: Mapping[str, Any]) -> None:
         | {name: f"{Decimal(row[name]):+,.4f}" for name in ("change", *PARTS)}
         for row in (*payload["rows"], total | dict.fromkeys(names, "total"))
     ]
-    show_table(lines, (*names, "cost", "against", "change", *PARTS), asked["names"])
+    show_table(lines, (*names, "cost", "against", "change", *PARTS), _titles(asked))
     unpriced = total["unpriced"] + total["against"]["unpriced"]
     if unpriced:
         click.echo(f"{unpriced:,} calls of the two times have no known cost and count as 0", err=True)
