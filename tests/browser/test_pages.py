@@ -16,7 +16,7 @@ from tests.browser.console import NARROW, WIDE, Console, followed
 
 TABBABLE = "a[href], button:not(:disabled), input, select, textarea, [tabindex='0']"
 MOST_BYTES = 200_000
-OF_A_PAGE = 101_000  # what a page takes when nothing of it is kept yet, by the wire
+OF_A_PAGE = 100_000  # what a page takes when nothing of it is kept yet, by the wire
 LAYOUTS: Mapping[str, tuple[ViewportSize, Literal["dark", "light"]]] = {
     "wide-dark": (WIDE, "dark"),
     "phone-light": (NARROW, "light"),

@@ -1,7 +1,7 @@
 /** Small parts that every page uses. */
 import {go, to} from "./address.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
-import {clockTime, duration, exactCount} from "./format.mjs";
+import {clockTime, duration, exactCount, money} from "./format.mjs";
 import {isHash, useNames} from "./names.mjs";
 
 /** What the server said, beside the last good data and its age. */
@@ -69,6 +69,9 @@ export function Table({caption, columns, rows, identity, href, sort, foot}) {
     ${foot && html`<tfoot><tr>${columns.map((each, place) => cell(each, foot, place === 0))}</tr></tfoot>`}
   </table></div>${hasHash && html`<${Hashed} />`}`;
 }
+
+/** A column of a table: the money that rows have under a name. */
+export const amount = (title, name, sort) => ({title, sort, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
 
 const OF_HASH = 'This code stands for an e-mail address: the setting privacy.emails is "hash".';
 

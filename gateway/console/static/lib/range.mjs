@@ -22,6 +22,9 @@ export const ZONES = [...new Set(["UTC", OWN])];
 /** A date as "2026-11-21" in UTC. */
 export const day = (date) => date.toISOString().slice(0, 10);
 export const daysBefore = (date, days) => new Date(date.getTime() - days * DAY_MS);
+/** The names of the newest twelve months, this one first. */
+export const months = (now = new Date()) => Array.from({length: 12}, (_, place) =>
+  day(new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - place, 1))).slice(0, 7));
 const isDay = (text) => /^\d{4}-\d\d-\d\d$/.test(text ?? "") && !Number.isNaN(Date.parse(text));
 
 /** The day that it is in a zone, as a Date of that day in UTC, to count days with. */

@@ -1,7 +1,7 @@
 /** What changed the costs since an earlier time: the parts of the change, and the groups that drive it. */
 import {go, here} from "./address.mjs";
 import {addressOf, get} from "./api.mjs";
-import {OTHER, nameOf} from "./chart.mjs";
+import {nameOf} from "./chart.mjs";
 import {titleOf} from "./dimensions.mjs";
 import {count, money, percent} from "./format.mjs";
 import {html, useState} from "./html.mjs";
@@ -56,7 +56,7 @@ export function Why({parameters}) {
     ${" "}<a href=${here({against: USUAL})}>All parts of the change</a></p>`;
 }
 
-/** `parameters` are those of the question: span, filters and `by`; `href` leads from a group further. */
+/** `parameters` are those of the question: span, filters and `by`; `href` leads from a group further, from (other) nowhere. */
 export function WhatChanged({parameters, against, href}) {
   const asked = {...parameters, against, top: TOP};
   const found = useQuery(() => get("/comparison", asked), [JSON.stringify(asked)], ["ledger"]);
@@ -87,5 +87,5 @@ function Change({comparison, rows, total, href}) {
         <dd class="faint">${what}</dd></div>`)}</dl>
     ${rows.length === 0 ? html`<p>Nothing was counted in either time.</p>` : html`<${Table} caption="What drives the change" columns=${columns} rows=${rows}
       foot=${{...total, isTotal: true}} identity=${(row) => JSON.stringify(comparison.by.map((field) => row[field]))}
-      href=${(row) => (comparison.by.some((field) => row[field] === OTHER) ? null : href(row))} />`}`;
+      href=${href} />`}`;
 }

@@ -1,11 +1,11 @@
 /** What the calls that are shown would have cost with another model. */
 import {go, here} from "./address.mjs";
 import {addressOf, get} from "./api.mjs";
-import {OTHER, nameOf} from "./chart.mjs";
+import {nameOf} from "./chart.mjs";
 import {titleOf} from "./dimensions.mjs";
 import {exactCount, money} from "./format.mjs";
 import {html} from "./html.mjs";
-import {Loading, Problem, Table} from "./parts.mjs";
+import {Loading, Problem, Table, amount} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
 /** A field for the other model; `models` are offered, any other may be typed. */
@@ -22,7 +22,7 @@ export function WhatIfPicker({query, models, load}) {
     ${now && html` <a href=${here({asif: ""})}>(off)</a>`}</form>`;
 }
 
-/** `parameters` are those of the question: span, filters and `by`; `href` leads from a group further. */
+/** `parameters` are those of the question: span, filters and `by`; `href` leads from a group further, from (other) nowhere. */
 export function WhatIf({model, parameters, names, href}) {
   const asked = {...parameters, model};
   const found = useQuery(() => get("/what-if", asked), [JSON.stringify(asked)], ["ledger"]);
@@ -33,7 +33,6 @@ export function WhatIf({model, parameters, names, href}) {
 }
 
 function Answer({what_if: told, rows, total, names, href}) {
-  const amount = (title, name) => ({title, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
   const columns = [
     ...told.by.map((field, place) => ({title: titleOf(names, field), kind: "text", value: (row) => (row.isTotal ? !place && "Total" : nameOf(row[field]))})),
     {title: "Calls", kind: "number", value: (row) => exactCount(row.calls)},
@@ -46,5 +45,5 @@ function Answer({what_if: told, rows, total, names, href}) {
       ${Number(total.unchanged) > 0 && ` ${money(total.unchanged)} has no list price now and stays as it is.`}
       ${Number(told.left_out) > 0 && ` ${money(told.left_out)} in small sums is left out.`}</p>
     ${rows.length > 0 && html`<${Table} caption="As if, by group" columns=${columns} rows=${rows} foot=${{...total, isTotal: true}}
-      identity=${(row) => JSON.stringify(told.by.map((field) => row[field]))} href=${(row) => (told.by.some((field) => row[field] === OTHER) ? null : href(row))} />`}`;
+      identity=${(row) => JSON.stringify(told.by.map((field) => row[field]))} href=${href} />`}`;
 }

@@ -5,7 +5,7 @@ import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from "../lib/chart.mjs";
 import {FAMILY, WRITTEN, titleOf} from "../lib/dimensions.mjs";
 import {amounts, change, exactCount, percent} from "../lib/format.mjs";
-import {Elsewhere, Filters} from "../lib/list_page.mjs";
+import {Elsewhere, Filters} from "../lib/filters.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
 import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
 import {Confirm, Cut, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";

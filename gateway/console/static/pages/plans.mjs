@@ -4,22 +4,19 @@ import {get, send} from "../lib/api.mjs";
 import {amounts, exactCount, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Cut, Fields, Loading, Problem, Table} from "../lib/parts.mjs";
+import {Cut, Fields, Loading, Problem, Table, amount} from "../lib/parts.mjs";
 import {planFields, typedPlan} from "../lib/plan_fields.mjs";
 import {useQuery} from "../lib/query.mjs";
+import {months} from "../lib/range.mjs";
 
 const PATH = "/plans";
 const needs = "modify_views_and_budgets";
-const MONTHS = 12;
 const ADVICE = {idle: "not used", other_plan: "another plan costs less"};
 const SOURCES = {plan: "worked out from the plan", statement: "from the statement of the month"};
 const UNITS = {usd: "dollars at list prices", calls: "calls", credits: "credits"};
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const spaced = (text) => text.replaceAll("_", " ");
-const months = (now = new Date()) => Array.from({length: MONTHS}, (_, place) =>
-  new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - place, 1)).toISOString().slice(0, 7));
-const amount = (title, name) => ({title, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
 const quantity = (text) => (text === null ? "everything" : exactCount(Number(text).toFixed(2).replace(/\.?0+$/, "")));
 const SUMS = [amount("Paid", "paid"), amount("Fees", "fees"), amount("Beyond", "overage"), amount("Value included", "included_value")];
 

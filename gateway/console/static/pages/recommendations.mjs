@@ -4,7 +4,7 @@ import {send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Confirm, Fields, State, Tabs, commented, isOpen, withCode} from "../lib/parts.mjs";
+import {Confirm, Fields, State, Tabs, amount, commented, isOpen, withCode} from "../lib/parts.mjs";
 
 const PATH = "/recommendations";
 const TYPES_PATH = "/recommendation-types";
@@ -20,7 +20,6 @@ const TYPES = {cache_write_unread: "cache paid for, never used"};
 const typeOf = ({type}) => TYPES[type] ?? spaced(type);
 const spaced = (text) => text.replaceAll("_", " ");
 const statusOf = (row) => html`<${State} word=${row.open ? row.status : `${row.status}, closed`} kind=${DONE[row.status] ?? (row.open ? undefined : "plain")} />`;
-const amount = (title, name, sort) => ({title, sort, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
 const processing = ({model, provider, mode}) => [model ?? "any model", provider && `of ${provider}`, mode].filter(Boolean).join(" ");
 
 /** What work a recommendation is about, as an address of Costs. */

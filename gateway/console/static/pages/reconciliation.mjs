@@ -4,29 +4,23 @@ import {get} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
 import {count, exactCount, money, percent, sum} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
-import {Copy, Cut, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
+import {Copy, Cut, Loading, Problem, State, Table, amount, withCode} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
+import {months} from "../lib/range.mjs";
 
 const PATH = "/reconciliation";
 const LEVELS = ["day", "model", "key"];
 const KINDS = {agrees: "good", close: "good", differs: "bad", open: "wait"};
 const CLOSE = 100; // a difference below one part of so many is close
 const CERTAINTY = {exact: "good", strong: "good", weak: "wait"};
-const MONTHS = 12;
 const SERVED_DAYS = 7; // as long as records are kept by default
 const DAY_MS = 86400000;
 
 const spaced = (text) => text.replaceAll("_", " ");
-const amount = (title, name) => ({title, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
 const tokens = (title, name) => ({title, kind: "number", value: (row) => count(row[name]), exact: (row) => exactCount(row[name])});
 const MONEY = [amount("Billed", "billed"), amount("Counted", "counted"), amount("Difference", "difference"), amount("Volume", "volume"),
   amount("Rate", "rate"), amount("Other", "other"), amount("Own", "own"), amount("Unexplained", "unexplained")];
 const TOKENS = [tokens("Tokens billed", "billed_tokens"), tokens("Tokens counted", "counted_tokens")];
-
-/** The names of the newest months, this one first. */
-function months(now = new Date()) {
-  return Array.from({length: MONTHS}, (_, place) => new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - place, 1)).toISOString().slice(0, 7));
-}
 
 /** Whether the ledger has calls of a row: of a day it may, else the row says which. */
 const isOurs = (by, row) => row.name !== null && row.name !== "total" && (by === "day" || Object.keys(row.where).length > 0);

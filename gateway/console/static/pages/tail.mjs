@@ -3,7 +3,7 @@ import {go, to} from "../lib/address.mjs";
 import {addressOf, get} from "../lib/api.mjs";
 import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {exactCount} from "../lib/format.mjs";
-import {Filters} from "../lib/list_page.mjs";
+import {Filters} from "../lib/filters.mjs";
 import {isBusy, useLiveState} from "../lib/live.mjs";
 import {Problem, State, Table} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";

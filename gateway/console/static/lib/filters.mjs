@@ -1,0 +1,58 @@
+/** What stands around a list of rows: its filters, and where other programs find the same data. */
+import {go} from "./address.mjs";
+import {addressOf} from "./api.mjs";
+import {html, useState} from "./html.mjs";
+import {Copy, Dialog} from "./parts.mjs";
+
+/** Filters as chips that are removed by a click, and a form that adds one. `chose(field)` hears which field is asked for. */
+export function Filters({available, filters, at, chose, hints = {}, titles = {}}) {
+  const [field, setField] = useState("");
+  const chosen = available.find((each) => each.field === field);
+  const titleOf = (name) => available.find((each) => each.field === name)?.title ?? titles[name] ?? name;
+  const given = (name) => filters.filter(([each]) => each === name).map(([, value]) => value);
+  const add = (value) => {
+    setField("");
+    if (value) go(at({[field]: [...new Set([...given(field), value])]}));
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    const typed = new FormData(event.currentTarget).get("value").trim();
+    add(/^[0-9.]+$/.test(typed) && hints[field]?.startsWith(">") ? `>${typed}` : typed);
+  };
+  return html`<div class="filters">
+    ${filters.map(([name, value]) => html`<a key=${`${name}=${value}`} class="chip" title="Remove this filter"
+      href=${at({[name]: given(name).filter((each) => each !== value)})}>${titleOf(name)}: ${value} <span aria-hidden="true">✕</span></a>`)}
+    <select aria-label="Add a filter" value=${field} onChange=${async (event) => {
+      const name = event.target.value;
+      await chose?.(name);
+      setField(name);
+    }}>
+      <option value="">+ filter</option>${available.map((each) => html`<option key=${each.field} value=${each.field}>${titleOf(each.field)}</option>`)}</select>
+    ${chosen && (chosen.valid_values.length
+      ? html`<select aria-label=${`Value of ${field}`} value="" onChange=${(event) => add(event.target.value)}>
+          <option value="">is ...</option>${chosen.valid_values.filter(Boolean).map((each) => html`<option key=${each}>${each}</option>`)}</select>`
+      : html`<form class="filters" onSubmit=${submit}><input name="value" aria-label=${`Value of ${field}`} placeholder=${hints[field]} autocomplete="off" />
+          <button type="submit">Add</button></form>`)}
+  </div>`;
+}
+
+/** The same data for other programs: JSON, CSV and a curl line. `csv`: an address, or a function that gives the text. */
+export function Elsewhere({path, parameters, csv, name}) {
+  const [asks, setAsks] = useState(false);
+  const address = addressOf(path, parameters);
+  const {pathname, search} = new URL(address);
+  const save = () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([csv()], {type: "text/csv"}));
+    link.download = `${name}.csv`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
+  return html`<p class="bar"><span class="faint">The same data:</span> <a href=${address}>JSON</a>
+    ${typeof csv === "string" ? html`<a href=${csv}>CSV</a>` : html`<button type="button" onClick=${save}>CSV</button>`}
+    <button type="button" onClick=${() => setAsks(true)}>curl</button>
+    ${asks && html`<${Dialog} title="The same data with curl" close=${() => setAsks(false)}>
+      <p>On the gateway's machine, in the folder that holds its data directory. No sign-in is needed there.</p>
+      <${Copy} label="the curl command"
+        text=${`curl -gH 'X-Tollhouse-As: me' --unix-socket tollhouse-data/operator.sock 'localhost${pathname.replace(/^.*(?=\/console\/api)/, "")}${search}'`} /><//>`}</p>`;
+}
