@@ -9,19 +9,19 @@ export const UNKNOWN = "unknown";
 export const BEFORE = "(before)"; // what the bars of the period before are called where they are hidden
 /** For light and dark; distinct for the colour-blind, at least 3:1 against the page. */
 const COLOURS = {
-  light: ["#1990f3", "#e57422", "#3b5eb1", "#61012c", "#8a523e", "#391173"],
+  light: ["#1990f3", "#e57422", "#3b5eb1", "#590000", "#8a523e", "#0f0073"],
   dark: ["#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7"],
 };
-const GREY = {other: "#868686", light: "#5c6066", dark: "#b5b5b5"};
+const GREYS = {light: {[OTHER]: "#868686", [UNKNOWN]: "#5c6066"}, dark: {[OTHER]: "#6b6b6b", [UNKNOWN]: "#b5b5b5"}};
 const kept = new Map(); // the place in the palette that a value has got
 
 /** A value keeps its colour while the console is open, whatever else is shown; "other" and "unknown" are grey. */
 function colours(field, groups, isDark) {
-  const palette = COLOURS[isDark ? "dark" : "light"];
+  const theme = isDark ? "dark" : "light";
+  const palette = COLOURS[theme];
   const taken = new Set();
   return groups.map((group) => {
-    if (group === OTHER) return GREY.other;
-    if (group === UNKNOWN) return GREY[isDark ? "dark" : "light"];
+    if ([OTHER, UNKNOWN].includes(group)) return GREYS[theme][group];
     const name = `${field}=${group}`;
     let place = kept.get(name) ?? [...name].reduce((hash, letter) => (hash * 31 + letter.codePointAt(0)) >>> 0, 7) % palette.length;
     while (taken.has(place) && taken.size < palette.length) place = (place + 1) % palette.length;
