@@ -134,7 +134,7 @@ class Reload:
         """Settings whose file holds something else than before."""
         renewed = []
         if prepared.prices is not None and prepared.prices.version != self.intake.prices.version:
-            renewed.append(f"price book {prepared.prices.version}")
+            renewed.append(f"list prices {prepared.prices.version}")
         if not self.receivers.access.has_same_legacy(prepared.legacy):
             renewed.append("the key of server.api_key_file")
         return renewed

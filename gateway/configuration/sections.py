@@ -315,7 +315,7 @@ class PriceOverride:
 class PriceSettings:
     """Estimates of calls whose source reports no cost: [how numbers are made](how-numbers-are-made.md)."""
 
-    file: Path | None = setting(None, "list prices in place of those in the package (a rate card)")
+    file: Path | None = setting(None, "a file of list prices, in place of those in the package")
     override: tuple[PriceOverride, ...] = setting((), "negotiated prices")
 
 

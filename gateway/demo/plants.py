@@ -30,7 +30,7 @@ DAY_S = 86400
 # word -> what it plants
 PLANTS = {
     "spike": "a day on which one team spends eight times as much",
-    "missing-price": "a model that no price book knows",
+    "missing-price": "a model without a list price",
     "cost-gap": "a gateway that reports half as much again as its calls cost",
     "no-owner": "a service whose calls name neither team nor user",
     "doubled-source": "a service whose calls two sources report under ids that do not match",

@@ -57,7 +57,7 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
         )
     if record.estimated_cost is not None:
         counted = "its tokens" if not record.meters else "its tokens and meters"
-        why["estimated_cost"] = f"worked out from {counted} with the price book {record.price_book}"
+        why["estimated_cost"] = f"calculated from {counted} with the list prices {record.price_book}"
     elif (words := problem(book, record)) is not None:
         why["estimated_cost"] = words
     elif record.input_tokens is None and record.output_tokens is None:
@@ -66,7 +66,8 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
         why["estimated_cost"] = "unknown: no price for its provider and model, or a count is missing"
     now = book.estimate(record)
     if now != record.estimated_cost:
-        why["estimated_cost"] += f"; the book of today makes it {now or 'unknown'} (tollhouse ledger reprice)"
+        today = f"the list prices of today make it {now or 'unknown'}"
+        why["estimated_cost"] += f"; {today} (tollhouse ledger reprice)"
     why["cost_source"] = _COUNTS.get(record.cost_source, record.cost_source)
     return why
 

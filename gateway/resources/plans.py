@@ -64,7 +64,7 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         str,
         words(
             "The provider whose [statements](../statements.md) tell what was paid, such as github: those of a whole "
-            "month replace what is worked out here."
+            "month replace what Tollhouse calculates."
         ),
         Option(metavar="PROVIDER"),
     ] = ""

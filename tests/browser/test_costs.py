@@ -313,7 +313,7 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
     chip = page.get_by_role("link", name="Cost centre: Product")
     expect(chip).to_be_visible()
     console.open("/costs?by=source&model=gpt-4o&team=search&user=a&api_key=b&User:Defined:CostCentre=Product")
-    expect(page.get_by_text("Nothing was counted")).to_be_visible()
+    expect(page.get_by_text("Tollhouse counted no call")).to_be_visible()
     chip.click()
     expect(chip).to_have_count(0)
 
@@ -468,7 +468,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     console.open("/costs?by=team")
     page = console.page
     page.get_by_label("As if all ran on").fill("gpt-4o-mini")
-    page.get_by_role("button", name="Work out").click()
+    page.get_by_role("button", name="Calculate").click()
     section = page.get_by_role("region", name="As if", exact=True)
     expect(section).to_contain_text("a month at this rate")
     expect(section).to_contain_text("The other model needs as many tokens.")
@@ -482,7 +482,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     assert 0 == console.overhang()
     console.expects("400")
     page.get_by_label("As if all ran on").fill("no-such-model")
-    page.get_by_role("button", name="Work out").click()
+    page.get_by_role("button", name="Calculate").click()
     expect(section.get_by_role("alert")).to_contain_text("no list price is known")
 
 

@@ -91,7 +91,7 @@ def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: 
     """Without an insight the page says what is looked for; a look says what it found."""
     console = open_console(house)
     console.open("/insights")
-    expect(console.page.get_by_role("heading", name="Nothing was found")).to_be_visible()
+    expect(console.page.get_by_role("heading", name="Tollhouse found nothing")).to_be_visible()
     console.page.get_by_role("button", name="Check now").click()
     console.page.get_by_role("dialog").get_by_role("button", name="Check now").click()
     expect(console.page.get_by_role("dialog").get_by_role("status")).to_contain_text("0 new")

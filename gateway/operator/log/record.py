@@ -38,6 +38,7 @@ NOT_STORED = (
 )
 
 _ID = re.compile(r"[0-9a-f]{32}")
+_NO_ID = "no call has such an id: 32 characters of 0-9 and a-f. Copy one from the list of calls"
 
 
 async def show_record(request: OperatorRequest[OperatorServices, None]) -> Result:
@@ -49,7 +50,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     services = request.services
     word = request.word("id").lower()
     if not _ID.fullmatch(word):
-        raise Invalid("a record's id is 32 hexadecimal digits")
+        raise Invalid(_NO_ID)
     since = request.now() - LOOK_BACK_S
     if "since" in request.http.query:
         since = parse_moment("since", request.http.query["since"]).timestamp()

@@ -50,7 +50,7 @@ def reported_cost(case: Case) -> Iterator[Claim]:
         "reported_cost",
         entries,
         sure=STRONG,
-        evidence=f"what sources report agrees with the bill; the price book is {dollars(apart)} apart from both",
+        evidence=f"what sources report agrees with the bill; list prices are {dollars(apart)} apart from both",
         advice=_OVERRIDE,
     )
     if claim is not None:
@@ -376,7 +376,7 @@ _ADVICE = {
     "price_on_days": "Look whether the report has the rows of these days twice, or a promotion held then.",
     "tier": "Let the source report the tier that served the call (`service_tier`), so that it is priced as such.",
     "cache_ttl_1h": "Report how long cache writes are kept: `cache_creation` as the provider answers it.",
-    "long_context": "The model has a dearer price for large inputs: a rate card has tiers for it.",
+    "long_context": "The model has a dearer price for large inputs: list prices have tiers for it.",
 }
 
 

@@ -29,9 +29,8 @@ _MOST = 20  # regions that are looked at by themselves
 _MOST_APART = 6  # regions that may each have a price of its own
 
 _ADVICE = (
-    "Nothing is missing: the price book has the price of calls that are processed anywhere. Ask for these "
-    "where the "
-    "data may leave the region."
+    "Nothing is missing: list prices are of calls that are processed anywhere. Ask for these where the data"
+    " may leave the region."
 )
 _TOLD_DAYS = "ledger, on the days of which it tells regions"
 _ADVICE_UNTOLD = (

@@ -31,7 +31,7 @@ def not_tokens(case: Case) -> Iterator[Claim]:
                 "meter_differs",
                 entries,
                 sure=EXACT,
-                evidence=f"the bill has lines of {named([kind])}, of which calls tell {dollars(fee)} at the price book",
+                evidence=f"the bill has lines of {named([kind])}, of which calls tell {dollars(fee)} at list prices",
                 advice="Look at which calls tell their `meters`, and at the price of the unit.",
             )
         else:

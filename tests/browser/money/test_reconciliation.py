@@ -246,9 +246,7 @@ def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> No
     page.route(re.compile("/console/api/(report|reconciliation)"), cut)
     for path in (f"/reconciliation?month={MONTH.name}&by=model", "/costs?by=model"):
         console.open(path)
-        expect(page.get_by_role("note").first).to_contain_text(
-            "of 20,000 rows are shown; (other) holds the rest"
-        )
+        expect(page.get_by_role("note").first).to_contain_text("of 20,000 rows; (other) holds the rest")
         assert [] == console.audit()
 
 

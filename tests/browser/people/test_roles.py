@@ -71,7 +71,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     console.follow("Roles")
     row.get_by_role("link").click()
     dialog.get_by_role("button", name="Delete").click()
-    expect(dialog).to_contain_text(f"It is given to {ANN}")
+    expect(dialog).to_contain_text(f"Those who have it: {ANN}")
     console.expects("409")
     dialog.get_by_label("Type").fill("Search only")
     dialog.get_by_role("button", name="Delete").click()

@@ -294,7 +294,7 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
         shown["why"]["cost_source"],
     )
     assert shown["why"]["estimated_cost"].startswith(
-        "worked out from its tokens with the price book old; the book of"
+        "calculated from its tokens with the list prices old; the list prices of"
     )
     assert shown["not_stored"]
     assert "known by an id that is not on record, or that another Tollhouse gave it" == shown["why"]["id"]

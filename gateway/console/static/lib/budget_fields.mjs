@@ -27,7 +27,7 @@ export const budgetFields = (row, views, dimensions, channels) => [
   {name: "alerts", label: "Alert at percent spent", value: numbers(row.alerts ?? {80: "Y", 100: "Y"}), note: "with commas"},
   {name: "forecast_alerts", label: "Alert at percent of the forecast", value: numbers(row.forecast_alerts), note: "with commas"},
   {name: "measure", label: "Counts", value: row.measure ?? "cost", note: "cost, tokens, calls, or a meter such as web_searches"},
-  {name: "cost_type", label: "Money", type: "select", options: Object.entries(MONEY), value: row.cost_type ?? COUNTED, note: "what is billed has the time zone UTC"},
+  {name: "cost_type", label: "Money", type: "select", options: Object.entries(MONEY), value: row.cost_type ?? COUNTED, note: "of a bill, days are of UTC"},
   {name: "per", label: "For each", type: "select", options: [TOGETHER, ...dimensions], value: row.per ?? TOGETHER},
   {name: "time_zone", label: "Time zone", value: row.time_zone ?? "UTC"},
   {name: "channels", label: "Notify", type: ChannelBoxes, value: row.channels ?? [], options: channels, note: "none picked: those of the view, else all"},

@@ -9,8 +9,8 @@ export function Problem({error, at, retry}) {
   if (!error) return null;
   const isClosed = error.type === "limited_data" || error.type === "permission_set";
   return html`<div class="problem" role="alert">
-    <p><strong>${isClosed ? "This is not open to you." : error.status ? "This could not be loaded." : "No connection."}</strong> ${error.message}
-      ${at && html` Shown is what was known at ${clockTime(at)}.`}</p>
+    <p><strong>${isClosed ? "This is not open to you." : error.status ? "Tollhouse could not load this." : "No connection."}</strong> ${error.message}
+      ${at && html` You see the figures of ${clockTime(at)}.`}</p>
     ${retry && !isClosed && html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`;
 }
@@ -26,7 +26,7 @@ export function Loading({of, blocks = ["table"], children}) {
 }
 
 /** Says that an answer was cut to its largest rows, and what became of the others. */
-export const Cut = ({shown, of}) => html`<p role="note">The largest ${exactCount(shown)} of ${exactCount(of)} rows are shown; (other) holds the rest, so sums are exact. CSV has every row.</p>`;
+export const Cut = ({shown, of}) => html`<p role="note">You see the largest ${exactCount(shown)} of ${exactCount(of)} rows; (other) holds the rest, so sums are exact. CSV has every row.</p>`;
 
 /** Text in a box with a button that copies it; where the browser forbids that, the text is selected instead. */
 export function Copy({text, label}) {

@@ -80,12 +80,12 @@ function Change({comparison, rows, total, href}) {
     <p><strong>${comparison.sentence}</strong></p>
     <p>${days(comparison)}: ${money(total.cost)}; ${days(comparison.against)}: ${money(total.against.cost)}.
       ${" "}Estimated: ${percent(total.estimated, total.cost)}, before ${percent(total.against.estimated, total.against.cost)}.
-      ${unpriced > 0 && html` ${count(unpriced)} calls have no known cost and count as nothing.`}
+      ${unpriced > 0 && html` ${count(unpriced)} calls have no price and are missing from the totals.`}
       ${comparison.whole_since && html` Sums of before ${comparison.whole_since.slice(0, 10)} may lack calls.`}</p>
     <dl class="numbers"><div><dt>Change</dt><dd title=${`$${total.change}`}>${signed(total.change)}</dd></div>
       ${Object.entries(PARTS).map(([part, [title, what]]) => html`<div key=${part}><dt>${title}</dt><dd title=${`$${total[part]}`}>${signed(total[part])}</dd>
         <dd class="faint">${what}</dd></div>`)}</dl>
-    ${rows.length === 0 ? html`<p>Nothing was counted in either time.</p>` : html`<${Table} caption="What drives the change" columns=${columns} rows=${rows}
+    ${rows.length === 0 ? html`<p>Neither time has a call.</p>` : html`<${Table} caption="What drives the change" columns=${columns} rows=${rows}
       foot=${{...total, isTotal: true}} identity=${(row) => JSON.stringify(comparison.by.map((field) => row[field]))}
       href=${href} />`}`;
 }

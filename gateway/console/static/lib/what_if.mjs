@@ -18,7 +18,7 @@ export function WhatIfPicker({query, models, load}) {
   return html`<form class="filters" onSubmit=${submit}><label>As if all ran on <input key=${now} name="model" list="models" defaultValue=${now}
     placeholder="a model" autocomplete="off" onFocus=${load} /></label>
     <datalist id="models">${models.map((each) => html`<option key=${each} value=${each} />`)}</datalist>
-    <button type="submit">Work out</button>
+    <button type="submit">Calculate</button>
     ${now && html` <a href=${here({asif: ""})}>(off)</a>`}</form>`;
 }
 
@@ -43,7 +43,7 @@ function Answer({what_if: told, rows, total, names, href}) {
     <p><strong>${money(total.cost)} would have been ${money(total.as_if)}: ${isDearer ? `${money(told.saves_a_month.slice(1))} more` : `${money(told.saves_a_month)} less`} a month at this rate.</strong></p>
     <p class="faint">Assumes: ${told.assumptions.join(" ")} Days are of UTC, ${told.from} to ${told.to}.
       ${Number(total.unchanged) > 0 && ` ${money(total.unchanged)} has no list price now and stays as it is.`}
-      ${Number(told.left_out) > 0 && ` ${money(told.left_out)} in small sums is left out.`}</p>
+      ${Number(told.left_out) > 0 && ` Tollhouse left out small sums: ${money(told.left_out)}.`}</p>
     ${rows.length > 0 && html`<${Table} caption="As if, by group" columns=${columns} rows=${rows} foot=${{...total, isTotal: true}}
       identity=${(row) => JSON.stringify(told.by.map((field) => row[field]))} href=${href} />`}`;
 }

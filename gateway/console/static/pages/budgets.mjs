@@ -33,7 +33,7 @@ function forecastOf({forecast, ...row}) {
 
 function stateOf({problem, silence, percent, alerts}) {
   if (problem) return ["not evaluated", "bad"];
-  if (silence && new Date(silence.until) > new Date()) return ["silent", "wait"];
+  if (silence && new Date(silence.until) > new Date()) return ["muted", "wait"];
   return thresholds(alerts).some((each) => percent >= each) ? ["past a threshold", "bad"] : ["within", "good"];
 }
 
@@ -89,7 +89,7 @@ function Details({row, isDark, titles}) {
         columns=${ownerColumns(format)} />`}
       ${data.alerts.length > 0 && html`<h3>Alerts</h3><${Table} caption="Alerts" rows=${data.alerts} columns=${alertColumns(format)}
         identity=${(each) => [each.period, each.owner, each.kind, each.percent].join(" ")} />`}`}
-    ${row.history && html`<h3>Before</h3><${Table} caption="Periods" rows=${periods(row)} identity=${(each) => `${each.name} ${each.day}`}
+    ${row.history && html`<h3>Earlier periods</h3><${Table} caption="Periods" rows=${periods(row)} identity=${(each) => `${each.name} ${each.day}`}
       columns=${periodColumns(format)} />`}
     <h3>Its rules</h3><${Fields} of=${{measure: row.measure, money: row.cost_type, billed_through: row.billed_through, for_each: titleOf(titles, row.per), amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
       channels: row.channels, silence: row.silence, id: row.id}} />`;
@@ -100,7 +100,7 @@ function Running({row, format, titles}) {
   return html`<dl class="numbers">
     <div><dt>Spent since ${firstDay(row)}</dt><dd title=${current.actual}>${format(current.actual)}</dd>
       <dd class="faint">${whole(current.calls)} calls${current.unpriced_calls > 0 && `, ${whole(current.unpriced_calls)} without a price`}</dd>
-      ${Object.keys(current.unconverted).length > 0 && html`<dd class="faint">not in the sum, for want of a rate: ${amounts(current.unconverted)}</dd>`}</div>
+      ${Object.keys(current.unconverted).length > 0 && html`<dd class="faint">missing from the sum, without a rate: ${amounts(current.unconverted)}</dd>`}</div>
     <div><dt>Planned</dt><dd title=${current.planned}>${dash(current.planned ?? row.default_amount, format)}</dd>
       <dd class="faint">${current.owners ? `for each ${titleOf(titles, row.per)}; ${current.owners.past} of ${current.owners.count} past it` : dash(percent, (each) => `${each} % of it is spent`)}</dd></div>
     ${forecast?.total && html`<div><dt>Forecast</dt><dd title=${forecast.total}>${format(forecast.total)}</dd>
@@ -139,7 +139,7 @@ const alertColumns = (format) => [
   {title: "At", kind: "number", value: (each) => `${format(each.value)} of ${format(each.planned)}`},
   {title: "Of", value: (each) => each.owner ?? "all"},
   {title: "Fired", value: (each) => seen(each.fired_at)},
-  {title: "Told", value: (each) => (each.told ? "yes" : "no")},
+  {title: "Notified", value: (each) => (each.told ? "yes" : "no")},
 ];
 
 /** Each threshold with its states in the running period; of a budget with owners, how many have which. */
@@ -152,7 +152,7 @@ function Thresholds({row, alerts}) {
     if (!words.length) return html`<${State} word="not met" kind="plain" />`;
     return words.map((word) => html`<${State} key=${word} word=${row.per ? `${word}: ${found.filter((each) => each.state === word).length}` : word} kind=${KINDS[word]} /> `);
   };
-  if (!rows.length) return html`<p class="faint">It has none, so it warns nobody.</p>`;
+  if (!rows.length) return html`<p class="faint">It has none, so it notifies nobody.</p>`;
   return html`<${Table} caption="Thresholds" rows=${rows} identity=${(each) => `${each.kind} ${each.percent}`} columns=${[
     {title: "Threshold", value: (each) => `${each.percent} %`}, {title: "Of", value: (each) => (each.kind === "actual" ? "what is spent" : "the forecast")},
     {title: "State", value: states}]} />`;
@@ -168,11 +168,11 @@ const list = ({views, dimensions, channels}, isDark) => ({
     run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(told)},
   actions: [
     {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions), channels), run: (row, given) => send("PATCH", at(row.id), {...typedBudget(given, views), version: row.version}).then(told)},
-    {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "Its alerts are deleted, too. No call is blocked or lost.",
+    {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "Its alerts go, too. Tollhouse keeps every call.",
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
   ],
   empty: html`<h2>There is no budget yet</h2><p>A budget says what the calls of a <a href=${to("/views")}>view</a> may cost in a month or another
-    period, and warns before and when that is spent. It blocks no call. The line above makes one with its view.</p>`,
+    period, and notifies you before and when that is spent. It blocks no call. The line above makes one with its view.</p>`,
 });
 
 export function Page(given) {

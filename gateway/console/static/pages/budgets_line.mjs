@@ -41,7 +41,7 @@ export function BudgetLine({dimensions, channels, made}) {
     <input name="value" aria-label="Name" list="limited" required autocomplete="off" />
     <datalist id="limited">${names?.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
     <label>$ <input name="amount" aria-label="Dollars a month" inputmode="decimal" size="9" required autocomplete="off" /></label>
-    <span>a month, tell</span>
+    <span>a month, notify</span>
     <select name="notify" aria-label="Channel"><option value="">every channel</option>${channels.map((name) => html`<option key=${name}>${name}</option>`)}</select>
     <span>at 80 % and 100 %</span>
     <button type="submit" class="main" disabled=${state.isBusy}>Create</button>

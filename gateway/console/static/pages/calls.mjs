@@ -77,7 +77,7 @@ function LookedAtSpan({answer, query}) {
   const by = AMOUNTS[query.get("sort")];
   return html`<p class="faint">${by && html`Top calls by ${by}, ${span(query).name.toLowerCase()}. `}Tollhouse looked at
     ${" "}${exactCount(records)} kept records${since && html`, which came ${until ? html`from ${clock(since)} to ${clock(until)}` : html`since ${clock(since)}`} UTC`}.
-    ${records >= most && " It did not look at older ones: choose fewer days."} Calls are kept for a time only;
+    ${records >= most && " It did not look at older ones: choose fewer days."} Tollhouse keeps calls for a time only;
     ${" "}<a href=${to("/costs", {from: query.get("from"), to: query.get("to"), tz: query.get("tz"), ...kept(answer)})}>the costs of this time</a> stay longer.
     Prompts and answers are never stored.</p>`;
 }
@@ -93,7 +93,7 @@ function Looked({answer, query}) {
   }
   const ends = [...dates].sort();
   return html`<p class="faint">Of ${ends.join(", ")} (UTC): Tollhouse looked at ${exactCount(records)} records${since && html`, which came
-    from ${clock(since)} ${until ? html`to ${clock(until)}; what came later was not, so there may be more` : "on"}`}. Records are kept
+    from ${clock(since)} ${until ? html`to ${clock(until)}; it did not look at later ones` : "on"}`}. Tollhouse keeps records
     for a time only: <a href=${to("/costs", {from: dayOf(ends[0], 1), to: dayOf(ends.at(-1), 31), ...kept(answer)})}>the costs of
     these dates</a> stay longer. Prompts and answers are never stored.</p>`;
 }

@@ -155,7 +155,7 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
   const {previous, unconverted, currency} = table.report;
   const lacking = amounts(unconverted);
   if (!table.rows.length) {
-    return html`<section><p>Nothing was ${isBilled ? "billed" : "counted"}: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
+    return html`<section><p>${isBilled ? "No provider billed anything" : "Tollhouse counted no call"}: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
       ${at.filters.length > 0 && html` <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by, cost_type: query.get("cost_type")})}>Remove the filters</a>`}</p></section>`;
   }
   const whole = {...table.total, of: table.rows.length};
@@ -281,7 +281,7 @@ function Picture({bars, at, isDark, session}) {
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
     toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))} />
     ${end && html`<p class="faint">Forecast: ${measure.format(end.total)} by the end of ${end.name}, between ${measure.format(end.least)} and ${measure.format(end.most)}.
-      ${" "}It is made as those of budgets are.</p>`}
+      ${" "}Tollhouse calculates it as those of budgets.</p>`}
     <${Marks} of=${marks} session=${session} on=${at.range.from === at.range.to ? at.range.to : null} view=${at.span.view} />`;
 }
 

@@ -56,7 +56,7 @@ const ROUTES = {
     {title: "Try now", needs: "operate_spool", when: (row) => row.route.includes("/") && row.state !== "orphaned" && row.queued > 0,
       isDirect: true, run: tryNow},
     {title: "Replay", needs: "operate_spool", isRare: true, when: (row) => row.route.includes("/") && row.state !== "orphaned",
-      text: () => "Sends records again that were delivered before. You see their number first.",
+      text: () => "Tollhouse sends records again that it delivered before. You see their number first.",
       fields: () => [{name: "since", label: "Committed since", note: "such as 2026-01-31T12:00:00Z", required: true},
         {name: "until", label: "until", note: "empty: now"}],
       run: async (row, given) => {
@@ -88,14 +88,14 @@ const FORWARDS = [
 
 /** The settings that forward records, to copy: secrets and addresses stay out of the console. */
 const Forward = () => html`<p>Put one of these into the configuration, with your address and a file that holds the key. Then${" "}
-    <code>tollhouse check</code> tries address and key, and <code>tollhouse reload</code> takes it over. What is kept so far is sent, too.</p>
+    <code>tollhouse check</code> tries address and key, and <code>tollhouse reload</code> takes it over. Tollhouse sends what it kept so far, too.</p>
   ${FORWARDS.map(([title, what, text]) => html`<section key=${title}><h2>${title}</h2><p>${what}</p><${Copy} label=${`settings: ${title}`} text=${text} /></section>`)}`;
 
 function Replay({wanted, count}) {
   const [done, setDone] = useState("");
-  const start = () => send("POST", "/replay", wanted).then(({replay}) => setDone(`${exactCount(replay.records)} records are sent again.`),
+  const start = () => send("POST", "/replay", wanted).then(({replay}) => setDone(`Tollhouse sends ${exactCount(replay.records)} records again.`),
     (error) => setDone(error.message));
-  return html`<p role="status">${done || `${exactCount(count)} records of ${wanted.route} from ${wanted.since} to ${wanted.until} would be sent
+  return html`<p role="status">${done || `Tollhouse would send ${exactCount(count)} records of ${wanted.route} from ${wanted.since} to ${wanted.until}
     again. An upstream that does not know them as repeats counts them twice.`}</p>
     ${!done && count > 0 && html`<button type="button" class="main danger" onClick=${start}>Send ${exactCount(count)} again</button>`}`;
 }
@@ -114,7 +114,7 @@ const SENDING = {
   ],
   Details: ({row}) => html`<${Fields} of=${row} />
     ${row.state === "unknown" && html`<p><a href=${toUnknown(row.route)}>Say whether it arrived</a></p>`}`,
-  empty: html`<p>None: every request that was sent is settled.</p>`,
+  empty: html`<p>None: upstreams answered every request.</p>`,
 };
 
 const letters = (verb) => (row) => send("POST", `/dead/${verb}`, {ids: [row.id]}).then(() => null);
@@ -134,13 +134,13 @@ const DEAD = {
     <p><a href=${to("/calls", {open: row.record_id})}>The record's history</a></p>
     <${Copy} label="the record" text=${JSON.stringify(row.record, null, 2)} />`,
   actions: [
-    {title: "Retry", needs: "operate_spool", run: letters("retry"), text: (row) => `The record is sent to ${row.route} again.`},
+    {title: "Retry", needs: "operate_spool", run: letters("retry"), text: (row) => `Tollhouse sends the record to ${row.route} again.`},
     {title: "Edit and retry", needs: "operate_spool", when: (row) => row.record?.kind !== "unit_cost",
-      text: () => "Change what the upstream refused; the record is sent with it. The ledger keeps what it counted.",
+      text: () => "Change what the upstream refused; Tollhouse sends the changed record. The ledger keeps what it counted.",
       fields: (row) => [{name: "record", label: "Record (JSON)", type: "area", value: JSON.stringify(row.record, null, 2), required: true}],
       run: (row, given) => send("PATCH", `/dead/${row.id}`, {record: JSON.parse(given.record)}).then(() => null)},
     {title: "Discard", needs: "operate_spool", danger: true, run: letters("discard"),
-      text: (row) => `The record is never sent to ${row.route}. It is counted as discarded, and stays in reports.`},
+      text: (row) => `Tollhouse never sends the record to ${row.route}, and counts it as discarded. It stays in reports.`},
   ],
   Before: Every,
   empty: html`<p>None: no upstream refused a record for good.</p>`,
@@ -165,7 +165,7 @@ function Every({answer, session, reload}) {
     <button type="button" class="danger" onClick=${() => setVerb("discard")}>Discard all ${total}</button></p>
     ${verb && html`<${Confirm} title=${`${verb === "retry" ? "Retry" : "Discard"} all that match`} run=${run} close=${() => setVerb(null)}
       danger=${verb === "discard"} exact=${verb === "discard" ? "discard" : undefined}
-      text=${verb === "retry" ? `${total} records are sent again.` : `${total} records are never sent.`} />`}`;
+      text=${verb === "retry" ? `Tollhouse sends ${total} records again.` : `Tollhouse never sends these ${total} records.`} />`}`;
 }
 
 const REFUSALS = {

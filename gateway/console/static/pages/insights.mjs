@@ -59,7 +59,7 @@ const INSIGHTS = {
   Details,
   Before: ({query}) => html`<p class="bar">${VIEWS_OF_LIST.map(([title, asked]) => html`<a key=${title} class="chip" href=${to(PATH, asked)}
     aria-current=${isChosen(query, asked) ? "true" : undefined}>${title}</a>`)}</p>`,
-  create: {title: "Check now", needs: "work_on_insights", isWhole: true, text: () => "Every detector looks at the newest records and the week's costs. It also happens every ten minutes.",
+  create: {title: "Check now", needs: "work_on_insights", isWhole: true, text: () => "Tollhouse looks at the newest records and the week's costs, as it does every ten minutes.",
     run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
       ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
       ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}; the log says why.`}</p>`)},
@@ -72,8 +72,8 @@ const INSIGHTS = {
     {title: "Delete a comment", needs: "work_on_insights", danger: true, when: (row) => row.comments?.length > 0, fields: commented,
       run: (row, {comment}) => send("DELETE", `${at(row.id)}/comments/${comment}`).then(() => null)},
   ],
-  empty: html`<h2>Nothing was found</h2><p>Detectors look every ten minutes for spend that jumped, models without a price, calls that are
-    reported twice or repeated, traffic without an owner, routes that are stuck, and keys that nobody uses.</p>`,
+  empty: html`<h2>Tollhouse found nothing</h2><p>It looks every ten minutes for spend that jumped, models without a price, calls that sources
+    report twice or repeat, traffic without an owner, routes that are stuck, and keys that nobody uses.</p>`,
 };
 
 export const Page = (given) => html`<${ListPage} list=${INSIGHTS} ...${given} />`;

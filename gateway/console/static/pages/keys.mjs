@@ -45,7 +45,7 @@ function fields(row, answer) {
   ];
 }
 
-const shownOnce = ({secret}) => html`<p>This is the secret. It is shown now and never again: copy it to where it is used.</p>
+const shownOnce = ({secret}) => html`<p>This is the secret. Tollhouse shows it once: copy it to where you need it.</p>
   <${Copy} label="the secret" text=${secret} />
   <p class="faint">A sender gives it as the whole value of the <code>Authorization</code> header.</p>`;
 
@@ -103,7 +103,7 @@ const KEYS = {
     {title: "Disable and show what came in", needs: "api_key_management", isDirect: true, when: (row) => row.status === "Enabled",
       run: (row, _, session) => act("disable")(row).then(() => go(broughtBy(row.name, session)))},
     {title: "Disable", needs: "api_key_management", when: (row) => row.status === "Enabled", run: act("disable"),
-      text: (row) => `What is sent with ${row.name} is refused until the key is enabled again.`},
+      text: (row) => `Tollhouse refuses what comes with ${row.name} until you enable the key again.`},
     {title: "Enable", needs: "api_key_management", when: (row) => row.status === "Disabled", run: act("enable"),
       text: (row) => `${row.name} may send again from now on.`},
     {title: "Rotate", needs: "api_key_management", text: (row) => `${row.name} gets a new secret.`,

@@ -111,11 +111,11 @@ function Health({status, ledger, dead: letters, silent_devices: devices}) {
   const gateways = status.nodes.filter((node) => node.live).map((node) => node.name);
   return html`<ul class="health" aria-label="How Tollhouse is">
     <${Fact} good=${space.writable} text=${space.writable ? "taking records" : `not taking records: ${space.last_error ?? "see /readyz"}`} href=${to("/tail")} />
-    <${Fact} good=${!lacking} href=${to("/costs")} text=${lacking ? `${count(lacking)} records could not be counted`
-      : ledger.behind ? `${count(ledger.behind)} records wait to be counted` : "every record is counted"} />
+    <${Fact} good=${!lacking} href=${to("/costs")} text=${lacking ? `Tollhouse could not count ${count(lacking)} records`
+      : ledger.behind ? `${count(ledger.behind)} records wait to be counted` : "all records counted"} />
     ${gateways.length > 0 && html`<${Fact} good=${true} href=${to("/delivery")}
       text=${`${gateways.length} ${gateways.length === 1 ? "gateway" : "gateways"} on this storage: ${gateways.join(", ")}`} />`}
-    ${routes.length === 0 && html`<${Fact} good=${true} href=${to("/delivery")} text="no upstream: records are kept and shown here" />`}
+    ${routes.length === 0 && html`<${Fact} good=${true} href=${to("/delivery")} text="no upstream: Tollhouse keeps and shows records here" />`}
     ${fine > 0 && html`<${Fact} good=${true} href=${to("/delivery")} text=${`${fine} ${fine === 1 ? "route" : "routes"} running`} />`}
     ${troubled.map((route) => html`<${Fact} key=${route.route} good=${false} href=${to("/delivery", {open: route.route})}
       text=${troubleOf(route)} />`)}
@@ -133,7 +133,7 @@ const Fact = ({good, text, href}) => html`<li class=${good ? "good" : "bad"}><sp
 
 function Insights({rows, more}) {
   return html`<section><h2><a href=${all()}>Open insights</a></h2>
-    ${rows.length === 0 && html`<p class="faint">None. Detectors look every ten minutes for waste, gaps and surprises.</p>`}
+    ${rows.length === 0 && html`<p class="faint">None. Tollhouse looks every ten minutes for waste, gaps and surprises.</p>`}
     <ul class="insights">${rows.map((row) => html`<li key=${row.id}><a href=${to("/insights", {open: row.id})} title=${row.title}>${row.title}</a>
       <span class="faint">${insightNote(row)}</span></li>`)}</ul>
     ${more > rows.length && html`<p class="faint">and <a href=${all()}>${more - rows.length} more</a></p>`}

@@ -12,7 +12,7 @@ import {months} from "../lib/range.mjs";
 const PATH = "/plans";
 const needs = "modify_views_and_budgets";
 const ADVICE = {idle: "not used", other_plan: "another plan costs less"};
-const SOURCES = {plan: "worked out from the plan", statement: "from the statement of the month"};
+const SOURCES = {plan: "calculated from the plan", statement: "from the statement of the month"};
 const UNITS = {usd: "dollars at list prices", calls: "calls", credits: "credits"};
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
@@ -47,7 +47,7 @@ const ADVICE_COLUMNS = [
 const DIFFERENCE_COLUMNS = [
   {title: "Provider", value: (row) => row.provider},
   {title: "What is apart", value: (row) => spaced(row.cause)},
-  amount("Billed", "billed"), amount("Worked out", "counted"), amount("Difference", "difference"),
+  amount("Billed", "billed"), amount("Calculated", "counted"), amount("Difference", "difference"),
   {title: "Seats", value: (row) => (row.billed_seats === null ? "" : `${row.billed_seats} billed, ${row.counted_seats} here`)},
 ];
 
@@ -55,7 +55,7 @@ const DIFFERENCE_COLUMNS = [
 const Sums = ({total}) => html`<dl class="numbers">
   <div><dt>Paid</dt><dd title=${`$${total.paid}`}>${money(total.paid)}</dd>
     <dd class="faint">${money(total.fees)} of fees, ${money(total.overage)} beyond, ${money(total.metered)} for calls of no plan</dd>
-    ${Object.keys(total.unconverted).length > 0 && html`<dd class="faint">not in it, for want of a rate: ${amounts(total.unconverted)}</dd>`}</div>
+    ${Object.keys(total.unconverted).length > 0 && html`<dd class="faint">missing from it, without a rate: ${amounts(total.unconverted)}</dd>`}</div>
   <div><dt>Value included</dt><dd title=${`$${total.included_value}`}>${money(total.included_value)}</dd>
     <dd class="faint">at list prices; nobody paid it</dd></div>
   <div><dt>Beyond</dt><dd title=${`$${total.overage}`}>${money(total.overage)}</dd><dd class="faint">a part of what was paid</dd></div></dl>`;
@@ -104,8 +104,8 @@ const list = (views) => ({
     {title: "Delete", needs, danger: true, text: () => "Its calls count as paid by the call again, also in months that are over.",
       run: (row) => send("DELETE", at(row.id)).then(() => null)},
   ],
-  empty: html`<h2>There is no plan yet</h2><p>A plan says what a seat of an assistant costs and includes, and who has one. Its calls are told at list
-    prices and look like money that was spent; with a plan they are the value of what was included. First make a <a href=${to("/views")}>view</a> of
+  empty: html`<h2>There is no plan yet</h2><p>A plan says what a seat of an assistant costs and includes, and who has one. Without a plan, Tollhouse
+    counts its calls at list prices as money spent; with one they are the value of what it includes. First make a <a href=${to("/views")}>view</a> of
     the assistant's calls.</p>`,
 });
 

@@ -92,8 +92,8 @@ function Provider({found, asked}) {
     ${found.rows.length ? html`<${Table} caption=${`${found.provider} by ${by}`} rows=${found.rows} columns=${columns} foot=${{...total, name: "total"}}
       identity=${(row) => String(row.name)}
       href=${(row) => (isOurs(by, row) ? calls(by === "day" ? row.name : month, found, row.where) : undefined)} />`
-    : html`<p class="faint">The statement names no ${by}s that Tollhouse knows: it is compared by ${found.finest}.</p>`}
-    ${found.suggestions.length > 0 && html`<h3>For the configuration</h3><p>Nothing is changed unless you put it there.</p>`}
+    : html`<p class="faint">The statement names no ${by}s that Tollhouse knows: Tollhouse compares by ${found.finest}.</p>`}
+    ${found.suggestions.length > 0 && html`<h3>For the configuration</h3><p>Tollhouse changes nothing until you put it there.</p>`}
     ${found.suggestions.map((each) => html`<${Copy} key=${each.toml} text=${each.toml} label=${`${each.kind} for ${each.model ?? each.billed}`} />`)}
   </section>`;
 }
@@ -120,7 +120,7 @@ function Served({date, asked}) {
       that no source reports. It is below zero where calls of the model went elsewhere too, or a counter began later.</p>
     <nav class="bar" aria-label="Day of servers">${days.map((day) => html`<a key=${day} class="chip" href=${to(PATH, {...asked, served: day})}
       aria-current=${day === data.date ? "true" : undefined}>${day}</a>`)}</nav>
-    ${data.looked_through.until && html`<p class="faint">What came after ${data.looked_through.until} was not looked through.</p>`}
+    ${data.looked_through.until && html`<p class="faint">Tollhouse did not look at what came after ${data.looked_through.until}.</p>`}
     ${data.models.length ? html`<${Table} caption="Served and reported" rows=${data.models} columns=${SERVED} identity=${(row) => String(row.model)} />`
     : html`<p class="faint">No counter of a server came on this day.</p>`}</section>`;
 }
@@ -156,7 +156,7 @@ export function Page({query}) {
     ${(!data || found.isOld) && !error && html`<p class="faint">Counting ${month} ...</p>`}
     <${Loading} of=${found} blocks=${["tiles", "table", "table"]}>${data?.providers.map((found) => html`<${Provider} key=${found.provider} found=${found} asked=${data.reconciliation} />`)}
     ${data && !data.providers.length && html`<h2>There is no statement of this month</h2><p>Import what a provider billed with
-      <code>tollhouse reconcile import FILE</code>, and it is compared with what was counted: to the last digit, and with the cause.</p>`}
+      <code>tollhouse reconcile import FILE</code>, and Tollhouse compares it with what it counted: to the last digit, and with the cause.</p>`}
     ${data?.without_statement.length > 0 && html`<h2>Without a statement</h2><${Table} caption="Without a statement" rows=${data.without_statement}
       columns=${[{title: "Provider", value: (row) => row.provider ?? "unknown"}, amount("Counted", "counted")]} identity=${(row) => String(row.provider)} />`}
     <//><${Closing} month=${month} /><${Served} date=${query.get("served")} asked=${{month, by}} />`;

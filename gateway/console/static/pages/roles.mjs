@@ -180,7 +180,7 @@ const list = (known) => ({
   actions: [
     {title: "Edit", needs, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), {...typed(row, given), version: row.version}).then(kept)},
     {title: "Delete", needs, when: isOwn, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
-      text: (row) => (holders(row) === "–" ? "Nobody has it." : `It is given to ${[...row.members, ...groupsOf(row)].join(", ")}. Remove them first, or Tollhouse refuses.`)},
+      text: (row) => (holders(row) === "–" ? "Nobody has it." : `Those who have it: ${[...row.members, ...groupsOf(row)].join(", ")}. Remove them first, or Tollhouse refuses.`)},
   ],
 });
 

@@ -37,7 +37,7 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
 
     Every row adds up: billed = counted + volume + rate + other + own. Volume is tokens that one side alone
     has, rate a price that differs, other what is not a token, own where the ledger's cost is not its tokens at
-    the price book.
+    list prices.
     """
     given = {"provider": provider, "month": month, "by": by}
     query = [(name, value) for name, value in given.items() if value is not None]
