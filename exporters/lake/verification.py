@@ -29,6 +29,7 @@ LISTING, FOOTERS, DATA = "listing", "footers", "data"
 # The names that a difference may have.
 MISSING, SIZE, CONTENT, FOREIGN, HOLE, OVERLAP = "missing", "size", "content", "foreign", "hole", "overlap"
 EXPIRED: Final = "expired_by_rule"  # missing, as a rule of the store said
+EDITION: Final = "edition"  # of deliveries of another life of the log, or of another log
 _TOGETHER: Final = 16  # manifests, and ends of files, that are asked for at once
 
 
@@ -74,6 +75,7 @@ class VerifiedLake:
     damaged: int
     calls: int
     spend: str
+    editions: Sequence[str] = ()  # of all deliveries
     differences: Sequence[LakeDifference]
 
 
@@ -185,7 +187,8 @@ async def verify(
     sums.read = look.read
     alone = [LakeDifference(CONTENT, each.name, "it repairs none that is there") for each in repairs.values()]
     foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(there)]
-    return sums.verified([*_chain(links), *_ranges(links), *differences, *alone, *foreign])
+    verified = sums.verified([*_chain(links), *_ranges(links), *differences, *alone, *foreign])
+    return replace(verified, editions=sorted({each.edition for each in links}))
 
 
 def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:

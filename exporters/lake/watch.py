@@ -22,6 +22,7 @@ from exporters.lake.stores import Store
 from exporters.lake.tables.catalogue import table_of
 from exporters.lake.verification import (
     CONTENT,
+    EDITION,
     FOREIGN,
     LISTING,
     MISSING,
@@ -47,6 +48,7 @@ FIRST_S: Final = 60.0  # after a start, which has enough to do
 RETRY_S: Final = 600.0
 AGAIN_S: Final = 3600.0  # while the lake differs, so that what was mended is seen soon; and the longest sleep
 _PAGE: Final = 500  # manifests that are read at once
+_ANY: Final = 2**62  # above every number
 
 _log = logging.getLogger(__name__)
 
@@ -172,7 +174,7 @@ async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLak
         scratch = Path(directory)
         found = await verify(store, kept.manifests(scratch), level=LISTING, scratch=scratch, table=table)
     edition = await kept.open_edition()
-    seen = [*found.differences, *kept.not_known()]
+    seen = [*found.differences, *await kept.not_known()]
     differences = [each for each in seen if not kept.may_be_landing(each, edition)]
     difference = books_differ(found, route, before, await _terms(context, route))
     if difference is not None:
@@ -238,10 +240,17 @@ class _Kept:
         """The edition of the numbers that are not settled."""
         return (await self._landings.editions(self._route, self._last + 1))[0]
 
-    def not_known(self) -> list[LakeDifference]:
-        """Manifests in the store that no delivery of the route has."""
+    async def not_known(self) -> list[LakeDifference]:
+        """Manifests in the store that no delivery of the route has, those of unknown editions by that name."""
         words = "no delivery of this installation has it"
-        return [LakeDifference(FOREIGN, name, words) for name in sorted(self._listed)]
+        editions = await self._landings.editions(self._route, _ANY)
+        differences = []
+        for name in sorted(self._listed):
+            numbers = names.range_of(name)
+            is_known = numbers is None or numbers[0] in editions
+            kind = FOREIGN if is_known else EDITION
+            differences.append(LakeDifference(kind, name, words))
+        return differences
 
     def may_be_landing(self, difference: LakeDifference, edition: str) -> bool:
         """True for an object of numbers that are not settled: its delivery is landing now."""

@@ -14,7 +14,8 @@ from spool.record import AI_TELEMETRY
 from spool.storage import Storage
 
 if TYPE_CHECKING:
-    from spool.deliveries.lake_verdicts import LakeRepairs, LakeState
+    from exporters.settings import DestinationSettings
+    from spool.deliveries.lake_verdicts import LakeRecount, LakeRepairs, LakeState
     from spool.deliveries.past_records import PastRecords
     from spool.deliveries.protocols import Landings
 
@@ -68,12 +69,7 @@ async def repair_lake(
     config: Config, storage: Storage, clock: Clock, destination: str, *, dry_run: bool
 ) -> LakeRepairs:
     """Put missing files of a lake again. NotThere if no lake of files has the name, SpoolUnavailable if it is away."""
-    from exporters.lake.destination import WITH_FILES
-
-    lakes = [each for each in config.destinations if each.type in WITH_FILES]
-    settings = next((each for each in lakes if each.name == destination), None)
-    if settings is None:
-        raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+    settings = _lake_of_files(config, destination)
     from exporters.destinations.catalogue import secret_of
     from exporters.errors import SendError
     from exporters.lake.destination import store_of
@@ -99,6 +95,36 @@ async def repair_lake(
         return LakeRepairs(put=put, lost=lost)
     except (SendError, ValueError) as error:
         raise SpoolUnavailable(f"the lake {destination}: {error}") from error
+
+
+async def recount_lake(
+    config: Config, storage: Storage, destination: str, *, topic: str, after: int
+) -> LakeRecount:
+    """Compare deliveries with the log. NotThere if no lake of files has the name."""
+    settings = _lake_of_files(config, destination)
+    from exporters.lake.past.log_recount import LogRecount
+
+    landings = storage.small.of(LANDINGS)
+    recount = LogRecount(
+        landings=landings,
+        log=storage.log,
+        destination=settings.name,
+        topic=topic,
+    )
+    try:
+        return await recount.run(after)
+    except ValueError as error:
+        raise SpoolUnavailable(f"the lake {destination}: {error}") from error
+
+
+def _lake_of_files(config: Config, destination: str) -> DestinationSettings:
+    from exporters.lake.destination import WITH_FILES
+
+    lakes = [each for each in config.destinations if each.type in WITH_FILES]
+    settings = next((each for each in lakes if each.name == destination), None)
+    if settings is None:
+        raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+    return settings
 
 
 async def _landed_at(landings: Landings, route: str) -> float | None:

@@ -56,6 +56,20 @@ class LakeRepairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LakeRecount:
+    """
+    Deliveries whose rows the log gives otherwise now, by the names of their manifests; `compared` are those that it
+    has the records of. `after` is where the next answer begins, None if there is nothing more. `editions` are all that
+    the route had.
+    """
+
+    differs: Mapping[str, str]
+    editions: Sequence[str]
+    compared: int
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
     """What is known of the lake of a route; None: nothing landed yet, or nobody looked."""
 

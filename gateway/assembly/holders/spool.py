@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from exporters.forwarder import Forwarder
 from exporters.settings import UpstreamSettings
-from gateway.assembly.lakes import lake_states, past_records, repair_lake
+from gateway.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
 from gateway.assembly.parts import Assembler
 from gateway.http.holders.spool import SpoolServices
 from spool.leases import lease_of
@@ -31,6 +31,9 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         past=lambda: past_records(parts.config, storage),
         repair_lake=lambda name, *, dry_run: repair_lake(
             parts.config, storage, parts.clock, name, dry_run=dry_run
+        ),
+        recount_lake=lambda name, topic, after: recount_lake(
+            parts.config, storage, name, topic=topic, after=after
         ),
     )
 

@@ -89,7 +89,8 @@ def verify(
     or be there twice. The books are asked where the data directory is, for all dates together: not with --from
     or --to. Missing files of dates before --expired-before are named expired_by_rule, and are no failure.
 
-    With --data the sums of each day are compared with the ledger, too, if nothing waits for the lake. With --sample 5%
+    With --data the sums of each day are compared with the ledger, too, if nothing waits for the lake, and the rows of
+    each delivery with those that the log gives now, while it has them. With --sample 5%
     the ends of all files are read, and one file of twenty whole, other ones each time.
     """
     from exporters.lake.past.ledger_days import EXPLAINED
@@ -147,6 +148,9 @@ def _verified(
     ledger = {}
     if books is not None:
         found = recounts.with_books(found, books)
+    if books is not None and level == "data" and share is None:
+        found, words = recounts.with_log(found, books)
+        ledger["log"] = words
     if books is not None and days is not None:
         found, words = recounts.with_ledger(found, books, days)
         ledger["ledger"] = words

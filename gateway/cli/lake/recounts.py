@@ -84,6 +84,30 @@ def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple
     return replace(found, differences=[*found.differences, *differences]), f"{len(days.days)} days compared"
 
 
+def with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]:
+    """
+    Add the deliveries whose rows the log gives otherwise now, and editions that the route never had; say how many
+    deliveries were compared.
+    """
+    from exporters.lake.verification import CONTENT, EDITION, LakeDifference
+
+    differences, known = list(found.differences), set[str]()
+    after: int | None = 0
+    compared = 0
+    destination, _, topic = books.route.partition("/")
+    while after is not None:
+        body = {"destination": destination, "topic": topic, "after": after}
+        part = books.client.request("POST", "/lake-repairs", body=body)["recount"]
+        for name, words in part["differs"].items():
+            differences.append(LakeDifference(CONTENT, name, words))
+        known.update(part["editions"])
+        compared += part["compared"]
+        after = part["after"]
+    words = "no numbers of this log had this edition"
+    unknown = [LakeDifference(EDITION, each, words) for each in found.editions if each not in known]
+    return replace(found, differences=[*differences, *unknown]), f"{compared} deliveries compared"
+
+
 def with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
     """Add the difference of a lake of files to the books, if there is one."""
     from exporters.lake.verification import books_differ

@@ -14,7 +14,7 @@ from spool.packed.native import NO_NATIVE, NativeUse
 if TYPE_CHECKING:
     from gateway.normalise.memory.spans import SpanMemory
     from spool.clock import Clock
-    from spool.deliveries.lake_verdicts import LakeRepairs, LakeState
+    from spool.deliveries.lake_verdicts import LakeRecount, LakeRepairs, LakeState
     from spool.deliveries.past_records import PastRecords
     from spool.deliveries.protocols import Deliveries
     from spool.deliveries.values import RouteState
@@ -39,6 +39,10 @@ class RepairLake(Protocol):
 
 
 async def _no_lake(destination: str, *, dry_run: bool) -> LakeRepairs:
+    raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+
+
+async def _no_recount(destination: str, topic: str, after: int) -> LakeRecount:
     raise NotThere(f"no destination that is a lake of files is named {destination!r}")
 
 
@@ -69,6 +73,7 @@ class SpoolServices:
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _no_lake
+    recount_lake: Callable[[str, str, int], Awaitable[LakeRecount]] = _no_recount
     own_records: OwnRecords = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,95 @@
+"""Compares the deliveries of a lake with the rows that the log gives now, while it has them; it changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from exporters.lake import manifest, names
+from exporters.lake.columns import LakeTable
+from exporters.lake.digest import RowDigest
+from exporters.lake.manifest import LakeManifest
+from exporters.lake.tables.catalogue import TABLES
+from exporters.turns import TURN
+from spool.deliveries.lake_verdicts import LakeRecount
+from spool.deliveries.protocols import Landings
+from spool.log.protocols import ReadableLog
+from spool.log.values import Entry
+
+MOST_NUMBERS: Final = 500_000  # of one answer, which takes some ten seconds
+_READ_AT_ONCE: Final = 4096
+_ANY: Final = 2**62  # above every number
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRecount:
+    landings: Landings
+    log: ReadableLog
+    destination: str
+    topic: str
+
+    @property
+    def _route(self) -> str:
+        return f"{self.destination}/{self.topic}"
+
+    @property
+    def _table(self) -> LakeTable:
+        return TABLES[self.topic]
+
+    async def run(self, after: int) -> LakeRecount:
+        """Compare deliveries that begin behind a number, in order, as many as an answer has."""
+        editions = await self.landings.editions(self._route, _ANY)
+        differs = dict[str, str]()
+        compared = numbers = 0
+        after = min(after, _ANY)
+        while numbers < MOST_NUMBERS:
+            page = await self.landings.landed(self._route, after=after, most=1)
+            if not page:
+                return LakeRecount(differs=differs, editions=editions, compared=compared, after=None)
+            (landing,) = page
+            after = landing.first
+            numbers += landing.last - landing.first + 1
+            made = await asyncio.to_thread(manifest.read, landing.body)
+            if not await self._has_numbers(made):
+                continue
+            rows, digest = await self._again(made)
+            if rows < made.numbers.rows:  # the log has them no more
+                continue
+            compared += 1
+            if digest != made.digest:
+                name = names.manifest_name(made.edition, made.first, made.last, table=self._table.name)
+                differs[name] = "the log gives other rows for its numbers"
+        return LakeRecount(differs=differs, editions=editions, compared=compared, after=after)
+
+    async def _has_numbers(self, made: LakeManifest) -> bool:
+        """False for what an adoption settled: its numbers are of the original, or its rows in other files."""
+        editions = await self.landings.editions(self._route, made.first)
+        return bool(made.files) and editions[0] == made.edition
+
+    async def _again(self, made: LakeManifest) -> tuple[int, str]:
+        """The rows that the log has of a delivery, and their digest."""
+        digest, rows = RowDigest(self._table), 0
+        for start in range(made.first, made.last + 1, _READ_AT_ONCE):
+            last = min(made.last, start + _READ_AT_ONCE - 1)
+            for entry in await self.log.read(self.topic, start, last):
+                for part in entry.parts(TURN):
+                    found = self._rows(part, made.edition)
+                    rows += len(found)
+                    digest.add(found)
+                    await asyncio.sleep(0)
+        return rows, digest.text()
+
+    def _rows(self, entry: Entry, edition: str) -> list[tuple[Any, ...]]:
+        made = []
+        for number, record in enumerate(entry.records, entry.first):
+            if record is None:
+                continue
+            row = self._table.row_of(
+                record,
+                number=number,
+                committed_at=entry.committed_at,
+                edition=edition,
+            )
+            made.append(row.values)
+        return made

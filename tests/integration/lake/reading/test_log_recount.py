@@ -1,0 +1,129 @@
+"""`lake verify --data` makes the digest of each delivery again from the log, while the log has its records."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace as changed
+
+from exporters.lake.folder import Folder
+from exporters.lake.past import log_recount
+from exporters.lake.past.log_recount import LogRecount
+from exporters.lake.watch import recount
+from gateway.cli.lake.command import lake as command
+from spool.deliveries.lake_verdicts import LakeRecount
+from spool.deliveries.protocols import LANDINGS
+from spool.log.values import Entry
+from spool.record import AI_TELEMETRY, Record
+from tests.exporters.spools import calls, counter
+from tests.integration.lake.lakes import ROUTE, House, opened
+
+RECORDS: Sequence[Record] = [*calls(1, 29, cost="0.1", cost_source="reported"), counter(30)]
+
+
+def fill(directory: Path, format: str = "parquet") -> None:
+    """Three deliveries of ten records."""
+
+    async def land() -> None:
+        fields: dict[str, Any] = {"path": directory / "lake", "format": format}
+        async with opened(directory / "data") as house, house.forwarding(**fields):
+            await house.add(RECORDS)
+            await house.until(queued=0)
+
+    asyncio.run(land())
+    (directory / "tollhouse.toml").write_text(
+        f'data_dir = "{directory}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\n'
+        f'path = "{directory}/lake"\nformat = "{format}"\n'
+    )
+
+
+def verified(directory: Path, *words: str) -> dict[str, Any]:
+    config = str(directory / "tollhouse.toml")
+    result = CliRunner().invoke(command, ["verify", "--config", config, "--json", *words])
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert (1 if found["differences"] else 0) == result.exit_code
+    return found
+
+
+class ChangedLog:
+    """Gives the records of a log from a number on, one of them with another amount."""
+
+    def __init__(self, house: House, *, first: int = 1, number: int = 0) -> None:
+        self._log = house.storage.log
+        self._first = first
+        self._number = number
+
+    async def read(self, topic: str, first: int, last: int, **_: object) -> list[Entry]:
+        entries = []
+        for entry in await self._log.read(topic, max(first, self._first), last):
+            records: list[Any] = list(entry.records)
+            place = self._number - entry.first
+            if 0 <= place < len(records):
+                records[place] = changed(records[place], cost="0.2")
+            entries.append(replace(entry, records=records))
+        return entries
+
+
+@pytest.mark.parametrize("format", ["parquet", "ndjson", "focus"])
+@pytest.mark.parametrize("most", [1, 500_000])
+def test_a_sound_lake_is_what_the_log_gives(
+    tmp_path: Path, format: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its format and however many answers it takes; a part of the files is not compared."""
+    monkeypatch.setattr(log_recount, "MOST_NUMBERS", most)
+    fill(tmp_path, format)
+    found = verified(tmp_path, "--data")
+    assert ("3 deliveries compared", []) == (found["log"], found["differences"])
+    assert 1 == len(found["editions"])
+    for words in (["--data", "--sample", "50%"], ["--footers"], ["--data", "--without-books"]):
+        assert "log" not in verified(tmp_path, *words)
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_of_other_rows_than_the_log_has_is_named(tmp_path: Path) -> None:
+    """One that the log has in part or no more is not compared, and no number is too large to be asked for."""
+    await asyncio.to_thread(fill, tmp_path)
+    async with opened(tmp_path / "data") as house:
+
+        async def found(after: int = 0, **options: int) -> LakeRecount:
+            log: Any = ChangedLog(house, **options)
+            landings = house.storage.small.of(LANDINGS)
+            each = LogRecount(landings=landings, log=log, destination="lake", topic=AI_TELEMETRY)
+            return await each.run(after)
+
+        async def compared(after: int = 0, **options: int) -> tuple[int, list[str]]:
+            one = await found(after, **options)
+            return one.compared, [name[-30:] for name in one.differs]
+
+        assert (3, []) == await compared()
+        assert (3, ["000000000011-000000000020.json"]) == await compared(number=15)
+        assert (1, []) == await compared(first=12)
+        assert (0, []) == await compared(first=40)
+        assert (1, []) == await compared(after=11)
+        assert (0, []) == await compared(after=10**30)
+
+
+def test_an_edition_that_the_log_never_had_is_named(tmp_path: Path) -> None:
+    """By the command, and by the server's own look."""
+    fill(tmp_path)
+    lake = tmp_path / "lake"
+    kept = sorted(lake.glob("_manifest/*/*/*.json"))[0]
+    made = json.loads(kept.read_bytes()) | {"edition": "0" * 8, "files": []}
+    other = kept.parent.with_name("0" * 8) / kept.name
+    other.parent.mkdir()
+    other.write_text(json.dumps(made))
+    found = {each["kind"]: each["name"] for each in verified(tmp_path, "--data")["differences"]}
+    assert {"edition": "0" * 8} == found
+
+    async def seen() -> list[str]:
+        async with opened(tmp_path / "data") as house:
+            return [each.kind for each in (await recount(Folder(lake), house.context(), ROUTE)).differences]
+
+    assert ["edition"] == asyncio.run(seen())
