@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from compose_spec import PyCompose, PyOptions
 
 from gateway.configuration.reader import load
 from tests.acceptance.conftest import ROOT
@@ -91,6 +92,26 @@ def test_compose_connects_litellm_as_its_page_says() -> None:
     assert (True, ["ALL"]) == (tollhouse["read_only"], tollhouse["cap_drop"])
     dockerfile = (COMPOSE / tollhouse["build"]["context"] / tollhouse["build"]["dockerfile"]).resolve()
     assert CONTAINERFILE == dockerfile
+
+
+def specified(text: str) -> PyCompose:
+    """Return a file of services as a parser of the Compose specification reads it; ValueError if it does not."""
+    options = PyOptions()
+    options.apply_merge = True
+    compose = options.from_yaml(text)
+    compose.validate()
+    return compose
+
+
+@pytest.mark.parametrize("path", sorted(COMPOSE.rglob("compose.yaml")), ids=lambda path: path.parent.name)
+def test_compose_files_are_as_the_specification_says(path: Path) -> None:
+    """A parser of the specification takes each, and does not take a field that it does not know."""
+    text = path.read_text()
+    services = yaml.safe_load(text)["services"]
+    assert set(services) == set(specified(text).service_names())
+    wrong = text.replace("image:", "imagine:").replace("build:", "building:")
+    with pytest.raises(ValueError, match=r"imagine|building"):
+        specified(wrong)
 
 
 def test_compose_publishes_the_console_on_loopback_alone() -> None:
