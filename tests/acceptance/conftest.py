@@ -43,6 +43,11 @@ type = "ndjson"
 path = "records.ndjson"
 {more}
 """
+# A device of which nobody heard for three intervals is silent: not within a test.
+DEVICES = """
+[devices]
+heartbeat_interval = "1d"
+"""
 
 _ONE_COMMAND = threading.Lock()  # standard output and the working directory are those of the process
 
@@ -261,6 +266,8 @@ def installations(tmp_path: Path) -> Iterator[Any]:
         more: str = "",
         kind: type[Tollhouse] = Tollhouse,
     ) -> Tollhouse:
+        if "[devices]" not in more:
+            more += DEVICES
         text = ARCHIVE.format(server=server, hold=hold, more=more) if config is None else config
         made.append(kind(tmp_path / name, text))
         return made[-1]

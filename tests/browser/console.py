@@ -34,10 +34,13 @@ NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chro
 CHROMIUM = os.environ.get("TOLLHOUSE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking",
          "--disable-component-update", "--no-first-run")  # fmt: skip
+# A device of which nobody heard for three intervals is silent: not within a test.
 MONTH = """
 [server]
 listen = "127.0.0.1:0"
 grpc_listen = ""
+[devices]
+heartbeat_interval = "1d"
 """
 LIST = (resources.files("gateway.console") / "static/pages/list.mjs").read_text()
 PAGES = re.findall(r'path: "([^"]+)", title: "([^"]+)".*import\("\./(\w+)\.mjs"\)', LIST)
