@@ -65,7 +65,7 @@ def bill_of(sides: BillSides) -> Bill:
     """Return the bill: of each day the amounts of one source, and the quantities of one."""
     in_month = set(sides.days)
     rows = list(_by_day(sides))
-    told = billed(rows)
+    told = billed(rows, as_told=True)
     of_money = one_source([*told.money, *told.accrued], sides.covered)
     of_tokens = one_source(told.tokens, sides.covered)
     amounts = [row for row in told.money if row.day in in_month and of_money[row.day] == row.source]

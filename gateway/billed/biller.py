@@ -30,7 +30,7 @@ from spool.statements.values import StatementInfo
 
 LOOK_S = 60.0
 EVERY_S = 3600  # calls that came meanwhile change what was made
-RULES = 2  # of dividing: part of every mark, so that days are made anew under other rules
+RULES = 3  # of dividing: part of every mark, so that days are made anew under other rules
 
 _Uses = Sequence[tuple[Dimensions, CountedUse]]
 _log = logging.getLogger(__name__)
@@ -172,6 +172,10 @@ class Biller:
                 theirs = uses.get(bill.provider, ())
                 base = bases.get(bill.provider)
                 found = await asyncio.to_thread(divide_day, bill, day, theirs, month=base)
+                if found.wants_month and base is None:
+                    bases |= await self._bases(read, [bill])
+                    base = bases.setdefault(bill.provider, {})
+                    found = await asyncio.to_thread(divide_day, bill, day, theirs, month=base)
                 made += await frozen.as_kept(self._day(read, bill, day, found), found.sums)
             changed += await sources.ledger.put_billed(made) if made else 0
             for provider in frozen.gone(day, [bill.provider for bill in of_day]):
@@ -211,7 +215,7 @@ class Biller:
         )
         return await asyncio.to_thread(bill_of, sides)
 
-    async def _bases(self, read: _Month, bills: Sequence[Bill]) -> Mapping[str, Base]:
+    async def _bases(self, read: _Month, bills: Sequence[Bill]) -> dict[str, Base]:
         """Return the usage money of a month by provider. The calls of a day are read once for all of them."""
         bases: dict[str, dict[tuple[Dimensions, str], int]] = defaultdict(lambda: defaultdict(int))
         for day in sorted({day for bill in bills for day in bill.states}):
@@ -220,7 +224,7 @@ class Biller:
                 theirs = uses.get(bill.provider, ())
                 for place, amount in (await asyncio.to_thread(divide_day, bill, day, theirs)).base.items():
                     bases[bill.provider][place] += amount
-        return bases
+        return dict(bases)
 
     async def _uses(self, read: _Month, day: int) -> Mapping[str, _Uses]:
         """Return the calls of a day, by who sold them."""
@@ -235,7 +239,7 @@ class Biller:
             provider=bill.provider,
             state=state,
             mark=mark_of(
-                found.sums, RULES, state, source, sorted(found.reasons.items()), sorted(foreign.items())
+                found.sums, RULES, state, source, *map(_ordered, (found.reasons, found.accrued, foreign))
             ),
             source=source,
             read_at=read.read_at(bill.provider, source, day),
@@ -244,6 +248,10 @@ class Biller:
             accrued=found.accrued,
             foreign=foreign,
         )
+
+
+def _ordered(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(amounts.items())
 
 
 def _by_seller(

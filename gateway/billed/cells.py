@@ -33,6 +33,7 @@ POOL, VALUE = (
 )  # bases: a level was given up, the bill tells no quantity that could be compared
 NO_TELEMETRY, NO_MODEL, NO_KEY, NO_CALLS = "no_telemetry", "no_model", "no_key", "no_calls"
 UNREPORTED = "unreported"
+ELSEWHERE = "(elsewhere)"  # region: none of those that the bill tells apart and calls know
 
 
 class BilledCell(NamedTuple):
@@ -59,6 +60,19 @@ class PlacedCell:
     quantity: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class CellCalls:
+    """
+    The calls of a cell: their weights, the cell with the levels that were kept, and how many tokens they have. Of no
+    calls, the reason why.
+    """
+
+    weights: Mapping[Dimensions, int]
+    kept: BilledCell
+    tokens: int
+    reason: str = ""
+
+
 class DayCalls:
     """A provider's calls of one day, found by what a bill tells of them."""
 
@@ -69,15 +83,32 @@ class DayCalls:
         for dimensions, use in self._rows:
             for place in {(use.key, use.model), ("", use.model), (use.key, ""), ("", "")}:
                 self._by_model[place].append((dimensions, use))
-        self._known: dict[BilledCell, tuple[Mapping[Dimensions, int], BilledCell, str]] = {}
+        self._known: dict[BilledCell, CellCalls] = {}
+        self._regions: dict[str, set[str]] = defaultdict(set)  # that calls know, by model
+        for _, use in self._rows:
+            for model in (use.model, ""):
+                self._regions[model].add(use.region)
+        self._told: dict[tuple[type, str], set[str]] = {}
+
+    def tell(self, rows: Iterable[BilledMoney | BilledTokens]) -> None:
+        """Take the rows of a kind of which the cells are asked for: which regions they tell apart."""
+        for row in rows:
+            model = self._bill.families.get(row.model, row.model)
+            known = self._regions.get(model, set()) - ANYWHERE
+            if row.region in known:
+                self._told.setdefault((type(row), model), set()).add(row.region)
 
     def cell_of(self, row: BilledMoney | BilledTokens) -> BilledCell:
         """Return the cell of a row; a key that neither side is known to share is not told."""
+        model = self._bill.families.get(row.model, row.model)
+        region = row.region
+        if region in ANYWHERE:
+            region = ELSEWHERE if (type(row), model) in self._told else ""
         return BilledCell(
             key=self._bill.keys.of_billed(row) if self._bill.keys.any else "",
-            model=self._bill.families.get(row.model, row.model),
+            model=model,
             tier=None if row.tier is None else tier_of(row.tier),
-            region="" if row.region in ANYWHERE else row.region,
+            region=region,
             meter=row.meter or "",
         )
 
@@ -85,14 +116,14 @@ class DayCalls:
         """Return what the calls of a key, as the bill names it, are worth."""
         return _weights(self._by_model.get((key, ""), ()), WHOLE) if key else {}
 
-    def place(self, cell: BilledCell) -> tuple[Mapping[Dimensions, int], BilledCell, str]:
-        """Return the weights of a cell, the cell with the levels that were kept, and why there are none."""
+    def place(self, cell: BilledCell) -> CellCalls:
+        """Return the calls of a cell."""
         found = self._known.get(cell)
         if found is None:
             found = self._known[cell] = self._place(cell)
         return found
 
-    def _place(self, cell: BilledCell) -> tuple[Mapping[Dimensions, int], BilledCell, str]:
+    def _place(self, cell: BilledCell) -> CellCalls:
         rows = self._by_model.get((cell.key, cell.model), ())
         without_tier = cell._replace(region="", tier=None)
         for kept in dict.fromkeys(
@@ -101,13 +132,18 @@ class DayCalls:
             alike = [
                 (dimensions, use)
                 for dimensions, use in rows
-                if (kept.tier is None or tier_of(use.tier) == kept.tier)
-                and (not kept.region or use.region == kept.region)
+                if (kept.tier is None or tier_of(use.tier) == kept.tier) and self._is_in(use.region, kept)
             ]
             weights = _weights(alike, kept.meter)
             if weights:
-                return weights, kept, ""
-        return {}, cell, self._why(cell)
+                return CellCalls(weights, kept, _tokens(alike, kept.meter))
+        return CellCalls({}, cell, 0, self._why(cell))
+
+    def _is_in(self, region: str, cell: BilledCell) -> bool:
+        if cell.region == ELSEWHERE:
+            told = (found for (_, model), found in self._told.items() if model == cell.model)
+            return not any(region in each for each in told)
+        return cell.region in ("", region)
 
     def _why(self, cell: BilledCell) -> str:
         if not self._rows:
@@ -121,7 +157,7 @@ class DayCalls:
 
 def _weights(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> dict[Dimensions, int]:
     """Return tokens of a meter; for several meters their value, or their tokens where one has no price."""
-    meters = (meter,) if meter in METERS else POOLED.get(meter, METERS)
+    meters = _meters(meter)
     is_worth = meter not in METERS and all(
         name in use.values for _, use in rows for name in meters if use.tokens.get(name)
     )
@@ -129,6 +165,14 @@ def _weights(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> dict[
     for dimensions, use in rows:
         found[dimensions] += sum((use.values if is_worth else use.tokens).get(name, 0) for name in meters)
     return {dimensions: weight for dimensions, weight in found.items() if weight > 0}
+
+
+def _tokens(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> int:
+    return sum(use.tokens.get(name, 0) for _, use in rows for name in _meters(meter))
+
+
+def _meters(meter: str) -> Sequence[str]:
+    return (meter,) if meter in METERS else POOLED.get(meter, METERS)
 
 
 def quantities_of(calls: DayCalls, rows: Sequence[BilledTokens]) -> Mapping[BilledCell, int]:
@@ -161,7 +205,7 @@ def parts_of(
 def _tells(cell: BilledCell, finer: BilledCell) -> bool:
     """True if a cell of tokens is one of those that a cell of money is about."""
     return (
-        cell.meter == finer.meter
+        cell.meter in (WHOLE, finer.meter)
         and cell.model in ("", finer.model)
         and cell.key in ("", finer.key)
         and cell.tier in (None, finer.tier)
@@ -178,29 +222,31 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
     untold: set[BilledCell] = set()
     places = [calls.place(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):
-        _, kept, _ = calls.place(cell)
-        if quantity is None or kept.meter != cell.meter:
+        kept = calls.place(cell).kept
+        if quantity is None:
             untold.add(kept)
         else:
             told[kept] += quantity
     found = []
-    for (cell, _), (weights, kept, reason) in zip(parts, places, strict=True):
+    for (cell, _), pool in zip(parts, places, strict=True):
+        kept, weights = pool.kept, pool.weights
         quantity = None if kept in untold or kept not in told else told[kept]
         basis = POOL if kept != cell else VALUE if quantity is None else EXACT
         if quantity is not None and kept != cell:
-            weights, quantity = _left(weights, quantity, kept, told)
-        found.append(PlacedCell(cell, weights, basis, reason, quantity))
+            weights, quantity = _left(pool, quantity, told)
+        found.append(PlacedCell(cell, weights, basis, pool.reason, quantity))
     return found
 
 
 def _left(
-    weights: Mapping[Dimensions, int], quantity: int, kept: BilledCell, told: Mapping[BilledCell, int]
+    pool: CellCalls, quantity: int, told: Mapping[BilledCell, int]
 ) -> tuple[Mapping[Dimensions, int], int]:
     """
     Return weights and quantity of a pool in smaller units: of all its calls, as many tokens as the cells that are
-    told apart within it have not billed.
+    told apart within it have not billed. Where kinds of tokens are given up, these may be of any kind.
     """
-    known = sum(weights.values())
+    kept = pool.kept
     taken = sum(each for cell, each in told.items() if cell != kept and _tells(kept, cell))
-    left = max(0, known - taken)
-    return {dimensions: weight * left for dimensions, weight in weights.items()}, max(quantity, left) * known
+    left = max(0, pool.tokens - taken)
+    weights = {dimensions: weight * left for dimensions, weight in pool.weights.items()}
+    return weights, max(quantity, left) * sum(pool.weights.values())

@@ -15,22 +15,29 @@ from dataclasses import dataclass
 from gateway.billed.bill import Bill
 from gateway.billed.cells import UNREPORTED, DayCalls, parts_of, placed, quantities_of
 from gateway.billed.spreading import spread
+from gateway.reconciliation.counting import KIND_OF_FEE
 from gateway.reconciliation.sides import BilledMoney, CountedUse
 from spool.ledger.billed import AMORTIZED, CLOSED, EVERY, INVOICED, UNALLOCATED, USAGE, BilledSum
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
+from spool.meters import FEES
+from spool.statements.values import SEAT
 
 SHARED = "shared"
 OTHER, DISCOUNT, TAX, ROUNDING, COMMITMENT = "other", "discount", "tax", "rounding", "commitment"
+CREDIT = "credit"
 _ALONE = BILLED_TYPES["billed_cost"] | BILLED_TYPES["amortized_cost"]
 _WITHIN = EVERY & ~_ALONE
 # Kinds of lines that are no usage, by what statements call them; all else is `other`.
 CHARGES: Mapping[str, str] = {
-    "discount": DISCOUNT, "tax": TAX, "credit": "credit", "rounding": ROUNDING, "throughput": COMMITMENT,
+    "discount": DISCOUNT, "tax": TAX, CREDIT: CREDIT, "rounding": ROUNDING, "throughput": COMMITMENT,
     "refund": "refund", "support": "support", "unused": "unused",
 }  # fmt: skip
+# What is given back of these is as they are; of other lines it is a credit: a grant, a promotion.
+_FEES = [KIND_OF_FEE.get(name, name) for name in FEES]
+SERVICES = frozenset([*_FEES, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
 _Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, arranged
-Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and the model as billed
+Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and the family of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,7 @@ class DividedDay:
     reasons: Mapping[str, int]
     accrued: Mapping[str, int]
     base: Base
+    wants_month: bool  # a discount, of a day without usage for it
 
 
 def divide_day(
@@ -64,6 +72,7 @@ class _Day:
         self._found: dict[_Place, int] = defaultdict(int)
         self._reasons: dict[int, Counter[str]] = defaultdict(Counter)
         self._base: dict[tuple[Dimensions, str], int] = defaultdict(int)
+        self._wants_month = False
 
     def divided(self, month: Base) -> DividedDay:
         for told, charge, arranged in (
@@ -81,6 +90,7 @@ class _Day:
             reasons=self._amounts(EVERY),
             accrued=self._amounts(AMORTIZED),
             base=self._base,
+            wants_month=self._wants_month,
         )
 
     def _amounts(self, arranged: int) -> Mapping[str, int]:
@@ -88,19 +98,23 @@ class _Day:
         return {reason: amount for reason, amount in reasons if amount}
 
     def _line(self, row: BilledMoney, arranged: int, month: Base) -> None:
-        charge = CHARGES.get(row.meter, OTHER)
+        charge = _charge_of(row)
         if charge == OTHER:
             self._other(row, arranged)
         elif charge == TAX and arranged == EVERY:
             self._layer(row, charge, month)
         elif charge == DISCOUNT and arranged == EVERY:
-            self._layer(row, charge, self._base or month)
+            is_of_day = bool(self._of_model(self._base, row))
+            self._wants_month |= not is_of_day
+            self._layer(row, charge, self._base if is_of_day else month)
         else:
             self._nobody(row, charge, row.amount, arranged)
 
     def _usage(self, rows: list[BilledMoney], charge: str, arranged: int) -> None:
         """Divide what is of tokens over their calls. Layers are divided by what the bill itself has of them."""
-        quantities = quantities_of(self._calls, self._bill.quantities.get(self._day, ()))
+        told = self._bill.quantities.get(self._day, ())
+        self._calls.tell([*rows, *told])
+        quantities = quantities_of(self._calls, told)
         as_billed: dict[object, dict[Dimensions, int]] = defaultdict(lambda: defaultdict(int))
         for row in rows:
             as_billed[self._calls.cell_of(row)][self._dimensions(row)] += row.amount
@@ -121,7 +135,7 @@ class _Day:
             self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, found.rest)
             if arranged == EVERY:
                 for dimensions, share in (*found.shares.items(), (label, found.unreported)):
-                    self._base[dimensions, label.model or ""] += share
+                    self._base[dimensions, place.cell.model] += share
 
     def _other(self, row: BilledMoney, arranged: int) -> None:
         """Divide what is not of tokens over the calls of its key; without one nobody has it."""
@@ -132,13 +146,18 @@ class _Day:
         self._nobody(row, OTHER, found.unreported, arranged)
         self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, found.rest)
 
+    def _of_model(self, base: Base, row: BilledMoney) -> dict[Dimensions, int]:
+        """Return the usage money that a line is about: of its model, or of all; none where it comes to nothing."""
+        model = self._bill.families.get(row.model, row.model)
+        weights: dict[Dimensions, int] = defaultdict(int)
+        for (dimensions, used), amount in base.items():
+            if model in ("", used):
+                weights[dimensions] += amount
+        return {dimensions: weight for dimensions, weight in weights.items() if weight > 0}
+
     def _layer(self, row: BilledMoney, charge: str, base: Base) -> None:
         self._add(self._dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
-        weights: dict[Dimensions, int] = defaultdict(int)
-        for (dimensions, model), amount in base.items():
-            if row.model in ("", model):
-                weights[dimensions] += amount
-        found = spread(row.amount, weights)
+        found = spread(row.amount, self._of_model(base, row))
         for dimensions, share in found.shares.items():
             basis = UNALLOCATED if dimensions.kind == BILLED else SHARED
             self._add(dimensions, charge, basis, _WITHIN, share)
@@ -157,3 +176,12 @@ class _Day:
         told = {} if row is None else {"model": row.model, "api_key": row.key, "region": row.region}
         known = dict.fromkeys(Dimensions._fields, "") | told
         return Dimensions(**{**known, "kind": BILLED, "provider": self._bill.provider, "size": 0})  # type: ignore[arg-type]
+
+
+def _charge_of(row: BilledMoney) -> str:
+    """Return what an amount that is no usage is for."""
+    known = CHARGES.get(row.meter)
+    if known is not None:
+        return known
+    is_given = row.amount < 0 and row.meter not in SERVICES
+    return CREDIT if is_given else OTHER

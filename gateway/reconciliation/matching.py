@@ -73,8 +73,11 @@ class Billed:
         return {*(row.source for row in self.tokens), *(row.source for row in self.money)}
 
 
-def billed(rows: Iterable[StatementRow]) -> Billed:
-    """Statement rows by day, meter and tier."""
+def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
+    """
+    Statement rows by day, meter and tier. Money that is given back is a credit, whatever a bill calls it, or, if
+    `as_told`, what the bill calls it.
+    """
     tokens, amounts, accrued = [], [], []
     foreign: dict[str, int] = defaultdict(int)
     unsettled: dict[str, set[int]] = defaultdict(set)
@@ -97,7 +100,8 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
             foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
             amount = money.units(f"{row.amount:f}")
-            amounts.append(_named(BilledMoney(**place, meter=meter_of(row.kind), amount=amount)))  # type: ignore[arg-type]
+            told = BilledMoney(**place, meter=meter_of(row.kind), amount=amount)  # type: ignore[arg-type]
+            amounts.append(told if as_told else _named(told))
         elif row.unit == ACCRUED:
             amount = money.units(f"{row.amount:f}")
             accrued.append(BilledMoney(**place, meter=meter_of(row.kind), amount=amount))  # type: ignore[arg-type]

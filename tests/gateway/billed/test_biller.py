@@ -145,6 +145,23 @@ async def test_a_day_is_made_again_where_something_changed() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_discount_of_a_day_without_usage_is_on_that_of_the_month() -> None:
+    """Whether or not the bill has a tax, too."""
+    world = await World().open()
+    world.use("search", 60)
+    world.use("ads", 20)
+    world.told.kept += [line("input", "2"), line("discount", "-0.4", model=None, day=1)]
+    assert 2 == await world.biller.look()
+    by_team = await world.paid("discounted_cost", "team", "charge")
+    assert (Decimal("-0.3"), Decimal("-0.1")) == (by_team["search", "discount"], by_team["ads", "discount"])
+    world.told.kept.append(line("tax", "0.2", model=None))
+    world.told.read_at += 1
+    assert 1 == await world.biller.look()
+    again = await world.paid("discounted_cost", "team", "charge")
+    assert by_team["search", "discount"] == again["search", "discount"]
+
+
+@pytest.mark.asyncio
 async def test_a_day_that_is_not_final_says_so() -> None:
     """What a provider may tell anew is provisional; a day that is not over has no billed money."""
     world = await World().open()

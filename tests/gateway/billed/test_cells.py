@@ -52,6 +52,41 @@ def test_a_level_that_calls_do_not_know_is_given_up() -> None:
     } == paid(found)  # fmt: skip
 
 
+def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
+    """What a bill has of all other regions, by whatever name, is of the calls that are in none of those."""
+    for anywhere in ("global", None):
+        rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
+        rows += [row("input", 20, region=anywhere), row("input", 200, unit="tokens", region=anywhere)]
+        found = divided(rows, [calls("a", 100, region="eu"), calls("b", 150), calls("c", 50, region="us")])
+        assert {
+            ("a", "usage", "exact"): 11 * UNIT, ("b", "usage", "exact"): 15 * UNIT, ("c", "usage", "exact"): 5 * UNIT,
+        } == paid(found)  # fmt: skip
+
+
+def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
+    """Calls that are all told in one region pay for the others as far as it has not billed their tokens."""
+    rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
+    rows += [row("input", 20, region="global"), row("input", 200, unit="tokens", region="global")]
+    found = divided(rows, [calls("a", 250, region="eu")])
+    rest = {("a", "usage", "pooled"): 15 * UNIT, ("-", "usage", "unallocated"): 5 * UNIT}
+    assert {("a", "usage", "exact"): 11 * UNIT, **rest} == paid(found)
+
+
+def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
+    """Output that nobody reports is of nobody where the input of all calls is billed; else it is of these calls."""
+    rows = [
+        row("input", 4),
+        row("input", 100, unit="tokens"),
+        row("output", 3),
+        row("output", 50, unit="tokens"),
+    ]
+    found = divided(rows, [calls("a", 100)])
+    assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 3 * UNIT} == paid(found)
+    assert {UNREPORTED: 3 * UNIT} == found.reasons
+    found = divided(rows, [calls("a", 150)])  # told without its kinds
+    assert {("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "pooled"): 3 * UNIT} == paid(found)
+
+
 def test_a_tier_is_paid_by_its_own_calls() -> None:
     """Batch calls pay the batch rate, also where another team used the model at full price."""
     rows = [row("input", 4, tier="standard"), row("input", 1, batch=True)]

@@ -56,6 +56,17 @@ def test_searches_of_a_key_are_paid_by_its_calls() -> None:
     )
 
 
+def test_searches_that_are_given_back_are_of_who_paid_them() -> None:
+    """Under the same charge; what is given back of no service is a credit."""
+    uses = [calls("a", 30, key="k")]
+    given = row("web_search", -4, key="k", model=None)
+    assert {("a", "other", "shared"): -4 * UNIT} == paid(divided([given], uses))
+    lines = [row(kind, -1, model=None) for kind in ("refund", "support", "web_search", "spring_promotion")]
+    assert {"refund": -UNIT, "support": -UNIT, "other": -UNIT, "credit": -UNIT} == divided(
+        lines, uses
+    ).reasons
+
+
 def accrued(kind: str, amount: str | int, **more: Any) -> StatementRow:
     return row(kind, amount, unit="accrued_usd", **more)
 
