@@ -234,11 +234,20 @@ def frozen(day: BilledDay, sums: Sequence[BilledSum]) -> tuple[BilledDay, list[B
 
 
 def beside_days(
-    closed: Mapping[str, Any], provider: str, usage: Mapping[Dimensions, int], template: BilledDay
+    closed: Mapping[str, Any],
+    provider: str,
+    usage: Mapping[Dimensions, int],
+    billed: int,
+    template: BilledDay,
 ) -> tuple[BilledDay, list[BilledSum]]:
-    """Return what the invoices of a closed month have beside its days: tax, rounding and a difference."""
+    """
+    Return what the invoices of a closed month have beside its days: tax, rounding and a difference. `billed` is what
+    the days come to: where it is not what they came to when the month was closed, that is a difference, too.
+    """
     nobody = nobodys(provider)
+    changed = billed - money.units(closed["billed"])
     amounts = {name: money.units(closed[name]) for name in (ROUNDING, DIFFERENCE)}
+    amounts[DIFFERENCE] -= changed
     sums = [BilledSum(nobody, name, UNALLOCATED, EVERY, amount) for name, amount in amounts.items() if amount]
     if tax := money.units(closed[TAX]):
         sums.append(BilledSum(nobody, TAX, UNALLOCATED, _ALONE, tax))
@@ -249,7 +258,7 @@ def beside_days(
             sums.append(BilledSum(dimensions, TAX, basis, within, share))
         sums.append(BilledSum(nobody, TAX, UNALLOCATED, within, parts.unreported))
         sums.append(BilledSum(nobody, ROUNDING, UNALLOCATED, within, parts.rest))
-    mark = f"{INVOICE} {closed[ROUNDING]} {closed[DIFFERENCE]} {closed[TAX]}"
+    mark = f"{INVOICE} {closed[ROUNDING]} {money.text(amounts[DIFFERENCE])} {closed[TAX]}"
     reasons = {DIFFERENCE: amounts[DIFFERENCE]} if amounts[DIFFERENCE] else {}
     day = replace(template, provider=provider + INVOICE, mark=mark, reasons=reasons, accrued={}, foreign={})
     return day, sorted(each for each in sums if each.amount)

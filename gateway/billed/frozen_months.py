@@ -89,6 +89,7 @@ class FrozenMonths:
     async def _freeze(self, provider: str) -> None:
         """Day by day; what stands beside them is the last, and says that it is done."""
         usage: Counter[Dimensions] = Counter()
+        billed = 0
         empty = BilledDay(
             day=0, provider=provider, state=FROZEN, mark=FROZEN, source="", read_at=0.0, made_at=float(self._today)
         )  # fmt: skip
@@ -98,12 +99,13 @@ class FrozenMonths:
             day = days.get(at)
             sums = await self._ledger.billed_sums(at, provider) if day is not None else []
             usage.update(usage_of(sums))
+            billed += charges_of(sums).total()
             if day is None:
                 await self._ledger.put_billed([(replace(empty, day=at), [])])
             elif day.state != FROZEN:
                 await self._ledger.put_billed([frozen(day, sums)])
         closed = self._closed[closed_id(provider, self._month.name)]
-        beside = beside_days(closed, provider, usage, replace(empty, day=self._month.days[-1]))
+        beside = beside_days(closed, provider, usage, billed, replace(empty, day=self._month.days[-1]))
         await self._ledger.put_billed([beside])
 
     def _is_closed(self, provider: str) -> bool:

@@ -175,6 +175,23 @@ async def test_days_without_a_bill_are_closed_too() -> None:
     assert {(): Decimal(1)} == await world.of_month("billed_cost")
 
 
+@pytest.mark.asyncio
+async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> None:
+    """A bill that changed between the closing and a restart, or a ledger that was lost, leaves a difference."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "1.003")]
+    invoice = Invoice(provider="openai", month=MONTH.name, number="1", total=money.units("1"))
+    found = await world.biller.figures(MONTH, "openai", [invoice])
+    world.closed[closed_id("openai", MONTH.name)] = closing.shown(found)
+    world.told.kept[0] = line("input", "1.5")
+    await world.biller.make(MONTH)
+    for cost_type in BILLED_TYPES:
+        assert Decimal(1) == sum((await world.of_month(cost_type, "team")).values())
+    by_charge = await world.of_month("billed_cost", "charge")
+    assert (Decimal("-0.003"), Decimal("-0.497")) == (by_charge["rounding",], by_charge["difference",])
+
+
 part = st.tuples(
     st.integers(0, 3),
     st.sampled_from("ab"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from gateway.billed.bill import Bill, BillSides, bill_of
 from gateway.billed.layers import Base, DividedDay, divide_day
 from gateway.reconciliation.sides import DAY_S, CountedUse
+from spool.ledger.billed import BilledSum
 from spool.ledger.money import UNIT
 from spool.ledger.queries import BILLED
 from spool.ledger.sums import Dimensions
@@ -20,7 +22,7 @@ Use = tuple[Dimensions, CountedUse]
 
 
 def row(
-    kind: str, amount: str | int, *, unit: str = "usd", day: int = 0, days: int = 1, **more: Any
+    kind: str, amount: str | int | Decimal, *, unit: str = "usd", day: int = 0, days: int = 1, **more: Any
 ) -> StatementRow:
     start = DAY + day * DAY_S
     known: dict[str, Any] = {
@@ -73,6 +75,18 @@ def divided(
     rows: Sequence[StatementRow], uses: Sequence[Use], *, month: Base | None = None, **more: Any
 ) -> DividedDay:
     return divide_day(bill(rows, uses, **more), DAY, uses, month=month)
+
+
+def divided_month(rows: Sequence[StatementRow], uses: Sequence[Use], days: int) -> list[BilledSum]:
+    """All sums of the bill of some days, its taxes divided by the usage of all of them."""
+    whole = bill(rows, uses, days=days)
+    by_day = {day: [each for each in uses if each[1].day == day] for day in sorted(whole.states)}
+    base: Counter[tuple[Dimensions, str]] = Counter()
+    for day, theirs in by_day.items():
+        base.update(divide_day(whole, day, theirs).base)
+    return [
+        each for day, theirs in by_day.items() for each in divide_day(whole, day, theirs, month=base).sums
+    ]
 
 
 def paid(found: DividedDay, arranged: int = 1) -> dict[tuple[str, str, str], int]:
