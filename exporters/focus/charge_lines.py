@@ -11,11 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from spool.ledger import money
-from spool.ledger.repricing import LinesOf, SumLine, token_sum
-from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures
+from spool.ledger.repricing import SumLine
 from spool.meters import METERS, quantity_of
 
-_ESTIMATED: Final = len(COUNTS) + MONEY.index("estimated")
 _COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 _TOTALS: Final = (
     "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens", "x_Calls", "x_InputTokens",
@@ -32,28 +30,6 @@ _UNITS: Final = {
     "results": "Results",
 }
 _REQUESTS: Final = "Requests"
-
-
-def lines_of_row(
-    price_lines: LinesOf, hour: int, key: Dimensions, row: Measures, meters: Mapping[str, int]
-) -> tuple[SumLine, ...]:
-    """Return the lines of summed calls that are charged what was estimated; none if that is another sum."""
-    if key.cost_source != "estimated" or key.status == "cached":
-        return ()
-    lines = price_lines(token_sum(hour, key, row, meters))
-    total = sum(line.amount for line in lines)
-    return tuple(lines) if total == row[_ESTIMATED] else ()
-
-
-def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
-    """Add lines up by their meters."""
-    sums: dict[str, SumLine] = {}
-    for line in (*one, *other):
-        before = sums.get(line.meter, SumLine(line.meter, 0, 0))
-        quantity = before.quantity + line.quantity
-        amount = before.amount + line.amount
-        sums[line.meter] = SumLine(line.meter, quantity, amount)
-    return tuple(sums.values())
 
 
 def by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[str, str]]:

@@ -18,11 +18,11 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
-from exporters.focus.charge_lines import by_lines, joined, lines_of_row
+from exporters.focus.charge_lines import by_lines
 from exporters.turns import in_turns
 from spool.csv_cells import csv_lines
 from spool.ledger import money
-from spool.ledger.repricing import LinesOf, SumLine
+from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, hour_of
 from spool.log.values import Entry
 from spool.providers import display_name
@@ -50,8 +50,8 @@ VERSIONS: Mapping[str, Sequence[str]] = {"1.2": COLUMNS, "1.3": _ALL, "1.4": _NO
 VERSION = "1.2"
 ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization
 UNKNOWN = "Unknown"
-_COUNTS = tuple(name for name in COUNTS if name != "reasoning_tokens")
-_EXACT = Context(prec=100)
+COUNTED = tuple(name for name in COUNTS if name != "reasoning_tokens")
+EXACT = Context(prec=100)
 TAGS = ("user", "api_key", "device", "source", "status")
 
 
@@ -175,38 +175,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     }
 
 
-def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) -> list[Charge]:
-    """
-    Rows of an hourly report of the operator API, by DIMENSIONS and by `tags`, which are tags of the charges.
-    """
-    charges = []
-    for row in rows:
-        estimated = str(row["estimated"])
-        foreign = row.get("charges")
-        charges += _by_currency(
-            Charge(
-                start=datetime.fromisoformat(str(row["period"])),
-                cost=_less(str(row["cost"]), str(row["converted"])) if foreign else str(row["cost"]),
-                list_cost=estimated if estimated != "0" else None,
-                provider=_text(row, "provider"),
-                model=_text(row, "model"),
-                team=_text(row, "team"),
-                tags={name: value for name in (*TAGS, *tags) if (value := _text(row, name))},
-                cost_source=_text(row, "cost_source"),
-                region=_text(row, "region"),
-                calls=_count(row, "calls"),
-                input_tokens=_count(row, "input_tokens"),
-                output_tokens=_count(row, "output_tokens"),
-                cache_read_tokens=_count(row, "cache_read_tokens"),
-                cache_write_tokens=_count(row, "cache_write_tokens"),
-                cache_write_1h_tokens=_count(row, "cache_write_1h_tokens"),
-            ),
-            foreign if isinstance(foreign, Mapping) else {},
-        )
-    return charges
-
-
-def _by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
+def by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
     """
     Return a charge for each currency: amounts of several are never one. The usage stands with the first of them.
     """
@@ -214,7 +183,7 @@ def _by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
         return [charge]
     of_each = [(CURRENCY, charge.cost)] if Decimal(charge.cost) else []
     of_each += sorted(foreign.items())
-    nothing: dict[str, Any] = {**dict.fromkeys(_COUNTS, 0), "list_cost": None}
+    nothing: dict[str, Any] = {**dict.fromkeys(COUNTED, 0), "list_cost": None}
     return [
         replace(charge, currency=currency, cost=cost, **({"list_cost": None} if not place else nothing))
         for place, (currency, cost) in enumerate(of_each)
@@ -259,7 +228,7 @@ class ChargeSums:
             whole = _of_sum(hour, key, row)
             if self._price_lines is not None and apart == _Apart():
                 whole = replace(whole, lines=lines_of_row(self._price_lines, hour, key, row, found))
-            for charge in _by_currency(whole, _charged(found) if found else {}):
+            for charge in by_currency(whole, _charged(found) if found else {}):
                 charge = charge if self._shown is None else self._shown(charge)
                 self._add(apart, hour, charge)
 
@@ -270,7 +239,7 @@ class ChargeSums:
         place = (*apart, hour, charge.currency, has_lines, *shown, *sorted(charge.tags.items()))
         mine = replace(charge, corrects=apart.corrects, billed_in=apart.billed_in)
         charges[place] = _add(charges[place], mine) if place in charges else mine
-        if apart.corrects and _is_nothing(charges[place]):
+        if apart.corrects and is_nothing(charges[place]):
             del charges[place]
 
     def charges(self) -> list[Charge]:
@@ -332,22 +301,18 @@ def _add(one: Charge, other: Charge) -> Charge:
         cost=_added(one.cost, other.cost),
         list_cost=_added(*lists) if known else None,
         lines=joined(one.lines, other.lines),
-        **{name: getattr(one, name) + getattr(other, name) for name in _COUNTS},
+        **{name: getattr(one, name) + getattr(other, name) for name in COUNTED},
     )
 
 
-def _is_nothing(charge: Charge) -> bool:
-    return not Decimal(charge.cost) and not any(getattr(charge, name) for name in _COUNTS)
+def is_nothing(charge: Charge) -> bool:
+    """True if a charge has neither cost nor counts."""
+    return not Decimal(charge.cost) and not any(getattr(charge, name) for name in COUNTED)
 
 
 def _added(one: str, other: str) -> str:
-    with localcontext(_EXACT):
+    with localcontext(EXACT):
         return format(Decimal(one) + Decimal(other), "f")
-
-
-def _less(one: str, other: str) -> str:
-    with localcontext(_EXACT):
-        return format(Decimal(one) - Decimal(other), "f")
 
 
 def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
@@ -372,15 +337,6 @@ def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
         cache_write_tokens=cache_write,
         cache_write_1h_tokens=cache_write_1h,
     )
-
-
-def _text(row: Mapping[str, object], name: str) -> str | None:
-    value = row.get(name)
-    return value if isinstance(value, str) and value else None
-
-
-def _count(row: Mapping[str, object], name: str) -> int:
-    return int(str(row[name]))
 
 
 def _month_of(moment: datetime) -> datetime:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from exporters.focus.charges import Charge, month_after, of_report, row_of, time_text
+from exporters.focus.charges import Charge, month_after, row_of, time_text
+from exporters.focus.report_rows import of_report
 from spool.ledger import money
 
 _UNITS = {"usd": "USD at list prices", "credits": "Credits", "calls": "Requests"}

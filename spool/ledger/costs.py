@@ -18,7 +18,16 @@ from spool.ledger.days.spans import divided, instants, questions
 from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, next_beginning
-from spool.ledger.queries import BILLED_DIMENSIONS, TOTAL, CostQuery, CostRow, Group, check_dimension, within
+from spool.ledger.queries import (
+    BILLED_DIMENSIONS,
+    PRICED_BY,
+    TOTAL,
+    CostQuery,
+    CostRow,
+    Group,
+    check_dimension,
+    within,
+)
 from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, OTHER, Measures
 from spool.record import CURRENCY
 from spool.turns.ordering import ordered
@@ -49,7 +58,7 @@ def costs(
     kept there, AskedTooMuch as soon as there are more rows than the limit has, or its time is over.
     """
     for name in query.named:
-        if name not in query.derived:
+        if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
     totals = _totals(rows, query, limit, rates) if query.top is None else _top(rows, query, limit, rates)
     return [

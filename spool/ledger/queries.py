@@ -16,6 +16,8 @@ DIMENSIONS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "cost_source",
     "region", "sender",
 )  # fmt: skip
+# What decides about prices beside provider and models: no question of anybody names them.
+PRICED_BY = ("mode", "size")
 FAMILY_DIMENSIONS = ("model_family", "provider_family")  # all spellings of one are one group
 BILLED = (
     "billed"  # kind of the dimensions that stand for no calls: what a bill tells of money that nobody has
@@ -175,9 +177,7 @@ def needed_sums(measures: Sequence[str]) -> frozenset[str]:
 
 def check_dimension(name: str) -> None:
     """ValueError if costs cannot be grouped and filtered by it."""
-    if (
-        name not in DIMENSIONS
-        and name not in BILLED_DIMENSIONS
-        and not (name.startswith(TAG) and name != TAG)
-    ):
+    known = (*DIMENSIONS, *BILLED_DIMENSIONS)
+    is_tag = name.startswith(TAG) and name != TAG
+    if name not in known and not is_tag:
         raise ValueError(f"{name} is not a dimension")

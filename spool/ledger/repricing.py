@@ -138,6 +138,28 @@ def token_sum(
     )
 
 
+def lines_of_row(
+    price_lines: LinesOf, start: int, key: Dimensions, row: Measures, meters: Mapping[str, int]
+) -> tuple[SumLine, ...]:
+    """Return the lines of summed calls that are charged what was estimated; none if that is another sum."""
+    if key.cost_source != "estimated" or key.status == "cached":
+        return ()
+    lines = price_lines(token_sum(start, key, row, meters))
+    total = sum(line.amount for line in lines)
+    return tuple(lines) if total == row[_ESTIMATED] else ()
+
+
+def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
+    """Add lines up by their meters."""
+    sums: dict[str, SumLine] = {}
+    for line in (*one, *other):
+        before = sums.get(line.meter, SumLine(line.meter, 0, 0))
+        quantity = before.quantity + line.quantity
+        amount = before.amount + line.amount
+        sums[line.meter] = SumLine(line.meter, quantity, amount)
+    return tuple(sums.values())
+
+
 def _priced(meters: Mapping[str, int]) -> Mapping[str, int]:
     from spool.currencies.charges import without_charges  # only where there are meters
 

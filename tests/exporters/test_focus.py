@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from exporters.destinations import focus as destination
 from exporters.focus import charges as focus
+from exporters.focus.report_rows import of_report
 from exporters.record_file import FileExporter
 from exporters.turns import TURN
 from spool.deliveries.values import Delivery
@@ -233,7 +234,7 @@ def test_currencies_have_rows_of_their_own() -> None:
         "cache_write_tokens": 0, "cache_write_1h_tokens": 0,
     }  # fmt: skip
     assert [("USD", "1.0", 10), ("EUR", "2", 0)] == [
-        (charge.currency, charge.cost, charge.input_tokens) for charge in focus.of_report([asked])
+        (charge.currency, charge.cost, charge.input_tokens) for charge in of_report([asked])
     ]
 
 

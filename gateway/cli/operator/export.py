@@ -12,6 +12,7 @@ import click
 
 from exporters.focus import charges as focus_rows
 from exporters.focus import plans as plan_rows
+from exporters.focus.report_rows import of_report
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, refuse, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
@@ -55,6 +56,11 @@ def export() -> None:
     is_flag=True,
     help="Of whole months: seats of plans as purchases, and the calls that they cover as not billed.",
 )
+@click.option(
+    "--lines",
+    type=click.Choice(("meters",)),
+    help="A row for each price line of an estimate, such as input audio, in place of one for all of them.",
+)
 @with_client
 def focus(
     client: OperatorClient,
@@ -65,6 +71,7 @@ def focus(
     version: str,
     tags: tuple[str, ...],
     plans: bool,
+    lines: str | None,
 ) -> None:
     """Hourly cost and usage as FOCUS rows (CSV)."""
     first, last = _day("from", since), _day("to", until)
@@ -73,9 +80,12 @@ def focus(
     parts = [focus_rows.header(version)]
     by = [("by", name) for name in dict.fromkeys((*focus_rows.DIMENSIONS, *tags))]
     counted = [*by, ("cost_type", METERED_COST)] if plans else by
+    if lines is not None:
+        counted = [*counted, ("lines", lines)]
     for day in _days(client, first, last):  # one at a time: a month of hours is too much for one answer
         for rows in _rows(client, day, counted):
-            parts.append(focus_rows.lines(focus_rows.of_report(rows, tags), account=account, version=version))
+            charges = of_report(rows, tags)
+            parts.append(focus_rows.lines(charges, account=account, version=version))
     if plans:
         covered = [*by, ("cost_type", COVERED_COST)]
         for month in _months(first, last):

@@ -49,9 +49,11 @@ ONCE = (
     "unit",
     "currency",
     "format",
+    "lines",
     *PAGING,
 )
 FORMATS = ("json", "csv")
+LINES = ("meters",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +68,15 @@ class ReportQuestion:
     unit: str  # what is counted, "" for nothing
     cost_type: str
     as_csv: bool
+    has_lines: bool = False  # of the estimates of its rows
 
     @property
     def cost_types(self) -> Sequence[str]:
         """The cost types of all that is shown."""
         measures = (name for name in (*self.show, self.top_by) if name in MEASURED_IN)
         own = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
-        return tuple(dict.fromkeys((own, *(MEASURED_IN[name] for name in measures))))
+        more = (MEASURED_IN["estimated"],) if self.has_lines else ()
+        return tuple(dict.fromkeys((own, *(MEASURED_IN[name] for name in measures), *more)))
 
     @cached_property
     def starts(self) -> Sequence[datetime]:
@@ -102,6 +106,8 @@ async def report_question(
     currency = parameters.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
     query = replace(await query_of(request, known), measures=measures, currency=currency, arranged=arranged)
+    if "lines" in parameters:
+        _check_lines(parameters, query)
     return ReportQuestion(
         query=query,
         show=show or MEASURES,
@@ -111,6 +117,7 @@ async def report_question(
         unit=parameters.get("unit", ""),
         cost_type=cost_type,
         as_csv=parameters.get("format") == "csv",
+        has_lines="lines" in parameters,
     )
 
 
@@ -178,6 +185,13 @@ def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
     return until.timestamp() <= now and all(
         each == each.replace(day=1, hour=0, minute=0, second=0, microsecond=0) for each in edges
     )
+
+
+def _check_lines(parameters: Mapping[str, str], query: CostQuery) -> None:
+    check_one_of("lines", parameters["lines"], LINES)
+    is_apart = bool(query.arranged) or query.currency != CURRENCY
+    if query.granularity != "hourly" or is_apart or parameters.get("format") == "csv":
+        raise Invalid("lines=meters is of counted dollars by the hour, as JSON: ask for per=hourly")
 
 
 def _words(texts: Sequence[str]) -> list[str]:

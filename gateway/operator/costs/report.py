@@ -41,7 +41,9 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     `total` is over all rows; a period of the period before that has no counterpart is in it alone. A period of
     `cut_periods` is one that the question begins or ends in. JSON has at most answers.max_rows: where there
     are more, `truncated` says that groups were added up as OTHER; CSV has all of them. Rows are in the
-    envelope of every list. `billed` is null, or how final the days of billed money are.
+    envelope of every list. `billed` is null, or how final the days of billed money are. With lines=meters a row
+    has `price_lines`: what its estimates were charged for, and the counts and the cost of the calls that these are
+    of; null if none is known.
     """
     ledger = request.ledger
     await ledger.catch_up(request.services.log)
@@ -83,10 +85,15 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         "total": answer.total, "latency": answer.latency, "billed": billed,
     }  # fmt: skip
     if not question.as_csv:
+        show = answer.show
+        if question.has_lines:
+            lines = await imported("gateway.operator.costs.price_lines")
+            charged = await lines.charged_lines(asks, query, request.services.prices)
+            show = lines.with_lines(show, charged)
         page = await enveloped(
             request,
             answer.places,
-            show=answer.show,
+            show=show,
             place=lambda place: place[0],
             identity=identity,
             query=question.query,

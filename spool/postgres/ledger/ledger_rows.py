@@ -15,6 +15,7 @@ from spool.ledger.queries import (
     BILLED_DIMENSIONS,
     DIMENSIONS,
     EVERY_METER,
+    PRICED_BY,
     ROW_DIMENSIONS,
     ROW_TAG,
     TAG,
@@ -359,6 +360,8 @@ class _Question:
 def _own(dimension: str, asked: _Question) -> str:
     if dimension in DIMENSIONS:
         return f'k."{dimension}"'
+    if dimension in PRICED_BY:
+        return f'CAST(k."{dimension}" AS text)'
     if dimension == "origin":
         return f"COALESCE(NULLIF({_own(TAG + ROW_TAG + dimension, asked)}, ''), 'calls')"
     if dimension in ROW_DIMENSIONS:

@@ -16,6 +16,7 @@ from spool.ledger.queries import (
     BILLED_DIMENSIONS,
     DIMENSIONS,
     EVERY_METER,
+    PRICED_BY,
     ROW_DIMENSIONS,
     ROW_TAG,
     TAG,
@@ -366,9 +367,8 @@ def _where(query: CostQuery) -> tuple[str, list[str]]:
     terms, values = "", list[str]()
     for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
         for name, wanted in chosen.items():
-            terms += (
-                f" AND {_expression(query.derived.get(name, name))} {word} ({', '.join('?' * len(wanted))})"
-            )
+            marks = ", ".join("?" * len(wanted))
+            terms += f" AND {_expression(query.derived.get(name, name))} {word} ({marks})"
             values += wanted
     return terms, values
 
@@ -385,6 +385,8 @@ def _expression(dimension: str | Derived) -> str:
         return f"{_FUNCTION}('{name}'{''.join(f', {_expression(source)}' for source in dimension.sources)})"
     if dimension in DIMENSIONS:
         return f"k.{dimension}"
+    if dimension in PRICED_BY:
+        return f"CAST(k.{dimension} AS TEXT)"
     if dimension == "origin":
         return f"COALESCE({_shown(TAG + ROW_TAG + dimension)}, 'calls')"
     if dimension in ROW_DIMENSIONS:

@@ -58,6 +58,7 @@ def test_what_may_be_left_out_is_not_required() -> None:
         "cost_type",
         "currency",
         "format",
+        "lines",
         "limit",
         "cursor",
     }

@@ -225,6 +225,8 @@ async def test_titles_of_columns_are_cells() -> None:
         ("top_by", "latency_p50_ms", "top_by must be one of cost"),
         ("format", "xml", "format must be one of json, csv"),
         ("compare", "budget", "compare must be previous"),
+        ("lines", "all", "lines must be meters"),
+        ("lines", "meters", "ask for per=hourly"),
     ],
 )
 async def test_a_wrong_word_is_named(server: OperatorServer, name: str, value: str, words: str) -> None:

@@ -249,6 +249,6 @@ async def test_a_measure_is_of_its_cost_type(tmp_path: Path) -> None:
         status, said = await report(there, "show=cost,calls,input_tokens")
         assert (200, "4331.60718") == (status, said["total"]["cost"])
         for asked in ("show=estimated", "show=cost,saved", "show=cost&top=1&top_by=reported", "show=saved_by_caching",
-                      "show=cost,reported&format=csv", ""):  # fmt: skip
+                      "show=cost,reported&format=csv", "show=cost&per=hourly&lines=meters", ""):  # fmt: skip
             status, said = await report(there, asked)
             assert (403, "cost_type") == (status, said["error"]["type"]), asked

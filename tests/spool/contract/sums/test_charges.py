@@ -12,7 +12,7 @@ from gateway.intake.prices import PriceBook
 from spool.currencies.exchange import SCALE, scaled
 from spool.ledger.costs import combined
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
+from spool.ledger.queries import EVERY_METER, PRICED_BY, CostQuery, CostRow
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Correction, Inference, UsageMetric
 from tests.spool.ledger.engines import Ledgers
@@ -138,6 +138,26 @@ async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
     [(_, row)] = (await by_team(ledger, meter=EVERY_METER)).items()
     assert {"web_searches": 1_000_000} == row.meters
     assert {"web_searches": 2_000_000} == combined([row, row], start=row.start, group=()).meters
+
+
+async def test_sums_by_what_decides_their_price(ledgers: Ledgers) -> None:
+    """Calls of each mode and size stand apart, with their meters; such a question is asked by nobody but Tollhouse."""
+    log, ledger = FakeLog(), await ledgers.open()
+    log.add([
+        call(input_tokens=10, meters={"web_searches": 1}),
+        call(input_tokens=20, meters={"web_searches": 2}, tags={"processing": "batch"}),
+        call(input_tokens=300_000),
+        call(input_tokens=None),
+    ])  # fmt: skip
+    await ledger.catch_up(log)
+    since, until = (datetime.fromtimestamp(at, UTC) for at in (BEGIN, BEGIN + DAY_S))
+    asked = CostQuery(since=since, until=until, granularity="hourly", group_by=PRICED_BY, meter=EVERY_METER)
+    assert {
+        (None, "-1"): (0, {}), (None, "0"): (10, {"web_searches": 1_000_000}), (None, "272000"): (300_000, {}),
+        ("batch", "0"): (20, {"web_searches": 2_000_000}),
+    } == {row.group: (row.input_tokens, row.meters) for row in await ledger.costs(asked)}  # fmt: skip
+    with pytest.raises(ValueError, match="not a dimension"):
+        await ledger.values("mode")
 
 
 async def test_a_correction_of_a_charge(ledgers: Ledgers) -> None:

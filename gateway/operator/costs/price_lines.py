@@ -1,0 +1,120 @@
+"""
+What the estimates of a report's rows were charged for: a line for each quantity that one price holds for.
+
+Lines are those of the price book in use, of sums that add up to the estimate on record, to the last digit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from gateway.comparison.comparing import AnswersCosts
+from gateway.intake.price_lines import lines_of_sum
+from gateway.intake.prices import PriceBook
+from gateway.operator.costs.asked_measures import Place
+from gateway.rate_cards.card import CardUnreadable
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.costs import periods
+from spool.ledger.queries import EVERY_METER, PRICED_BY, CostQuery, CostRow, Group, within
+from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
+from spool.ledger.sums import COUNTS, Dimensions, Measures
+from spool.meters import quantity_of
+
+_ESTIMATED = "estimated"
+_DECIDES = ("provider", "model", "request_model", *PRICED_BY)
+_WIDTH = len(COUNTS)
+
+Shown = Callable[[Place], dict[str, object]]
+
+
+@dataclass(slots=True)
+class _Charged:
+    """Sums that have lines, added up: their counts, their estimates, and the lines."""
+
+    counts: list[int]
+    estimated: int = 0
+    lines: tuple[SumLine, ...] = ()
+
+    def shown(self) -> dict[str, object]:
+        counts = dict(zip(COUNTS, self.counts, strict=True))
+        return {**counts, "cost": money.text(self.estimated), "lines": list(map(_line, self.lines))}
+
+
+Charged = Mapping[Place, _Charged]
+
+
+async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable[[], PriceBook]) -> Charged:
+    """Return the lines of a report by the hour, by the place of its rows."""
+    try:
+        book = await asyncio.to_thread(prices)
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    by = (*query.group_by, *_DECIDES)
+    asked = replace(query, kept=None, group_by=by, measures=COUNTS, meter=EVERY_METER)
+    estimated = within(asked, include={"cost_source": (_ESTIMATED,)}, exclude={"status": ("cached",)})
+    rows = await ledger.costs(estimated)
+    starts = {start: index for index, (start, _) in enumerate(periods(query))}
+    return await asyncio.to_thread(_by_place, rows, starts, partial(lines_of_sum, book))
+
+
+def with_lines(show: Shown, charged: Charged) -> Shown:
+    """Return what shows a row with its lines; null if it has none."""
+
+    def shown(place: Place) -> dict[str, object]:
+        found = charged.get(place)
+        return {**show(place), "price_lines": None if found is None else found.shown()}
+
+    return shown
+
+
+def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lines: LinesOf) -> Charged:
+    found: dict[Place, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
+    for row in rows:
+        group = row.group[: -len(_DECIDES)]
+        key, measures = _key(row.group[-len(_DECIDES) :]), _measures(row)
+        hour = int(row.start.timestamp())
+        lines = lines_of_row(price_lines, hour, key, measures, row.meters)
+        if lines:
+            at = found[starts[row.start], group]
+            counts = zip(at.counts, measures, strict=False)
+            at.counts = [before + more for before, more in counts]
+            at.estimated += measures[-1]
+            at.lines = joined(at.lines, lines)
+    return found
+
+
+def _key(decides: Group) -> Dimensions:
+    """What decides about a price, as the ledger has it."""
+    provider, model, request_model, mode, size = decides
+    return Dimensions(
+        kind="call",
+        source="",
+        provider=provider,
+        model=model,
+        request_model=request_model,
+        team=None,
+        user=None,
+        device=None,
+        api_key=None,
+        tags="",
+        status="ok",
+        cost_source=_ESTIMATED,
+        mode=mode or "",
+        size=int(size or 0),
+    )
+
+
+def _measures(row: CostRow) -> Measures:
+    counts = [getattr(row, name) for name in COUNTS]
+    return [*counts, money.units(row.reported), money.units(row.estimated)]
+
+
+def _line(line: SumLine) -> Mapping[str, str]:
+    quantity = str(quantity_of(line.quantity))
+    return {"meter": line.meter, "quantity": quantity, "amount": money.text(line.amount)}
