@@ -72,16 +72,25 @@ class FileExporter:
     """
     `write` gives the lines of a delivery, no two of them alike. `head` begins an empty file; a file that
     begins with another line is moved aside. `shared`: other machines go on with the file where this one
-    stops.
+    stops. `ending` is what all lines of a delivery end with, and no others: what an earlier attempt wrote of it
+    and this one would not, as after a change of prices, becomes blank.
     """
 
     in_flight = 1  # one file, one order
 
     def __init__(
-        self, path: Path, *, write: Write, max_records: int = 1000, head: bytes = b"", shared: bool = False
+        self,
+        path: Path,
+        *,
+        write: Write,
+        max_records: int = 1000,
+        head: bytes = b"",
+        shared: bool = False,
+        ending: Callable[[Delivery], bytes] | None = None,
     ) -> None:
         self.max_records = max_records
         self._write = write
+        self._ending = ending
         self._file = _File(path, head, shared)
         # One thread: what a cancelled delivery was still writing ends before its repeat begins.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record file")
@@ -94,7 +103,8 @@ class FileExporter:
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         lines, settlement = await self._write(delivery, entries)
         mark = None if delivery.mark is None else Mark.parse(delivery.mark)
-        await self._in_thread(lambda: self._file.append(lines, mark))
+        ending = b"" if self._ending is None else self._ending(delivery)
+        await self._in_thread(lambda: self._file.append(lines, mark, ending))
         return settlement
 
     async def close(self) -> None:
@@ -142,12 +152,15 @@ class _File:
             status = os.fstat(descriptor)
             return Mark(0 if self._shared else status.st_dev, status.st_ino, status.st_size)
 
-    def append(self, lines: Sequence[bytes], mark: Mark | None) -> None:
-        """Every line is on disk when this returns, and behind the mark it is there once."""
+    def append(self, lines: Sequence[bytes], mark: Mark | None, ending: bytes = b"") -> None:
+        """
+        Every line is on disk when this returns, and behind the mark it is there once. What else is there with this
+        ending becomes blank.
+        """
         with self._lock:
             descriptor = self._current()
             _end_last_line(descriptor)
-            there = self._written(mark, descriptor, set(lines))
+            there = self._written(mark, descriptor, set(lines), ending)
             head = b"" if os.fstat(descriptor).st_size else self._head
             missing = memoryview(head + b"".join(line for line in lines if line not in there))
             while missing:
@@ -159,7 +172,7 @@ class _File:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _written(self, mark: Mark | None, current: int, wanted: set[bytes]) -> set[bytes]:
+    def _written(self, mark: Mark | None, current: int, wanted: set[bytes], ending: bytes) -> set[bytes]:
         """
         Return the wanted lines that an earlier attempt has written: behind the mark, or since then in a new
         file.
@@ -167,16 +180,22 @@ class _File:
         if mark is None:
             return set()
         blank = b"\n" if self._head else b" "
+
+        def is_wrong(line: bytes) -> bool:
+            is_other = bool(ending) and line.endswith(ending) and line not in wanted
+            return is_other or b"\0" in line
+
         if mark.names(os.fstat(current)):
-            _blank_holes(current, mark.size, blank)
+            _make_blank(current, mark.size, blank, is_wrong)
             return _lines_behind(current, mark.size, wanted)
         rotated = self._find(mark)
         if rotated is None:
             return set()
         try:
             _end_last_line(rotated)
-            _blank_holes(rotated, mark.size, blank)
+            _make_blank(rotated, mark.size, blank, is_wrong)
             os.fsync(rotated)
+            _make_blank(current, 0, blank, is_wrong)
             return _lines_behind(rotated, mark.size, wanted) | _lines_behind(current, 0, wanted)
         finally:
             os.close(rotated)
@@ -269,9 +288,9 @@ def _end_last_line(descriptor: int) -> None:
         os.write(descriptor, b"\n")
 
 
-def _blank_holes(descriptor: int, place: int, blank: bytes) -> None:
+def _make_blank(descriptor: int, place: int, blank: bytes, is_wrong: Callable[[bytes], bool]) -> None:
     """
-    Lines behind a place that hold zeros become blank.
+    Lines behind a place that are wrong become blank: those that hold zeros, or that their delivery has no more.
 
     A power cut leaves zeros of what was written and not flushed. JSON may begin with spaces, so a line of
     them joins the next one; a table of commas has empty lines. The lines of other deliveries stay where they
@@ -279,21 +298,22 @@ def _blank_holes(descriptor: int, place: int, blank: bytes) -> None:
     """
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(place)
-        sizes = [(b"\0" in line, len(line)) for line in file]
-    if not any(is_torn for is_torn, _ in sizes):
+        sizes = [(is_wrong(line), len(line)) for line in file]
+    if not any(is_blank for is_blank, _ in sizes):
         return
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(
         descriptor, fcntl.F_SETFL, flags & ~os.O_APPEND
     )  # while it appends, a write ignores its place
     try:
-        for is_torn, size in sizes:
-            if is_torn:
+        for is_blank, size in sizes:
+            if is_blank:
                 os.pwrite(descriptor, blank * size, place)
             place += size
     finally:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
-    _log.warning("lines that a power cut left torn are blanked", extra={"action": "torn_lines"})
+    words = "lines are blanked that a power cut left torn, or that an earlier attempt wrote at other prices"
+    _log.warning(words, extra={"action": "torn_lines"})
 
 
 def _lines_behind(descriptor: int, place: int, wanted: set[bytes]) -> set[bytes]:

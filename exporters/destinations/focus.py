@@ -13,7 +13,7 @@ from exporters.destinations.declaration import DestinationType
 from exporters.focus import charges
 from exporters.focus.charges import Charge
 from exporters.probe import Probe, try_file
-from exporters.record_file import FileExporter
+from exporters.record_file import FileExporter, Write
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from exporters.turns import in_turns
@@ -37,21 +37,25 @@ async def lines_of(
     return list(chain.from_iterable(made)), batches.without_shadows(delivery, entries).settlement()
 
 
+def ending_of(delivery: Delivery) -> bytes:
+    """What each line of a delivery ends with: the last column has its numbers."""
+    return f",{delivery.first}-{delivery.last}\n".encode()
+
+
 def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:
-    return FileExporter(
-        Path(settings.path or ""), write=lines_of, head=charges.header(), shared=settings.shared
-    )
+    return _exporter(settings, lines_of)
 
 
 def build_by_lines(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, price_lines: LinesOf
 ) -> FileExporter:
-    return FileExporter(
-        Path(settings.path or ""),
-        write=partial(lines_of, price_lines=price_lines),
-        head=charges.header(),
-        shared=settings.shared,
-    )
+    return _exporter(settings, partial(lines_of, price_lines=price_lines))
+
+
+def _exporter(settings: DestinationSettings, write: Write) -> FileExporter:
+    path = Path(settings.path or "")
+    head, shared = charges.header(), settings.shared
+    return FileExporter(path, write=write, head=head, shared=shared, ending=ending_of)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:

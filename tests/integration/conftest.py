@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,13 +175,19 @@ async def servers(place: Path, *, usual_workers: int = 0) -> AsyncIterator[Serve
     made: list[Serving] = []
 
     async def start(
-        *, config: Config | None = None, key_name: str = "sender", clock: Clock | None = None, **server: Any
+        *,
+        config: Config | None = None,
+        key_name: str = "sender",
+        clock: Clock | None = None,
+        reread: Callable[[Config], Config] | None = None,
+        **server: Any,
     ) -> Serving:
         directory = place / f"data-{len(made)}"
         base = config or Config(spool=SpoolSettings(hold=0, counter_wait=0))
         usual = {"listen": "127.0.0.1:0", "grpc_listen": "", "workers": usual_workers}
         settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**usual, **server}))
-        app = App(settings, version="0", clock=clock)
+        again = None if reread is None else partial(reread, settings)
+        app = App(settings, version="0", clock=clock, reread=again)
         await app.start()
         if (pool := app.services.receivers.workers) is not None:
             await pool.complete()

@@ -6,7 +6,8 @@ import asyncio
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace as changed
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from exporters.destinations.catalogue import build_routes, problems
+from exporters.destinations.focus import build, build_by_lines
 from exporters.focus import charges as focus
 from exporters.focus.charge_lines import unit_of
 from exporters.settings import DestinationSettings, UpstreamSettings
@@ -27,13 +29,15 @@ from gateway.intake.leaves import UNITS
 from gateway.intake.price_lines import lines_of_sum
 from gateway.intake.prices import PriceBook
 from spool.clock import SystemClock
+from spool.deliveries.values import Delivery
 from spool.ledger.repricing import REQUESTS, LinesOf
 from spool.log.values import Entry
 from spool.meters import METERS
 from spool.record import NS, Correction, Inference, Record
 from spool.settings import SpoolSettings
 from tests.exporters.spools import call, counter
-from tests.integration.conftest import Serve
+from tests.integration.conftest import ACTOR, Serve
+from tests.integration.payloads import json_span, json_traces
 from tests.rounds import examples
 
 CASES = Path(__file__).parents[2] / "cases" / "otlp" / "otel_genai"
@@ -255,3 +259,64 @@ async def test_a_destination_has_a_row_for_each_line(serve: Serve, tmp_path: Pat
     assert Decimal("0.02964") == sum(Decimal(row["BilledCost"]) for row in found)
     assert ["140", "60", "360", "640", "40", "260"] == [row["ConsumedQuantity"] for row in found]
     assert ["1-1"] * 6 == [row["x_Records"] for row in found]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("by_lines_first", [True, False])
+async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_first: bool) -> None:
+    """What an attempt wrote that was not settled becomes blank where the repeat has other lines."""
+    settings = DestinationSettings(name="bill", type="focus", path=tmp_path / "focus.csv", lines="meters")
+    clock = SystemClock()
+    exporters = [build_by_lines(settings, None, clock, OF_BOOK), build(settings, None, clock)]
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[realtime(1)])
+    delivery = Delivery(id=1, route="bill", first=1, last=1, attempts=0, idempotency_key="k")
+    other = Delivery(id=2, route="bill", first=11, last=11, attempts=0, idempotency_key="l")
+    mark = None
+    for exporter in exporters if by_lines_first else exporters[::-1]:
+        again = replace(delivery, mark=mark)
+        mark = await exporter.prepare(again) or mark
+        await exporter.send(replace(again, mark=mark), [entry])
+        await exporter.send(other, [entry])
+        await exporter.close()
+    assert settings.path is not None
+    found = list(csv.DictReader(settings.path.read_text().splitlines()))
+    counts = [sum(row["x_Records"] == numbers for row in found) for numbers in ("1-1", "11-11")]
+    assert [1 if by_lines_first else 6, 7] == counts
+
+
+@pytest.mark.asyncio
+async def test_a_reload_changes_the_lines_of_later_records_alone(serve: Serve, tmp_path: Path) -> None:
+    """Rows of records that were priced before it stay as they are, and so do their estimates."""
+    path = tmp_path / "focus.csv"
+    bill = DestinationSettings(name="bill", type="focus", path=path, lines="meters")
+    config = Config(
+        spool=SpoolSettings(hold=0.05, counter_wait=0),
+        prices=PriceSettings(override=(PER_CALL,)),
+        destinations=(bill,),
+    )
+    dearer = PriceSettings(override=(changed(PER_CALL, input=Decimal(3)),))
+    later: Iterator[dict[str, Any]] = iter(
+        [{"prices": dearer}, {"prices": dearer, "destinations": (changed(bill, lines=""),)}]
+    )
+    serving = await serve(config=config, reread=lambda settings: changed(settings, **next(later)))
+    expected: list[tuple[str, str]] = []
+
+    async def sent(*rows: tuple[str, str]) -> None:
+        before = path.read_bytes() if path.exists() else b""
+        body = json_traces(json_span("own", tokens=1000))
+        assert 200 == (await serving.send("/v1/traces", body)).status
+        expected.extend(rows)
+        async with asyncio.timeout(60):
+            while (text := path.read_text() if path.exists() else "").count("\n") <= len(expected):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert path.read_bytes().startswith(before)
+        found = [(row["SkuMeter"], row["BilledCost"]) for row in csv.DictReader(text.splitlines())]
+        assert expected == found
+
+    await sent(("input_tokens", "0.0015"), ("output_tokens", "0.00006"))
+    assert "prices.override" in (await serving.app.reload(ACTOR)).changed
+    await sent(("input_tokens", "0.003"), ("output_tokens", "0.00006"))
+    assert ["destinations"] == list((await serving.app.reload(ACTOR)).changed)
+    await sent(("Tokens", "0.00306"))
+    records = [record for record in await serving.records() if isinstance(record, Inference)]
+    assert ["0.00156", "0.00306", "0.00306"] == [record.estimated_cost for record in records]
