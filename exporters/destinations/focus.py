@@ -38,7 +38,7 @@ async def lines_of(
 
 
 def ending_of(delivery: Delivery) -> bytes:
-    """What each line of a delivery ends with: the last column has its numbers."""
+    """Return the end of each line of a delivery: the last column has its numbers."""
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 

@@ -90,7 +90,7 @@ def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lin
 
 
 def _key(decides: Group) -> Dimensions:
-    """What decides about a price, as the ledger has it."""
+    """Return the values that decide about a price as a row of the ledger."""
     provider, model, request_model, mode, size = decides
     return Dimensions(
         kind="call",
