@@ -1,5 +1,6 @@
 """
-Advice on the seats of a month that is over: those that nobody used, and those that another plan serves for less. Pure.
+Advice on the seats of billing cycles that are over: those that nobody used, and those that another plan serves for
+less. Pure.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.plans.sums import AskedMonth, SeatMonth, SeatUse, fee_of, overage_of, price_beyond, used_of
+from gateway.plans.sums import AskedDays, SeatMonth, overage_for, whole_fee
+from gateway.plans.uses import SeatUse
 from spool.ledger import money
 from spool.registry.tables.plans import AssistantPlan
 
@@ -17,13 +19,15 @@ IDLE, OTHER_PLAN = "idle", "other_plan"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatAdvice:
-    """What a seat cost in a month, and what it would have cost: in the plan `instead`, or given back."""
+    """What a seat cost in a cycle, and what it would have cost: in the plan `instead`, or given back."""
 
     month: SeatMonth
     kind: str
     cost: int
     instead_cost: int
     formula: str
+    first_day: str
+    last_day: str
     instead: str = ""
 
     @property
@@ -31,23 +35,21 @@ class SeatAdvice:
         return self.cost - self.instead_cost
 
 
-def advise(
-    months: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: AskedMonth
-) -> list[SeatAdvice]:
+def advise(months: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: AskedDays) -> list[SeatAdvice]:
     """
-    Return the best advice on each seat that was held on all days of a month, what saves most first.
+    Return the best advice on each seat that was held on all days of a cycle, what saves most first.
 
     A seat of a pool can be idle, and no more is said of it: what it used is shared. Where calls have no price, nobody
     knows what they would cost in another plan; where no rate is known, nobody knows what a plan costs.
     """
-    held = {(each.plan.id, each.seat.user.casefold()) for each in months}
+    held = set(_held(plans, asked))
     found: list[SeatAdvice] = []
     for month in months:
         user = month.seat.user.casefold()
         if month.held_days < len(asked.days) or month.lacking:
             continue
         if month.use == SeatUse():
-            options = [_idle(month)]
+            options = [_idle(month, asked)]
         else:
             others = [plan for plan in plans if (plan.id, user) not in held]
             options = list(_cheaper(month, others, asked))
@@ -57,17 +59,28 @@ def advise(
     return sorted(found, key=lambda each: -each.saves)
 
 
-def _idle(month: SeatMonth) -> SeatAdvice:
+def _held(plans: Sequence[AssistantPlan], asked: AskedDays) -> Iterator[tuple[str, str]]:
+    """Yield the plans and users of the seats that are held on an asked day."""
+    first, last = asked.texts[0], asked.texts[-1]
+    for plan in plans:
+        for seat in plan.seats:
+            if seat.since <= last and (not seat.until or first < seat.until):
+                yield plan.id, seat.user.casefold()
+
+
+def _idle(month: SeatMonth, asked: AskedDays) -> SeatAdvice:
     return SeatAdvice(
         month=month,
         kind=IDLE,
         cost=month.fee,
         instead_cost=0,
         formula=f"{money.text(month.fee)} of fee, and no call that worked",
+        first_day=asked.texts[0],
+        last_day=asked.texts[-1],
     )
 
 
-def _cheaper(month: SeatMonth, plans: Sequence[AssistantPlan], asked: AskedMonth) -> Iterator[SeatAdvice]:
+def _cheaper(month: SeatMonth, plans: Sequence[AssistantPlan], asked: AskedDays) -> Iterator[SeatAdvice]:
     """Yield what the calls of a seat would have cost in the other plans of the same view."""
     own = month.plan
     if own.is_pooled or month.use.unpriced:
@@ -76,8 +89,8 @@ def _cheaper(month: SeatMonth, plans: Sequence[AssistantPlan], asked: AskedMonth
         if plan.is_pooled or plan.view_id != own.view_id:
             continue
         lacking: Counter[str] = Counter()
-        fee = fee_of(plan, None, asked, lacking)
-        overage = overage_of(plan, _overage(plan, month.use), asked, lacking)
+        fee = whole_fee(plan, asked, lacking)
+        overage = overage_for(plan, month.use, asked, lacking)
         if lacking:
             continue
         paid = f"{money.text(month.fee)} of fee and {money.text(month.overage)} beyond"
@@ -88,13 +101,7 @@ def _cheaper(month: SeatMonth, plans: Sequence[AssistantPlan], asked: AskedMonth
             cost=month.fee + month.overage,
             instead_cost=fee + overage,
             formula=f"{paid}, in place of which {plan.name} has {instead}",
+            first_day=asked.texts[0],
+            last_day=asked.texts[-1],
             instead=plan.name,
         )
-
-
-def _overage(plan: AssistantPlan, use: SeatUse) -> int:
-    """Return what a use costs beyond what one seat includes, in units of the plan's currency."""
-    if not plan.included:
-        return 0
-    beyond = max(0, used_of(plan, use) - money.units(plan.included))
-    return price_beyond(plan, beyond)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from gateway.billed.spreading import in_turn
-from gateway.plans.sums import AskedMonth, SeatMonth
+from gateway.plans.sums import AskedDays, SeatMonth
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.matching import day_of
 from spool.ledger import money
@@ -53,7 +53,7 @@ class BillDifference:
 
 
 async def read_bills(
-    statements: Statements, providers: Iterable[str], month: CalendarMonth, asked: AskedMonth
+    statements: Statements, providers: Iterable[str], month: CalendarMonth, asked: AskedDays
 ) -> dict[str, PlanBill]:
     """Return the bill of each provider of which every day of the month is told and settled."""
     wanted = sorted(set(providers) - {""})
@@ -83,7 +83,7 @@ def _whole_source(known: Iterable[StatementInfo], provider: str, month: Calendar
     return max(whole, key=lambda source: (rows[source], source), default=None)
 
 
-def bill_of(rows: Sequence[StatementRow], asked: AskedMonth) -> PlanBill:
+def bill_of(rows: Sequence[StatementRow], asked: AskedDays) -> PlanBill:
     """Add up the lines of a bill by what they are for. Taxes are of no plan."""
     sums: dict[str, dict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
     seats = Fraction(0)

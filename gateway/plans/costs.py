@@ -10,11 +10,14 @@ from fractions import Fraction
 from functools import partial
 from itertools import chain
 
-from gateway.plans.advice import advise
+from gateway.plans.advice import SeatAdvice, advise
+from gateway.plans.beyond import allowance, used_of
 from gateway.plans.bills import BillDifference, PlanBill, read_bills, with_bills
 from gateway.plans.coverage import Coverage
-from gateway.plans.reading import Uses, read_uses, usable_plans
-from gateway.plans.sums import AskedMonth, SeatMonth, SeatUse, allowance, month_of_plan, used_of
+from gateway.plans.cycles import Cycle, cycles
+from gateway.plans.reading import UseReader, usable_plans
+from gateway.plans.sums import AskedDays, SeatMonth, month_of_plan
+from gateway.plans.uses import SeatUse, Uses
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.resources.plans import (
     PlanCosts,
@@ -53,18 +56,20 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     month, currency = asking.month, asking.currency
     plans = usable_plans(asking.registry, asking.ledger.dimensions())
     coverage = Coverage(plans, asking.ledger.derived())
-    shown = await read_uses(asking.ledger, coverage, month, currency)
-    used = shown
-    if not asking.ledger.is_whole:
-        used = await read_uses(asking.whole, coverage, month, currency)
-    days = AskedMonth(
+    days = AskedDays(
         days=month.days,
         begun=sum(day <= asking.now for day in month.days),
         converter=Converter(asking.whole.rates or no_rates, currency),
     )
-    billers = [plan.billed_by for plan, _ in plans]
+    known = [plan for plan, _ in plans]
+    reader = UseReader(coverage=coverage, plans=known, asked=days, month=month)
+    shown = used = await reader.read(asking.ledger)
+    if not asking.ledger.is_whole:
+        used = await reader.read(asking.whole)
+    await reader.add_beyond(asking.whole, used)
+    billers = [plan.billed_by for plan in known]
     asked = _Asked(
-        plans=[plan for plan, _ in plans],
+        plans=known,
         month=month,
         days=days,
         now=asking.now,
@@ -81,7 +86,7 @@ class _Asked:
 
     plans: Sequence[AssistantPlan]
     month: CalendarMonth
-    days: AskedMonth
+    days: AskedDays
     now: float
     ledger: SlicedLedger
     most: int
@@ -91,9 +96,9 @@ class _Asked:
 def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     """Thousands of seats take a while: not for the event loop. `shown` is the part of `used` that the person sees."""
     month, most = asked.month, asked.most
-    by_plans = list(chain.from_iterable(month_of_plan(plan, asked.days, used.seats) for plan in asked.plans))
+    by_plans = list(chain.from_iterable(month_of_plan(plan, asked.days, used) for plan in asked.plans))
     months, apart, billed = with_bills(by_plans, asked.bills)
-    seen = [each for each in months if asked.ledger.holds(partial(_value_of, each.seat))]
+    seen = _seen(months, asked)
     own = {each.plan.id: each.plan for each in seen}
     known = asked.plans if asked.ledger.is_whole else list(own.values())
     return PlanCosts(
@@ -107,10 +112,14 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
         ),
         total=_total(months, seen, shown),
         plans=list(_plans(seen, shown, billed)),
-        advice=_advice(seen, known, asked)[:most],
+        advice=_advice(seen, known, asked, used)[:most],
         differences=list(map(_difference, apart)) if asked.ledger.is_whole else [],
         rows=_rows(seen, shown, most),
     )
+
+
+def _seen(months: Iterable[SeatMonth], asked: _Asked) -> list[SeatMonth]:
+    return [each for each in months if asked.ledger.holds(partial(_value_of, each.seat))]
 
 
 def _value_of(seat: Seat, name: str) -> str:
@@ -122,7 +131,7 @@ def _value_of(seat: Seat, name: str) -> str:
 
 def _use(month: SeatMonth, shown: Uses) -> SeatUse:
     """Return the calls of a seat that the person sees."""
-    return shown.seats.get(month.mark, SeatUse())
+    return shown.of(month.mark, month.start, month.end)
 
 
 def _included(months: Iterable[SeatMonth], shown: Uses) -> str:
@@ -196,12 +205,24 @@ def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> I
         )
 
 
-def _advice(seen: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: _Asked) -> list[SeatAdviceItem]:
-    """Return nothing for a month that is not over: its calls are still to come."""
-    if asked.month.end > asked.now:
-        return []
+def _advice(
+    seen: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: _Asked, used: Uses
+) -> list[SeatAdviceItem]:
+    """Return advice on the cycles that end in the month and are over, what saves most first."""
+    advised: list[SeatAdvice] = []
+    if asked.month.end <= asked.now:
+        calendar = [each for each in seen if each.plan.cycle_day == 1]
+        advised += advise(calendar, plans, asked.days)
+    for plan in plans:
+        if plan.cycle_day == 1:
+            continue
+        for cycle in _ended(plan, asked):
+            days = AskedDays(days=cycle.days, begun=len(cycle.days), converter=asked.days.converter)
+            months = _seen(month_of_plan(plan, days, used), asked)
+            advised += advise(months, plans, days)
+    advised.sort(key=lambda each: -each.saves)
     found = []
-    for each in advise(seen, plans, asked.days):
+    for each in advised:
         seat = each.month.seat
         item = SeatAdviceItem(
             kind=each.kind,
@@ -209,11 +230,22 @@ def _advice(seen: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: _A
             user=seat.user,
             team=seat.team or None,
             instead=each.instead or None,
+            cost=money.text(each.cost),
             saves=money.text(each.saves),
             formula=each.formula,
+            first_day=each.first_day,
+            last_day=each.last_day,
         )
         found.append(item)
     return found
+
+
+def _ended(plan: AssistantPlan, asked: _Asked) -> Iterator[Cycle]:
+    """Yield the cycles of a plan that end in the month and are over."""
+    last = min(asked.month.end, asked.now)
+    for cycle in cycles(plan.cycle_day, asked.month.start, asked.month.end):
+        if cycle.end <= last:
+            yield cycle
 
 
 def _rows(seen: Sequence[SeatMonth], shown: Uses, most: int) -> list[SeatOfMonth]:

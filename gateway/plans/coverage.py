@@ -45,18 +45,18 @@ class Coverage:
         self._sources = tuple(sorted(sources))
         self._places = {name: place for place, name in enumerate(self._sources)}
 
-    def spans(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the spans from `start` until before `end` in which the same seats are held."""
+    def spans(self, edges: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Yield the spans from the first edge until before the last in which the same seats are held, cut at edges."""
         days: set[str] = set()
         for plan, _ in self._plans:
             days.update(seat.since for seat in plan.seats)
             days.update(seat.until for seat in plan.seats)
-        edges = [start]
-        for day in sorted(days - {""}):
+        cuts = set(edges)
+        for day in days - {""}:
             at = day_from(day)
-            if start < at < end:
-                edges.append(at)
-        yield from pairwise([*edges, end])
+            if edges[0] < at < edges[-1]:
+                cuts.add(at)
+        yield from pairwise(sorted(cuts))
 
     def dimension(self, at: int) -> Derived:
         """The dimension of a span that begins at `at`: the mark of the seat, "" for a call that no plan covers."""

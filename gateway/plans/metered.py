@@ -46,7 +46,7 @@ class DividedLedger:
         sides[self._side] = {NAME: _NOT_COVERED}
         divided = within(query, **sides)
         parts = []
-        for start, end in self._coverage.spans(since, until):
+        for start, end in self._coverage.spans((since, until)):
             seat = self._coverage.dimension(start)
             part = replace(
                 divided,

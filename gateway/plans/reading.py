@@ -1,27 +1,30 @@
-"""Reads from the ledger what the seats of plans used in a month, and what no plan covers."""
+"""Reads from the ledger what the seats of plans used, and what no plan covers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Protocol
 
+from gateway.plans.beyond import is_beyond
 from gateway.plans.coverage import NAME, Coverage
-from gateway.plans.sums import SeatUse
+from gateway.plans.cycles import cycles
+from gateway.plans.sums import AskedDays, shared
+from gateway.plans.uses import SeatUse, Uses
 from gateway.reconciliation.gathering import CalendarMonth
 from spool.ledger import money
 from spool.ledger.derived import Derived
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, Wanted
 from spool.record import CURRENCY
 from spool.registry.registry import Registry
 from spool.registry.tables.plans import AssistantPlan
 from spool.registry.views import View
 
 _MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")
+_DAILY = "daily"
 
 
 class AskedLedger(Protocol):
@@ -34,69 +37,118 @@ class AskedLedger(Protocol):
     def dimensions(self) -> Sequence[str]: ...
 
 
-@dataclass(slots=True)
-class Uses:
-    """
-    By the mark of a seat; `metered` is the counted cost of the calls that no plan covers, in units. What no rate is
-    known for is by its currency: of these calls in `unpaid`, of covered ones in `unvalued`.
-    """
-
-    seats: dict[str, SeatUse] = field(default_factory=lambda: defaultdict(SeatUse))
-    metered: int = 0
-    unpaid: Counter[str] = field(default_factory=Counter)
-    unvalued: Counter[str] = field(default_factory=Counter)
-
-
 def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[AssistantPlan, View]]:
     """Return the plans in their order, without those whose view cannot be asked: they cover nothing."""
     views = [(plan, registry.views.find(plan.view_id)) for plan in registry.plans.in_order()]
     return [(plan, view) for plan, view in views if view is not None and not view.broken(dimensions)]
 
 
-async def read_uses(
-    ledger: AskedLedger, coverage: Coverage, month: CalendarMonth, currency: str = CURRENCY
-) -> Uses:
-    """Return what was used in a month, as the ledger has it, corrections included; money in a currency, too."""
-    queries = await asyncio.to_thread(_queries, coverage, month, CURRENCY)  # thousands of seats take a while
-    found = await ledger.costs_of(queries)
-    if currency == CURRENCY:
-        return await asyncio.to_thread(_added_up, found, found)
-    asked = await asyncio.to_thread(_queries, coverage, month, currency)
-    return await asyncio.to_thread(_added_up, found, await ledger.costs_of(asked))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseReader:
+    """
+    Reads what was used in a month, as the ledger has it, corrections included, and of billing cycles that began before
+    it; money in a currency, too.
+    """
+
+    coverage: Coverage
+    plans: Sequence[AssistantPlan]
+    asked: AskedDays
+    month: CalendarMonth
+    is_daily: bool = False
+
+    async def read(self, ledger: AskedLedger) -> Uses:
+        """Return the uses, those of each day only if that is asked for."""
+        uses = Uses()
+        await self._add(ledger, uses, TOTAL)
+        if self.is_daily:
+            await self._add(ledger, uses, _DAILY)
+        return uses
+
+    async def add_beyond(self, ledger: AskedLedger, uses: Uses) -> None:
+        """Add the days of seats that went beyond what they share, unless all days are known."""
+        marks = await asyncio.to_thread(self._beyond, uses)
+        if marks and not self.is_daily:
+            await self._add(ledger, uses, _DAILY, marks)
+
+    async def _add(
+        self, ledger: AskedLedger, uses: Uses, granularity: str, marks: Sequence[str] = ()
+    ) -> None:
+        currency = self.asked.converter.currency
+        queries = await asyncio.to_thread(self._queries, granularity, marks, CURRENCY)
+        in_dollars = await ledger.costs_of(queries)
+        in_currency = in_dollars
+        if currency != CURRENCY and not marks:
+            asked = await asyncio.to_thread(self._queries, granularity, marks, currency)
+            in_currency = await ledger.costs_of(asked)
+        is_day = granularity == _DAILY
+        await asyncio.to_thread(self._add_up, uses, is_day, in_dollars, in_currency)
+
+    def _queries(self, granularity: str, marks: Sequence[str], currency: str) -> list[CostQuery]:
+        """Thousands of seats take a while: not for the event loop."""
+        include: Wanted = {NAME: tuple(marks)} if marks else {}
+        return [
+            CostQuery(
+                since=datetime.fromtimestamp(start, UTC),
+                until=datetime.fromtimestamp(end, UTC),
+                granularity=granularity,
+                group_by=(NAME, "provider", "model"),
+                include=include,
+                measures=_MEASURES,
+                currency=currency,
+                derived={NAME: self.coverage.dimension(start)},
+            )
+            for start, end in self.coverage.spans(self._edges())
+        ]
+
+    def _edges(self) -> list[int]:
+        """Return where a cycle or the month begins, and the end of the month."""
+        edges = {self.month.start, self.month.end}
+        for day in {plan.cycle_day for plan in self.plans}:
+            starts = (each.start for each in cycles(day, self.month.start, self.month.end))
+            edges.update(starts)
+        return sorted(edges)
+
+    def _beyond(self, uses: Uses) -> list[str]:
+        """Return the marks of seats that share what they include, and used more than that."""
+        found: list[str] = []
+        for plan in self.plans:
+            for cycle, seats in shared(plan, self.asked):
+                if is_beyond(plan, cycle, seats, uses, self.month.end):
+                    found += [mark for _, mark in seats]
+        return list(dict.fromkeys(found))
+
+    def _add_up(
+        self,
+        uses: Uses,
+        is_day: bool,
+        in_dollars: Sequence[Sequence[CostRow]],
+        in_currency: Sequence[Sequence[CostRow]],
+    ) -> None:
+        for row in chain.from_iterable(in_dollars):
+            if mark := row.group[0]:
+                uses.put(mark, int(row.start.timestamp()), _use(row), is_day=is_day)
+        for row in chain.from_iterable(in_currency):
+            at = int(row.start.timestamp())
+            if mark := row.group[0]:
+                uses.put(mark, at, SeatUse(worth=_value(row)), is_day=is_day)
+            if at < self.month.start:
+                continue
+            if is_day:
+                uses.metered_by_day[at] += 0 if mark else money.units(row.cost)
+            else:
+                _add_money(uses, row)
 
 
-def _queries(coverage: Coverage, month: CalendarMonth, currency: str) -> list[CostQuery]:
-    return [
-        CostQuery(
-            since=datetime.fromtimestamp(start, UTC),
-            until=datetime.fromtimestamp(end, UTC),
-            granularity=TOTAL,
-            group_by=(NAME, "provider", "model"),
-            measures=_MEASURES,
-            currency=currency,
-            derived={NAME: coverage.dimension(start)},
-        )
-        for start, end in coverage.spans(month.start, month.end)
-    ]
-
-
-def _added_up(in_dollars: Sequence[Sequence[CostRow]], asked: Sequence[Sequence[CostRow]]) -> Uses:
-    uses = Uses()
-    for row in chain.from_iterable(in_dollars):
-        if mark := row.group[0]:
-            uses.seats[mark] = uses.seats[mark].plus(_use(row))
-    for row in chain.from_iterable(asked):
-        mark = row.group[0]
-        if mark:
-            uses.seats[mark] = uses.seats[mark].plus(SeatUse(worth=_value(row)))
-        else:
-            uses.metered += money.units(row.cost)
-        if mark and money.units(row.estimated):
-            continue  # its value is known, whatever its source charged
-        lacking = uses.unvalued if mark else uses.unpaid
-        for currency, amount in row.unconverted.items():
-            lacking[currency] += money.units(amount)
-    return uses
+def _add_money(uses: Uses, row: CostRow) -> None:
+    """Add what calls cost that no plan covers, and name what has no rate."""
+    mark = row.group[0]
+    if not mark:
+        uses.metered += money.units(row.cost)
+    elif money.units(row.estimated):
+        return  # its value is known, whatever its source charged
+    lacking = uses.unvalued if mark else uses.unpaid
+    for currency, amount in row.unconverted.items():
+        lacking[currency] += money.units(amount)
 
 
 def _use(row: CostRow) -> SeatUse:

@@ -1,48 +1,32 @@
 """
-Paid, included and beyond: what the seats of a plan came to in a calendar month. Pure, and exact.
+Paid, included and beyond: what the seats of a plan came to on the days that are asked for. Pure, and exact.
 
 The three never stand in one sum: paid are the fees and what was used beyond; the value of what a plan includes is no
-money that anybody paid.
+money that anybody paid. A fee, and what it includes, is of a billing cycle; days that are a part of one have a part of
+the fee, and what was beyond on these days.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.billed.spreading import in_turn
+from gateway.plans.beyond import Beyond, beyond_of, price_beyond, used_of
 from gateway.plans.coverage import is_held, seat_mark
+from gateway.plans.cycles import Cycle, cycles
+from gateway.plans.uses import SeatUse, Uses
 from spool.currencies.exchange import Converter, rounded
 from spool.ledger import money
-from spool.registry.tables.plans import CALLS, USD, AssistantPlan, Seat
+from spool.registry.tables.plans import AssistantPlan, Seat
 from spool.statements.rules import day_text
+from spool.statements.values import DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeatUse:
-    """
-    The calls of a seat that its plan covers: their value at list prices in dollars, the same in the currency that is
-    asked for (`worth`), both in units, and how many worked.
-    """
-
-    value: int = 0
-    worth: int = 0
-    calls: int = 0
-    unpriced: int = 0
-
-    def plus(self, other: SeatUse) -> SeatUse:
-        return SeatUse(
-            value=self.value + other.value,
-            worth=self.worth + other.worth,
-            calls=self.calls + other.calls,
-            unpriced=self.unpriced + other.unpriced,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedMonth:
-    """The days of a month, of which the first `begun` have begun, and by what its money is converted."""
+class AskedDays:
+    """Days of a month or of a cycle, of which the first `begun` have begun, and by what money is converted."""
 
     days: Sequence[int]
     begun: int
@@ -51,6 +35,14 @@ class AskedMonth:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "texts", tuple(map(day_text, self.days)))
+
+    @property
+    def start(self) -> int:
+        return self.days[0]
+
+    @property
+    def end(self) -> int:
+        return self.days[-1] + DAY_S
 
     def converted(self, amounts: Mapping[int, int], currency: str, lacking: Counter[str]) -> int:
         """Return amounts by their days in the currency that is asked for, rounded once; `lacking` gets the others."""
@@ -67,8 +59,9 @@ class AskedMonth:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatMonth:
     """
-    A seat in a month. `fee` and `overage` are in units of the currency that is asked for, without what `lacking` has
-    by currency, for want of a rate. `used` and `beyond` are in the unit of the plan.
+    A seat on the asked days. `fee` and `overage` are in units of the currency that is asked for, without what `lacking`
+    has by currency, for want of a rate. `used` and `beyond` are in the unit of the plan; `by_day` has the days on
+    which something was beyond.
 
     `included_value` is what the covered calls are worth at list prices in dollars, less those beyond.
     """
@@ -76,14 +69,17 @@ class SeatMonth:
     plan: AssistantPlan
     seat: Seat
     mark: str
+    start: int
+    end: int
     held_days: int
-    days: int  # of the month
+    days: int  # that are asked for
     fee: int
     use: SeatUse
     used: int
     beyond: int
     overage: int
     included_value: int
+    by_day: Mapping[int, Beyond] = field(default_factory=dict)
     lacking: Mapping[str, int] = field(default_factory=dict)
 
     def included_of(self, worth: int) -> int:
@@ -91,90 +87,102 @@ class SeatMonth:
         return worth * self.included_value // self.use.value if self.use.value else 0
 
 
-def month_of_plan(plan: AssistantPlan, asked: AskedMonth, uses: Mapping[str, SeatUse]) -> list[SeatMonth]:
+def month_of_plan(plan: AssistantPlan, asked: AskedDays, uses: Uses) -> list[SeatMonth]:
     """
-    Return the seats that are held on a day of the month, with the fees of the days that have begun.
+    Return the seats that are held on an asked day, with the fees of the days that have begun.
 
-    What is included is that of the whole month for everybody who had a seat on one of its days.
+    What is included is that of a whole cycle for everybody who had a seat on one of its days.
     """
-    held: dict[str, list[tuple[Seat, str]]] = defaultdict(list)
+    by_mark: dict[str, dict[int, Beyond]] = defaultdict(dict)
+    for cycle, seats in shared(plan, asked):
+        for mark, days in beyond_of(plan, cycle, seats, uses, until=asked.end).items():
+            by_mark[mark].update(days)
+    fees = _fees(plan, asked)
+    months = []
     for place, seat in enumerate(plan.seats):
         if any(is_held(seat, day) for day in asked.texts):
-            whose = "" if plan.is_pooled else seat.user.casefold()
-            held[whose].append((seat, seat_mark(plan, place)))
-    return [each for seats in held.values() for each in _together(plan, seats, asked, uses)]
-
-
-def allowance(plan: AssistantPlan, seats: Sequence[Seat]) -> int | None:
-    """Return what is included for these seats of a month, in units; None without a bound."""
-    if not plan.included:
-        return None
-    return money.units(plan.included) * len({seat.user.casefold() for seat in seats})
-
-
-def _together(
-    plan: AssistantPlan, seats: Sequence[tuple[Seat, str]], asked: AskedMonth, uses: Mapping[str, SeatUse]
-) -> list[SeatMonth]:
-    """Return the months of seats that share what they include: who used more has more of what is beyond."""
-    theirs = [uses.get(mark, SeatUse()) for _, mark in seats]
-    used = [used_of(plan, use) for use in theirs]
-    included = allowance(plan, [seat for seat, _ in seats])
-    beyond = 0 if included is None else max(0, sum(used) - included)
-    parts = in_turn(beyond, used)
-    overages = in_turn(price_beyond(plan, beyond), used)
-    months = []
-    for (seat, mark), use, amount, part, overage in zip(seats, theirs, used, parts, overages, strict=True):
-        lacking: Counter[str] = Counter()
-        month = SeatMonth(
-            plan=plan,
-            seat=seat,
-            mark=mark,
-            held_days=sum(is_held(seat, day) for day in asked.texts),
-            days=len(asked.days),
-            fee=fee_of(plan, seat, asked, lacking),
-            use=use,
-            used=amount,
-            beyond=part,
-            overage=overage_of(plan, overage, asked, lacking),
-            included_value=use.value - (use.value * part // amount if amount else 0),
-            lacking=lacking,
-        )
-        months.append(month)
+            mark = seat_mark(plan, place)
+            days = {day: each for day, each in by_mark[mark].items() if asked.start <= day < asked.end}
+            months.append(_month(plan, seat, mark, asked, uses, fees, days))
     return months
 
 
-def used_of(plan: AssistantPlan, use: SeatUse) -> int:
-    """Return what was used in the unit of the plan; it is not below 0, whatever was taken back."""
-    used = max(0, use.calls if plan.unit == CALLS else use.value)
-    if plan.unit == USD:
-        return used
-    one = 1 if plan.unit == CALLS else money.units(plan.credit_value)
-    return int(used * money.UNIT // one)
+def _month(
+    plan: AssistantPlan,
+    seat: Seat,
+    mark: str,
+    asked: AskedDays,
+    uses: Uses,
+    fees: Mapping[int, int],
+    days: Mapping[int, Beyond],
+) -> SeatMonth:
+    lacking: Counter[str] = Counter()
+    use = uses.of(mark, asked.start, asked.end)
+    held = {day: text for day, text in zip(asked.days, asked.texts, strict=True) if is_held(seat, text)}
+    own = {day: fees[day] for day in held if day in fees}
+    overage = sum(each.overage for each in days.values())
+    return SeatMonth(
+        plan=plan,
+        seat=seat,
+        mark=mark,
+        start=asked.start,
+        end=asked.end,
+        held_days=len(held),
+        days=len(asked.days),
+        fee=asked.converted(own, plan.currency, lacking),
+        use=use,
+        used=used_of(plan, use),
+        beyond=sum(each.quantity for each in days.values()),
+        overage=overage_of(plan, overage, asked, lacking),
+        included_value=use.value - sum(each.value for each in days.values()),
+        by_day=days,
+        lacking=lacking,
+    )
 
 
-def price_beyond(plan: AssistantPlan, beyond: int) -> int:
-    """Return what so much beyond costs, in units of the plan's currency."""
-    return int(beyond * money.units(plan.overage_price or "0") // money.UNIT)
+def shared(plan: AssistantPlan, asked: AskedDays) -> Iterator[tuple[Cycle, Sequence[tuple[Seat, str]]]]:
+    """Yield the cycles of the asked days, with the seats and marks that share what they include in one."""
+    for cycle in cycles(plan.cycle_day, asked.start, asked.end):
+        last = day_text(cycle.end - DAY_S)
+        first = day_text(cycle.start)
+        groups: dict[str, list[tuple[Seat, str]]] = defaultdict(list)
+        for place, seat in enumerate(plan.seats):
+            if seat.since <= last and (not seat.until or first < seat.until):
+                whose = "" if plan.is_pooled else seat.user.casefold()
+                groups[whose].append((seat, seat_mark(plan, place)))
+        for seats in groups.values():
+            yield cycle, seats
 
 
-def overage_of(plan: AssistantPlan, overage: int, asked: AskedMonth, lacking: Counter[str]) -> int:
-    """Return what is beyond at the rate of the last day that has begun: the whole month decides it."""
+def overage_of(plan: AssistantPlan, overage: int, asked: AskedDays, lacking: Counter[str]) -> int:
+    """Return what is beyond at the rate of the last day that has begun."""
     if not overage:
         return 0
     last = asked.days[max(0, asked.begun - 1)]
     return asked.converted({last: overage}, plan.currency, lacking)
 
 
-def fee_of(plan: AssistantPlan, seat: Seat | None, asked: AskedMonth, lacking: Counter[str]) -> int:
+def whole_fee(plan: AssistantPlan, asked: AskedDays, lacking: Counter[str]) -> int:
+    """Return the fee of a seat that is held on all asked days."""
+    return asked.converted(_fees(plan, asked), plan.currency, lacking)
+
+
+def overage_for(plan: AssistantPlan, use: SeatUse, asked: AskedDays, lacking: Counter[str]) -> int:
+    """Return what a use costs beyond what one seat includes in a cycle."""
+    if not plan.included:
+        return 0
+    beyond = max(0, used_of(plan, use) - money.units(plan.included))
+    return overage_of(plan, price_beyond(plan, beyond), asked, lacking)
+
+
+def _fees(plan: AssistantPlan, asked: AskedDays) -> dict[int, int]:
     """
-    Return the fee of the days of a seat that are begun, of None all of them; each day's part is converted at its rate.
-    The parts of all days of a month are the whole fee.
+    Return the parts of the fee of a seat by the asked days that have begun, in units of the plan's currency. Those of
+    all days of a cycle are the whole fee.
     """
-    days = asked.days[: asked.begun]
-    parts = in_turn(money.units(plan.fee or "0"), [1] * len(asked.days))
-    held = {
-        day: part
-        for day, part, text in zip(days, parts, asked.texts, strict=False)
-        if seat is None or is_held(seat, text)
-    }
-    return asked.converted(held, plan.currency, lacking)
+    begun = set(asked.days[: asked.begun])
+    found: dict[int, int] = {}
+    for cycle in cycles(plan.cycle_day, asked.start, asked.end):
+        parts = in_turn(money.units(plan.fee or "0"), [1] * len(cycle.days))
+        found.update((day, part) for day, part in zip(cycle.days, parts, strict=True) if day in begun)
+    return found

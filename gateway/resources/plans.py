@@ -34,12 +34,12 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ]
     fee: Annotated[
         str,
-        words("What a seat costs in a calendar month (UTC); a seat of some days pays for these."),
+        words("What a seat costs in a billing cycle; a seat of some days pays for these."),
         Option(metavar="AMOUNT"),
     ] = "0"
     included: Annotated[
         str,
-        words("What a seat includes in a calendar month, in the unit; empty: everything."),
+        words("What a seat includes in a billing cycle, in the unit; empty: everything."),
         Option(metavar="QUANTITY"),
     ] = ""
     unit: Annotated[
@@ -47,8 +47,16 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         words("What is included: usd at list prices, calls that did not fail, or credits. usd by default."),
     ] = "usd"
     is_pooled: Annotated[
-        bool, words("Whether all seats of a month share what they include."), Option("--pooled")
+        bool, words("Whether all seats of a cycle share what they include."), Option("--pooled")
     ] = False
+    cycle_day: Annotated[
+        int,
+        words(
+            "The day of the month (1 to 31, UTC) on which a billing cycle begins, by default 1; of a month without "
+            "it, the last one."
+        ),
+        Option(metavar="DAY"),
+    ] = 1
     overage_price: Annotated[
         str, words("The price of each unit beyond what is included."), Option(metavar="AMOUNT")
     ] = "0"
@@ -158,8 +166,8 @@ class SeatOfMonth(msgspec.Struct, kw_only=True):
 
 class SeatAdviceItem(msgspec.Struct, kw_only=True):
     """
-    A seat that was held all of a month that is over: `idle` had no call, `other_plan` would have cost less in the plan
-    `instead`. `saves` is what that month would have cost less, by the `formula`.
+    A seat that was held all of a cycle that is over and ends in the month: `idle` had no call, `other_plan` would have
+    cost less in the plan `instead`. `saves` is what that cycle would have cost less, by the `formula`.
     """
 
     kind: str
@@ -167,8 +175,11 @@ class SeatAdviceItem(msgspec.Struct, kw_only=True):
     user: str
     team: str | None
     instead: str | None
+    cost: Annotated[str, words("What the seat cost on these days: its fee and what was beyond.")]
     saves: str
     formula: str
+    first_day: str
+    last_day: str
 
 
 class PlanDifference(msgspec.Struct, kw_only=True):
@@ -190,6 +201,6 @@ class PlanCosts(msgspec.Struct, kw_only=True):
     plan_costs: PlanMonth
     total: PlanTotal
     plans: list[PlanOfMonth]
-    advice: Annotated[list[SeatAdviceItem], words("Empty for a month that is not over.")]
+    advice: Annotated[list[SeatAdviceItem], words("Of the cycles that end in the month, once they are over.")]
     differences: Annotated[list[PlanDifference], words("None for who may see some calls alone.")]
     rows: list[SeatOfMonth]

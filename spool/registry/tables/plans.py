@@ -26,6 +26,7 @@ from spool.registry.tables.documents import NamedTable, check_name, stated
 from spool.registry.views import VIEWS
 
 MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
+MAX_CYCLE_DAY = 31
 USD, CALLS, CREDITS = UNITS = ("usd", "calls", "credits")  # what a plan can include
 NO_VIEW = "view: there is no view with this id or name"
 
@@ -43,9 +44,10 @@ class Seat:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
     """
-    What people state. Amounts are decimal text: `fee` for a seat and a calendar month, `included` in its unit, ""
-    without a bound. `overage_price` is for each unit beyond; both are in `currency`. `credit_value` is what a credit
-    is worth at list prices, in dollars. `billed_by` is the provider whose statements tell fees and what was beyond.
+    What people state. Amounts are decimal text: `fee` for a seat and a billing cycle, `included` in its unit, ""
+    without a bound. A cycle begins on the `cycle_day` of each month, of a month without it on the last day.
+    `overage_price` is for each unit beyond; both are in `currency`. `credit_value` is what a credit is worth at list
+    prices, in dollars. `billed_by` is the provider whose statements tell fees and what was beyond.
     """
 
     name: str
@@ -54,6 +56,7 @@ class PlanDraft:
     included: str = ""
     unit: str = USD
     is_pooled: bool = False
+    cycle_day: int = 1
     overage_price: str = "0"
     credit_value: str = ""
     currency: str = CURRENCY
@@ -88,6 +91,8 @@ def check_plan(draft: PlanDraft) -> PlanDraft:
     credit_value = _amount("credit_value", draft.credit_value)
     if credit_value and not float(credit_value):
         raise Invalid("credit_value must be more than 0")
+    if not 1 <= draft.cycle_day <= MAX_CYCLE_DAY:
+        raise Invalid(f"cycle_day is the day of a month on which a cycle begins: 1 to {MAX_CYCLE_DAY}")
     if len(draft.seats) > MAX_SEATS:
         raise Invalid(f"seats has at most {MAX_SEATS} entries")
     return replace(

@@ -33,6 +33,7 @@ COLUMNS = (
     "included",
     "unit",
     "is_pooled",
+    "cycle_day",
     "overage_price",
     "seats",
 )

@@ -17,10 +17,11 @@ export function seatsIn(text) {
 export const planFields = (row, views) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "view", label: "Calls of", type: "select", value: row.view, options: views.map(({id, name}) => [id, name]), note: "the view of the assistant's calls"},
-  {name: "fee", label: "Fee", value: row.fee ?? "", note: "for a seat and a month, such as 19"},
+  {name: "fee", label: "Fee", value: row.fee ?? "", note: "for a seat and a cycle, such as 19"},
+  {name: "cycle_day", label: "A cycle begins on day", value: String(row.cycle_day ?? 1), note: "of each month, 1 to 31"},
   {name: "currency", label: "Currency", value: row.currency ?? "USD", note: "of the fee and of the price beyond"},
   {name: "unit", label: "Includes", type: "select", value: row.unit ?? "usd", options: UNITS},
-  {name: "included", label: "How much of it", value: row.included ?? "", note: "for a seat and a month; empty: everything"},
+  {name: "included", label: "How much of it", value: row.included ?? "", note: "for a seat and a cycle; empty: everything"},
   {name: "credit_value", label: "A credit is worth", value: row.credit_value ?? "", note: "in dollars at list prices, such as 0.01; of credits alone"},
   {name: "is_pooled", label: "Shared", type: "select", value: row.is_pooled ? "yes" : "", options: [["", "each seat has its own"], ["yes", "all seats share what they include"]]},
   {name: "overage_price", label: "Price beyond", value: row.overage_price ?? "0", note: "of each unit beyond what is included"},
@@ -29,4 +30,4 @@ export const planFields = (row, views) => [
 ];
 
 /** What was typed, as the API takes it. */
-export const typedPlan = ({seats, is_pooled: pooled, fee, ...given}) => ({...given, fee: fee || "0", is_pooled: pooled === "yes", seats: seatsIn(seats)});
+export const typedPlan = ({seats, is_pooled: pooled, fee, cycle_day: day, ...given}) => ({...given, fee: fee || "0", cycle_day: Number(day || 1), is_pooled: pooled === "yes", seats: seatsIn(seats)});

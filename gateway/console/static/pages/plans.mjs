@@ -96,6 +96,7 @@ const list = (views) => ({
   ],
   Details: ({row}) => html`<p class="bar"><a href=${to("/costs", {view: row.view, by: "user"})}>Costs of its view</a></p>
     <${Fields} of=${{fee: `${row.fee} ${row.currency}`, includes: row.included ? `${row.included} ${UNITS[row.unit]}` : "everything", shared: row.is_pooled ? "yes" : "no",
+      a_cycle_begins_on_day: row.cycle_day,
       price_beyond: `${row.overage_price} ${row.currency}`, credit_value: row.credit_value || null, statements_of: row.billed_by || null, id: row.id}} />
     ${row.seats.length > 0 && html`<h3>Who has a seat</h3><${Table} caption="Who has a seat" rows=${row.seats} columns=${HELD} identity=${(seat) => `${seat.user} ${seat.since}`} />`}`,
   create: {title: "Create a plan", needs, fields: () => planFields({}, views), run: (_, given) => send("POST", PATH, typedPlan(given)).then(() => null)},
