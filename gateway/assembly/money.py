@@ -49,7 +49,10 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
         from gateway.recommendations.gathering import Sources
 
         sources = Sources(
-            ledger=storage.ledger, log=storage.log, prices=lambda: PriceBook.load(config().prices)
+            ledger=storage.ledger,
+            log=storage.log,
+            prices=lambda: PriceBook.load(config().prices),
+            registry=registry,
         )
         return Adviser(sources, registry.recommendations, clock)
 

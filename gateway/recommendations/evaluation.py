@@ -7,15 +7,21 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 
 from gateway.insights.findings import named
 from gateway.recommendations.amounts import format_dollars
-from gateway.recommendations.facts import Opportunity, RecommendationType, SavingFacts, value_of
-from gateway.recommendations.list import BY_NAME
+from gateway.recommendations.facts import (
+    Opportunity,
+    RecommendationType,
+    SavingFacts,
+    seat_value,
+    value_of,
+)
+from gateway.recommendations.list import BY_NAME, OF_SEATS
 from gateway.recommendations.settling import Settled, settle
 from spool.ledger import money
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
@@ -69,7 +75,8 @@ def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Kno
 
     def least(type: str) -> int:
         settings = known.settings.get(type, TypeSettings())
-        share = money.units(settings.least_share) * spent // (100 * money.UNIT)
+        whole = facts.seats_cost if type in OF_SEATS else spent
+        share = money.units(settings.least_share) * whole // (100 * money.UNIT)
         return int(max(money.units(settings.least_savings), share))
 
     def is_ignored(type: str, opportunity: Opportunity) -> bool:
@@ -99,12 +106,13 @@ def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Kno
         return opportunity
     since = kept.addressed_at + GRACE_S
     later = {place: claim for place, claim in opportunity.claims.items() if facts.uses[place].day >= since}
-    return replace(opportunity, claims=later)
+    seats = [seat for seat in opportunity.seats if seat.first_day >= since]
+    return replace(opportunity, claims=later, seats=seats)
 
 
 def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str) -> Saving:
     opportunity, type = settled.opportunity, BY_NAME[settled.type]
-    days = [facts.uses[place].day for place in opportunity.claims]
+    days = list(_days(facts, opportunity))
     seen, advice = named(opportunity.seen, most=MAX_TEXT), named(opportunity.advice, most=MAX_TEXT)
     description = f"What was seen: {seen}\n\nWhat to do: {advice}"
     if settled.saving < opportunity.gross:
@@ -131,8 +139,16 @@ def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], pri
         measured_by=dict(opportunity.measured_by),
         first_day=_day(min(days)),
         last_day=_day(max(days)),
-        concerns=opportunity.work.values if opportunity.work else {},
+        concerns=opportunity.concerns,
     )
+
+
+def _days(facts: SavingFacts, found: Opportunity) -> Iterator[int]:
+    for place in found.claims:
+        yield facts.uses[place].day
+    for seat in found.seats:
+        yield seat.first_day
+        yield seat.last_day
 
 
 def _values(facts: SavingFacts, found: Opportunity, dimension: str) -> list[str]:
@@ -140,6 +156,8 @@ def _values(facts: SavingFacts, found: Opportunity, dimension: str) -> list[str]
     amounts: dict[str, int] = defaultdict(int)
     for place, claim in found.claims.items():
         amounts[value_of(facts.uses[place].dimensions, dimension)] += claim
+    for seat in found.seats:
+        amounts[seat_value(seat.user, seat.team, dimension)] += seat.saves
     amounts.pop("", None)
     return sorted(amounts, key=lambda value: (-amounts[value], value))[:MOST_VALUES]
 

@@ -78,6 +78,25 @@ class RecentCall:
     cost: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatSaving:
+    """
+    A seat of a plan on the days of a billing cycle that is over (epoch seconds): what it cost, and what less it could
+    have cost, given back or in the plan `instead`. `kind` is one of gateway.plans.advice.
+    """
+
+    kind: str
+    plan: str
+    user: str
+    team: str
+    instead: str
+    cost: int
+    saves: int
+    formula: str
+    first_day: int
+    last_day: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class SavingFacts:
     """Everything, at one moment. A type takes what it needs."""
@@ -89,6 +108,8 @@ class SavingFacts:
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
     newer: Callable[[str], Sequence[str]] = lambda _: ()  # the models that follow on one, the newest first
+    seats: Sequence[SeatSaving] = ()
+    seats_cost: int = 0  # of all seats, in the last calendar month
 
     def saving(self, use: Use, instead: TokenSum) -> int | None:
         """
@@ -108,7 +129,7 @@ class SavingFacts:
 class Opportunity:
     """
     What one type found. `subject` identifies it among those of its type; `claims` are the savings by place of
-    a use.
+    a use; of a type that is about seats there are `seats` in their place.
 
     `formula` says how the sum of the claims was reached, with its numbers. `work` is the one that all texts
     and numbers are of, None if they are of others, too.
@@ -124,10 +145,29 @@ class Opportunity:
     recommended: Processing
     measured_by: Mapping[str, str]
     work: Work | None = None
+    seats: Sequence[SeatSaving] = ()
+
+    @property
+    def of_seats(self) -> int:
+        return sum(seat.saves for seat in self.seats)
 
     @property
     def gross(self) -> int:
-        return sum(self.claims.values())
+        return sum(self.claims.values()) + self.of_seats
+
+    @property
+    def spent_on_seats(self) -> int:
+        return sum(seat.cost for seat in self.seats)
+
+    @property
+    def concerns(self) -> Mapping[str, str]:
+        """
+        Return the values of dimensions that all of it has of which texts and numbers are, empty if they are of
+        others, too. The seats of one opportunity are of one team.
+        """
+        if self.seats:
+            return {"team": self.seats[0].team}
+        return self.work.values if self.work else {}
 
 
 class RecommendationType(Protocol):
@@ -167,6 +207,11 @@ def value_of(dimensions: Dimensions, name: str) -> str:
     if name.startswith(TAG):
         return _tags(dimensions.tags).get(name.removeprefix(TAG), "")
     return str(getattr(dimensions, name) or "")
+
+
+def seat_value(user: str, team: str, name: str) -> str:
+    """A fee is like a call of which the user and the team are known, and nothing else."""
+    return {"user": user, "team": team}.get(name, "")
 
 
 @lru_cache(maxsize=10_000)

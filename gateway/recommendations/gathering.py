@@ -12,7 +12,16 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.insights.gathering import recent_calls
 from gateway.intake.prices import PriceBook
-from gateway.recommendations.facts import DAY_S, DAYS, RecentCall, SavingFacts, Use, Work, value_of
+from gateway.recommendations.facts import (
+    DAY_S,
+    DAYS,
+    RecentCall,
+    SavingFacts,
+    SeatSaving,
+    Use,
+    Work,
+    value_of,
+)
 from spool.ledger import money
 from spool.ledger.counting import kept
 from spool.ledger.days.tokens import DaySum
@@ -22,6 +31,7 @@ from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions, HourlySums
 from spool.log.protocols import Log
 from spool.record import NS, Inference
+from spool.registry.registry import Registry
 from spool.registry.views import EXCLUDES
 
 RECENT_DAYS = 7
@@ -39,6 +49,7 @@ class Sources:
     ledger: Ledger
     log: Log
     prices: Callable[[], PriceBook]
+    registry: Registry | None = None  # without one there are no plans
 
 
 async def gather(
@@ -59,6 +70,7 @@ async def gather(
             priced_uses, [each for each in sums if chosen(each.dimensions)], known, book
         )
     calls = await recent_calls(sources.log, now - RECENT_DAYS * DAY_S)
+    seats, seats_cost = await _seats(sources, now)
     facts = SavingFacts(
         now=now,
         uses=uses,
@@ -67,8 +79,24 @@ async def gather(
         estimate=of_sum(book),
         estimate_call=_of_call(book),
         newer=book.followers,
+        seats=[seat for seat in seats if chosen(_like_a_call(seat))],
+        seats_cost=seats_cost,
     )
     return facts, book
+
+
+async def _seats(sources: Sources, now: float) -> tuple[Sequence[SeatSaving], int]:
+    """Return the seats that could cost less, and what all of them cost in the last month."""
+    if sources.registry is None or not sources.registry.plans.all():
+        return (), 0
+    from gateway.recommendations.seats import seat_savings  # only where there are plans
+
+    return await seat_savings(sources.ledger, sources.registry, now)
+
+
+def _like_a_call(seat: SeatSaving) -> Dimensions:
+    known = {"user": seat.user, "team": seat.team}
+    return Dimensions._make(known.get(name, "") for name in Dimensions._fields)
 
 
 def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], book: PriceBook) -> list[Use]:

@@ -8,7 +8,9 @@ from gateway.recommendations.types import (
     cache_write_unread,
     cheaper_model,
     context_tier,
+    idle_seat,
     newer_model,
+    other_plan,
     priority_tier,
     prompt_caching,
     regional_surcharge,
@@ -17,7 +19,8 @@ from gateway.recommendations.types import (
 )
 
 TYPES: tuple[RecommendationType, ...] = (
-    cache_write_unread, priority_tier, regional_surcharge, newer_model, context_tier,
+    cache_write_unread, priority_tier, regional_surcharge, idle_seat, other_plan, newer_model, context_tier,
     prompt_caching, retries, cheaper_model, batch, response_cache,
 )  # fmt: skip
 BY_NAME = {type.NAME: type for type in TYPES}
+OF_SEATS = frozenset({idle_seat.NAME, other_plan.NAME})  # of which the least share is one of what seats cost

@@ -20,10 +20,10 @@ LEAST_DAYS = 14  # whole days after the one on which it was addressed
 
 async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Realized | None:
     """
-    Return the money that a recommendation saved, over thirty days at most; None if it is not addressed, or
-    too early to say.
+    Return the money that a recommendation saved, over thirty days at most; None if it is not addressed, is about
+    seats, or it is too early to say.
     """
-    if each.addressed_at is None or each.promised is None:
+    if each.addressed_at is None or each.promised is None or not each.saving.measured_by:
         return None
     addressed = int(each.addressed_at) // DAY_S * DAY_S
     since = addressed + DAY_S

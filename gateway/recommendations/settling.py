@@ -1,5 +1,6 @@
 """
-Each token is saved once: recommendations on the same tokens are taken one after the other, the largest first.
+Each token is saved once: recommendations on the same tokens are taken one after the other, the largest first. A seat
+is in one recommendation alone.
 
 What one leaves of a use's cost is what the next can take its share of, so that all of them together never
 save more than was spent.
@@ -47,12 +48,12 @@ def settle(
         }
         # A use that costs more in the other way may be taken already: what it saved elsewhere is no gain
         # here.
-        saving = min(opportunity.gross, sum(taken.values()))
+        saving = min(opportunity.gross, sum(taken.values()) + opportunity.of_seats)
         if saving <= 0 or saving < least(type):
             continue
         for place, amount in taken.items():
             left[place] -= max(0, amount)
-        spent = sum(uses[place].cost for place in opportunity.claims)
+        spent = sum(uses[place].cost for place in opportunity.claims) + opportunity.spent_on_seats
         settled.append(Settled(type=type, opportunity=opportunity, spent=spent, saving=saving))
     return settled
 

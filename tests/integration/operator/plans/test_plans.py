@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -21,11 +21,14 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.recommendations.adviser import Adviser
+from gateway.recommendations.gathering import Sources
 from spool.engines import MEMORY, POSTGRES, SQLITE
 from spool.identity import Identity
 from spool.record import NS, Correction, Inference, Record
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from tests.gateway.recommendations.examples import BOOK
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -147,19 +150,24 @@ class OwnSeat:
     seat: dict[str, str]
     fee: Fraction
     value: Fraction = Fraction(0)
-    calls: int = 0
     beyond: Fraction = Fraction(0)
     overage: Fraction = Fraction(0)
+    beyond_value: Fraction = Fraction(0)
+    by_day: dict[date, tuple[Fraction, int]] = field(default_factory=dict)  # value and calls
 
     @property
     def used(self) -> Fraction:
+        return sum(map(self.used_on, self.by_day), Fraction(0))
+
+    def used_on(self, day: date) -> Fraction:
+        value, calls = self.by_day.get(day, (Fraction(0), 0))
         unit = self.plan.get("unit", "usd")
-        by_unit = {"usd": self.value, "calls": Fraction(self.calls), "credits": self.value * 100}
+        by_unit = {"usd": value, "calls": Fraction(calls), "credits": value * 100}
         return by_unit[unit]
 
     @property
     def included_value(self) -> Fraction:
-        return self.value * (1 - self.beyond / self.used) if self.used else self.value
+        return self.value - self.beyond_value
 
 
 def has(seat: dict[str, str], day: date) -> bool:
@@ -186,19 +194,31 @@ def worked_out(records: list[Inference]) -> tuple[list[OwnSeat], Fraction]:
         if not own:
             metered += Fraction(record.cost or record.estimated_cost or "0")
             continue
-        own[0].value += Fraction(record.estimated_cost or record.cost or "0")
-        own[0].calls += record.status == "ok"
+        worth = Fraction(record.estimated_cost or record.cost or "0")
+        own[0].value += worth
+        before, worked = own[0].by_day.get(day, (Fraction(0), 0))
+        own[0].by_day[day] = (before + worth, worked + (record.status == "ok"))
     for plan in PLANS:
         mine = [each for each in seats if each.plan is plan]
         people = {each.seat["user"].lower() for each in mine}
         for shared in [people] if plan.get("is_pooled") else [{each} for each in people]:
             together = [each for each in mine if each.seat["user"].lower() in shared]
-            used = sum((each.used for each in together), Fraction(0))
-            beyond = max(Fraction(0), used - Fraction(plan["included"]) * len(shared))
-            for each in together:
-                each.beyond = beyond * each.used / used if used else Fraction(0)
-                each.overage = each.beyond * Fraction(plan["overage_price"])
+            use_up(together, Fraction(plan["included"]) * len(shared), days)
     return seats, metered
+
+
+def use_up(together: list[OwnSeat], left: Fraction, days: list[date]) -> None:
+    """What a day has beyond what is left is divided by what each seat used on this day."""
+    for day in days:
+        today = sum((each.used_on(day) for each in together), Fraction(0))
+        beyond = max(Fraction(0), today - max(Fraction(0), left))
+        left -= today
+        for each in together if beyond else ():
+            share = each.used_on(day) / today
+            each.beyond += beyond * share
+            each.overage += beyond * share * Fraction(each.plan["overage_price"])
+            if each.used_on(day):
+                each.beyond_value += each.by_day[day][0] * beyond / today
 
 
 def is_near(expected: Fraction, actual: str, parts: int = 1) -> bool:
@@ -315,6 +335,23 @@ async def test_advice_on_seats_of_a_month_that_is_over(server: OperatorServer) -
     ] == [tuple(row[name] for name in ("kind", "plan", "user", "instead", "saves")) for row in advice]
     assert "20 of fee and 150 beyond, in place of which Large has 100 and 45" == advice[2]["formula"]
     assert [] == (await costs_of(server, "2026-09"))["advice"]  # it is not over
+    sources = Sources(
+        ledger=server.services.money.ledger,
+        log=server.services.spool.log,
+        prices=lambda: BOOK,
+        registry=server.registry,
+    )
+    adviser = Adviser(sources, server.registry.recommendations, server.clock)
+    assert 4 == (await adviser.look()).merged.new
+    listed = (await server.ask("GET", "/recommendations")).payload["recommendations"]
+    assert [
+        ("1 seat of Large without use", "100", f"eve $100 ({advice[0]['formula']})"),
+        ("Small instead of 1 seat of Large", "78.5", f"Bob $78.5 ({advice[1]['formula']})"),
+        ("Large instead of 1 seat of Small", "25", f"ann $25 ({advice[2]['formula']})"),
+        ("1 seat of Small without use", "20", "idle $20 (20 of fee, and no call that worked)"),
+    ] == [(each["title"], each["monthly_savings"], each["formula"]) for each in listed]
+    await add(server.services.spool.log, a_call(100, "2026-09-03T09:00", "idle"))
+    assert 1 == (await adviser.look()).merged.gone  # who was idle works again
 
 
 async def test_half_seats_are_one_fee(server: OperatorServer) -> None:

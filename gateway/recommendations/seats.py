@@ -1,0 +1,98 @@
+"""
+Seats that could cost less, as recommendations tell it: what is advised for the newest cycles that are over, in
+dollars, as far as it still holds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gateway.plans.advice import IDLE
+from gateway.plans.costs import PlanQuestion, asked_costs
+from gateway.plans.cycles import cycles
+from gateway.recommendations.facts import SeatSaving
+from gateway.reconciliation.gathering import CalendarMonth
+from gateway.resources.plans import PlanCosts, SeatAdviceItem, SeatOfMonth
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.slices import SlicedLedger
+from spool.record import CURRENCY
+from spool.registry.registry import Registry
+from spool.registry.roles import LedgerSlice
+from spool.registry.tables.plans import AssistantPlan
+from spool.statements.rules import day_from, day_text
+
+_EVERY_CALL = LedgerSlice(parts=((),))
+_Key = tuple[str, str]  # the name of a plan, and a user
+
+
+async def seat_savings(ledger: Ledger, registry: Registry, now: float) -> tuple[Sequence[SeatSaving], int]:
+    """
+    Return the seats that are held still and could have cost less in the newest cycle that is over, and what all seats
+    cost in the last month. Who was idle and has called since is not among them.
+    """
+    month = CalendarMonth.at(now)
+    last = await _costs(ledger, registry, month.previous, now)
+    running = await _costs(ledger, registry, month, now)
+    held = _held(running, day_text(int(now)))
+    newest = {plan.name: day_text(_newest(plan, month, now)) for plan in registry.plans.all()}
+    since = _busy(running)
+    found = []
+    for costs, busy in ((last, since | _busy(last)), (running, since)):
+        for each in costs.advice:
+            key = (each.plan, each.user.casefold())
+            is_newest = each.first_day == newest.get(each.plan)
+            if is_newest and key in held and (each.kind != IDLE or key not in busy):
+                found.append(_saving(each))
+    cost = money.units(last.total.fees) + money.units(last.total.overage)
+    return found, cost
+
+
+def _newest(plan: AssistantPlan, month: CalendarMonth, now: float) -> int:
+    """Return the first day of the newest cycle that is over: it ended in this month or in the one before."""
+    over = [each for each in cycles(plan.cycle_day, month.previous.start, month.end) if each.end <= now]
+    return over[-1].start
+
+
+async def _costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: float) -> PlanCosts:
+    asking = PlanQuestion(
+        ledger=SlicedLedger(ledger, _EVERY_CALL),
+        whole=ledger,
+        registry=registry,
+        month=month,
+        currency=CURRENCY,
+        now=now,
+        most=sys.maxsize,
+    )
+    return await asked_costs(asking)
+
+
+def _held(costs: PlanCosts, today: str) -> set[_Key]:
+    """Return the seats of a running month that are held today."""
+    rows = (row for row in costs.rows if row.since <= today)
+    return {_key(row) for row in rows if row.until is None or today < row.until}
+
+
+def _busy(costs: PlanCosts) -> set[_Key]:
+    """Return the seats with calls in a month."""
+    return {_key(row) for row in costs.rows if row.calls or row.unpriced_calls}
+
+
+def _key(row: SeatOfMonth) -> _Key:
+    return row.plan, row.user.casefold()
+
+
+def _saving(each: SeatAdviceItem) -> SeatSaving:
+    return SeatSaving(
+        kind=each.kind,
+        plan=each.plan,
+        user=each.user,
+        team=each.team or "",
+        instead=each.instead or "",
+        cost=money.units(each.cost),
+        saves=money.units(each.saves),
+        formula=each.formula,
+        first_day=day_from(each.first_day),
+        last_day=day_from(each.last_day),
+    )
