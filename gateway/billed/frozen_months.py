@@ -53,7 +53,8 @@ class FrozenMonths:
     async def as_kept(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
         """Return what is to be kept of a day as it comes out now: itself, or an entry for what changed of it."""
         if not self._is_frozen(day.provider):
-            return [(day, sums)]
+            is_kept = self._is_closed(day.provider) and self._has(frozen(day, sums)[0])
+            return [] if is_kept else [(day, sums)]
         known = [self.days[day.day, day.provider]]
         text = day_text(day.day)
         entries = [each for each in self._corrections if (each.seller, each.corrects) == (day.provider, text)]
@@ -66,6 +67,11 @@ class FrozenMonths:
         if not found and not is_there:
             return []
         return [(entry_of(day, self._today, known, mark=mark_of(found)), found)]
+
+    def _has(self, day: BilledDay) -> bool:
+        """True if a day is kept as it is: by a process that ended before all days of its month were."""
+        known = self.days.get((day.day, day.provider))
+        return known is not None and known.mark == day.mark
 
     def gone(self, day: int, present: Collection[str]) -> set[str]:
         """Return the providers that a day has billed money of, and no bill any more."""

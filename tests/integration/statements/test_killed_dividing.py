@@ -1,0 +1,68 @@
+"""kill -9 while the bills of a month are divided, closed, restated or opened again."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.statements.dividing import STAGES, Kept, divide, kept_in
+from tests.processes.copied import ROOT, run_process
+from tests.rounds import IS_LONG
+
+PROGRAM = "tests.integration.statements.dividing"
+# Statements before which a process is killed: four for each day of a provider, a day in one transaction.
+SHORT = {"first": (2, 13), "newer": (6,), "closed": (3, 17), "restated": (2,), "reopened": (5,)}
+BEYOND = 1_000  # more than any stage has
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Kept, Kept]]:
+    """Each stage of an undisturbed ledger: its files and what is kept before, and what is kept afterwards."""
+    place = tmp_path_factory.mktemp("steady")
+    data = place / "data"
+    data.mkdir(mode=0o700)
+    before: Kept = {}
+    found = {}
+    for stage in STAGES:
+        copy = place / stage
+        shutil.copytree(data, copy)
+        after = asyncio.run(divide(data, stage))
+        assert before != after
+        found[stage] = (copy, before, after)
+        before = after
+    return found
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_process_leaves_whole_days_and_the_next_one_all_of_them(
+    stage: str, steady: dict[str, tuple[Path, Kept, Kept]], tmp_path: Path
+) -> None:
+    """
+    Wherever it is killed, each day is as it was or as it becomes; after the next start all of it is what an
+    undisturbed process makes, to the last digit.
+    """
+    files, before, after = steady[stage]
+    kills = 0
+    for statement in range(1, BEYOND) if IS_LONG else SHORT[stage]:
+        data = tmp_path / f"{statement}"
+        shutil.copytree(files, data)
+        if not _is_killed(data, stage, statement):
+            break
+        kills += 1
+        for day, kept in asyncio.run(kept_in(data)).items():
+            assert kept in (before.get(day), after.get(day))
+        assert after == asyncio.run(divide(data, stage))
+    assert kills
+
+
+def _is_killed(data: Path, stage: str, statement: int) -> bool:
+    """Return False if the process came to its end before."""
+    command = [sys.executable, "-m", PROGRAM, str(data), stage, str(statement)]
+    ended = run_process(command, cwd=ROOT)
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+    return ended.returncode != 0
