@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -174,7 +174,7 @@ class Biller:
                 found = await asyncio.to_thread(divide_day, bill, day, theirs, month=base)
                 if found.wants_month and base is None:
                     bases |= await self._bases(read, [bill])
-                    base = bases.setdefault(bill.provider, {})
+                    base = bases[bill.provider]
                     found = await asyncio.to_thread(divide_day, bill, day, theirs, month=base)
                 made += await frozen.as_kept(self._day(read, bill, day, found), found.sums)
             changed += await sources.ledger.put_billed(made) if made else 0
@@ -217,14 +217,14 @@ class Biller:
 
     async def _bases(self, read: _Month, bills: Sequence[Bill]) -> dict[str, Base]:
         """Return the usage money of a month by provider. The calls of a day are read once for all of them."""
-        bases: dict[str, dict[tuple[Dimensions, str], int]] = defaultdict(lambda: defaultdict(int))
+        bases = {bill.provider: Counter[tuple[Dimensions, str]]() for bill in bills}
         for day in sorted({day for bill in bills for day in bill.states}):
             uses = await self._uses(read, day)
             for bill in (bill for bill in bills if day in bill.states):
                 theirs = uses.get(bill.provider, ())
                 for place, amount in (await asyncio.to_thread(divide_day, bill, day, theirs)).base.items():
                     bases[bill.provider][place] += amount
-        return dict(bases)
+        return {**bases}
 
     async def _uses(self, read: _Month, day: int) -> Mapping[str, _Uses]:
         """Return the calls of a day, by who sold them."""

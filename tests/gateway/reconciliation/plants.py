@@ -290,10 +290,14 @@ async def planted(
     base: Callable[[Calls], Calls] = same_calls,
 ) -> Reconciliation:
     """The comparison of a month with some plants in it, `without` some of its calls; `base` changes them first."""
-    plants = list(plants)
-    done: Calls = base(
-        [call for call in month(seed=seed, a_day=A_DAY, providers=(provider,)) if not without(call)]
-    )
+    calls = [call for call in month(seed=seed, a_day=A_DAY, providers=(provider,)) if not without(call)]
+    rows, reports = both_sides(base(calls), list(plants))
+    return reconcile(provider, rows, await count(reports, book()))
+
+
+def both_sides(calls: Calls, plants: Sequence[Plant]) -> tuple[Rows, Sequence[Inference]]:
+    """Return the rows of the bill and the reports of calls, with some plants in them."""
+    done = calls
     for plant in plants:
         done = plant.done(done)
     billed, told = done, done
@@ -304,4 +308,4 @@ async def planted(
     reports: Sequence[Inference] = [_report(call, plants) for call in told]
     for plant in plants:
         rows, reports = plant.rows(rows), plant.reports(reports)
-    return reconcile(provider, rows, await count(reports, book()))
+    return rows, reports
