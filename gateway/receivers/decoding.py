@@ -28,7 +28,7 @@ async def decoded(
     Normalise a body. What its items take is held by the share of the request.
     BadPayload and Refusal as of the normaliser.
 
-    In this process one of more than `aside_above` bytes is read on the thread.
+    In this process one of more than `aside_above` bytes is read on the thread, unless the memory of spans knows it.
     """
     workers, size = receivers.workers, len(body.content)
     if workers is not None and size >= WORTH_A_WAY and (workers.has_room or size > LARGE):
@@ -36,7 +36,7 @@ async def decoded(
             return await workers.decode(body, receivers.options, share.take)
     options = receivers.options
     receivers.metrics.body_decoded("server")
-    if receivers.memory is not None and size <= LARGE and body.is_spans:
+    if receivers.memory is not None and body.is_spans:
         asked = receivers.memory.asked(body.content, options)
         remembered = None if asked is None else await drive(receivers.memory.read(asked))
         if remembered is not None:

@@ -33,7 +33,7 @@ from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
 from spool.packed.native import ItemMemory, Native
 
-LARGEST: Final = 512 * 1024  # bytes of a body
+LARGEST: Final = 2 * 1024 * 1024  # bytes of a body
 MOST_ITEMS: Final = 4096  # of a body
 MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096

@@ -1,0 +1,70 @@
+"""Requests of many spans are found in the memory as small ones are, and one at its limits is for the rules."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+import pytest
+
+from gateway.http.turns import LARGE
+from gateway.normalise.memory import spans
+from gateway.normalise.memory.pace import AT_ONCE
+from gateway.normalise.memory.spans import SpanMemory
+from gateway.normalise.options import Options
+from spool.packed.native import Native
+from tests.bench.load.payloads import numbered, protobuf_spans
+from tests.bench.load.traces import tree_spans
+from tests.packed.memory.both_ways import by_rules, run
+from tests.packed.memory.varied import varied
+
+MANY = 1200
+
+
+def learned(native: Native, *bodies: bytes) -> SpanMemory:
+    """A memory that knows the spans of these."""
+    memory = SpanMemory(native, AT_ONCE)
+    for number in range(20):
+        for body in bodies:
+            run(memory.normalise(numbered(body, number), Options()))
+    memory.spans.clear()
+    return memory
+
+
+@pytest.mark.parametrize("make", [protobuf_spans, tree_spans])
+def test_a_large_request_is_by_the_memory(make: object, native: Native) -> None:
+    """It gives what the rules give, though it is larger than what they read on the event loop."""
+    assert callable(make)
+    memory = learned(native, make(98))
+    body = numbered(make(MANY), 99)
+    assert len(body) > LARGE
+    assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+    assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
+    assert 0 == memory.compared["different"]
+
+
+def test_what_it_knows_and_what_not_meet_in_one_large_request(native: Native) -> None:
+    """Spans of the load around others that were never seen: requests put together are one request."""
+    memory = learned(native, protobuf_spans(98))
+    others = b"".join(islice(varied(random.Random(5)), 5))
+    body = numbered(protobuf_spans(MANY), 7) + others + numbered(protobuf_spans(MANY), 8)
+    assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+    assert memory.spans["reading"] > MANY
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_largest_request(more: int, native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of more bytes than the memory looks at is for the rules."""
+    memory = learned(native, protobuf_spans(98))
+    body = numbered(protobuf_spans(98), 99)
+    monkeypatch.setattr(spans, "LARGEST", len(body) - more)
+    assert (run(memory.normalise(body, Options())) is None) == bool(more)
+    assert bool(memory.spans["reading"]) != bool(more)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_most_items_of_a_request(more: int, native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of more items than the memory looks at is for the rules: its spans, their resource and their scope."""
+    memory = learned(native, protobuf_spans(98))
+    monkeypatch.setattr(spans, "MOST_ITEMS", 100 - more)
+    assert (run(memory.normalise(numbered(protobuf_spans(98), 99), Options())) is None) == bool(more)
