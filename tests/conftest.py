@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,6 +35,9 @@ from tests.spool.postgres_cluster import (
 )
 
 PASSWORD_COSTS = operators.SCRYPT_N, operators.SCRYPT_P
+TESTS = Path(__file__).parent
+BY_THE_REAL_CLOCK = ("acceptance", "browser", "clients", "integration")
+DAY_S, ENOUGH_S = 86_400, 120  # for one test, on a slow machine
 USUAL_RESERVE, SMALL_RESERVE = reserve.SIZE, 1 << 20
 
 # Fixtures for whoever tests PostgreSQL's engine.
@@ -67,6 +72,14 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, 10, NEWER_ROUNDS)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Days of these tests are those of the real clock: shortly before midnight one begins on the next day."""
+    place = item.path.relative_to(TESTS).parts[0]
+    left_s = DAY_S - time.time() % DAY_S
+    if place in BY_THE_REAL_CLOCK and left_s < ENOUGH_S:
+        time.sleep(left_s + 1)
 
 
 @pytest.fixture(autouse=True, scope="session")

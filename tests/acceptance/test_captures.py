@@ -41,7 +41,7 @@ SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom()
 COUNTER_WAIT_S = 2.0
 # Nothing closes while requests are sent: what comes later than that depends on order by design. A stop closes
 # it. And after a start counters wait until the calls are known that were open before it.
-WHILE_SENDING, AFTERWARDS = "10m", "0s"
+WHILE_SENDING, AFTERWARDS = "10h", "0s"
 SETTLED_S = 300.0  # at most, until what was summed of counters is taken back
 CONFIG = """
 [server]

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -88,13 +89,13 @@ def launched(playwright: Playwright) -> Browser:
 def filled(directory: Path, *words: str) -> Tollhouse:
     """An installation that is not started yet, with what `tollhouse demo` makes of these words."""
     tollhouse = Tollhouse(directory, MONTH)
-    shutil.copytree(_demo(*words), tollhouse.data, dirs_exist_ok=True)
+    shutil.copytree(_demo(datetime.now(UTC).date(), *words), tollhouse.data, dirs_exist_ok=True)
     return tollhouse
 
 
 @cache
-def _demo(*words: str) -> Path:
-    """A data directory that is made once in a process, and copied: a month takes a second of the processor."""
+def _demo(today: date, *words: str) -> Path:
+    """A data directory that is made once a day in a process, and copied: a month takes a second of the processor."""
     folder = tempfile.TemporaryDirectory(prefix="tollhouse-demo-")
     atexit.register(folder.cleanup)
     data = Path(folder.name, "tollhouse-data")

@@ -75,7 +75,7 @@ def test_kill_between_halves(installations: Any) -> None:
     own_ids = [[f"g-{sender}-{number}" for number in range(200)] for sender in range(SENDERS)]
     senders = [Halves(ids) for ids in own_ids]
     for round in range(HALVES_ROUNDS + 1):
-        url = tollhouse.start()
+        url = tollhouse.start(env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1h"})
         with ThreadPoolExecutor() as threads:
             sending = [threads.submit(sender.send, url, key) for sender in senders]
             if round < HALVES_ROUNDS:
@@ -109,12 +109,12 @@ def test_kill_while_counters_wait(installations: Any) -> None:
         (CLAUDE_CODE / "metrics_delta.json").read_bytes(),
         CLAUDE_CODE / "api_request_events.json",
     )
-    url = tollhouse.start()
+    url = tollhouse.start(env={"TOLLHOUSE_SPOOL__COUNTER_WAIT": "1h"})
     for session in (b"cc-sess-1", b"cc-sess-2"):
         body = metrics.replace(b"cc-sess-1", session)
         assert 200 == post(url, body, key, "/v1/metrics").status
     tollhouse.kill()
-    url = tollhouse.start()
+    url = tollhouse.start(env={"TOLLHOUSE_SPOOL__COUNTER_WAIT": "1h"})
     waiting = len(json.loads(events.with_name("metrics_delta.expected.json").read_text())["records"])
     assert {"ai-telemetry": 2 * waiting} == _pending(tollhouse)
     assert 200 == post(url, events.read_bytes(), key, "/v1/logs").status

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestServer
 
-from spool.statements.values import DAY_S
 from tests.acceptance.conftest import Tollhouse
 from tests.integration.statements.providers import KEY, VALUE, OpenAICosts
 
 DAYS = 3
 
 
-def until_tomorrow_if_soon() -> float:
-    """Seconds until the next day (UTC) begins; 0 while it is far away."""
-    left = DAY_S - time.time() % DAY_S
-    return left if left < 120 else 0.0
-
-
 @pytest.mark.asyncio
 async def test_a_killed_pull_goes_on_and_counts_once(installations: Any) -> None:
     """Each page is on disk before the next one is asked for."""
-    await asyncio.sleep(
-        until_tomorrow_if_soon()
-    )  # a pull asks for the days before the one on which it begins
     provider = OpenAICosts()
     provider.hang_at = 2
     async with TestServer(provider.application()) as server:

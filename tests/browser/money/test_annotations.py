@@ -10,8 +10,9 @@ from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, Console
 
-FROM = (datetime.now(UTC) - timedelta(days=9)).date().isoformat()
-DAY = (datetime.now(UTC) - timedelta(days=5)).date().isoformat()
+
+def days_ago(count: int) -> str:
+    return (datetime.now(UTC) - timedelta(days=count)).date().isoformat()
 
 
 def on_the_day(console: Console) -> None:
@@ -27,10 +28,10 @@ def test_a_day_is_annotated_where_it_is_looked_at(busy: Tollhouse, open_console:
     busy.run("views", "create", "--name", "search only", "--principal", "model", "--where", "team=search")
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
-    console.open(f"/costs?from={FROM}&by=model&bin=daily")
+    console.open(f"/costs?from={days_ago(9)}&by=model&bin=daily")
     page.get_by_role("button", name="Annotate a day").click()
-    expect(dialog.get_by_label("Day")).to_have_value(datetime.now(UTC).date().isoformat())
-    dialog.get_by_label("Day").fill(DAY)
+    expect(dialog.get_by_label("Day")).to_have_value(days_ago(0))
+    dialog.get_by_label("Day").fill(days_ago(5))
     dialog.get_by_label("What happened").fill("Checkout 4.2 went live")
     assert [] == console.audit(within="dialog")
     console.screenshot("annotations-new")
@@ -49,7 +50,7 @@ def test_a_day_is_annotated_where_it_is_looked_at(busy: Tollhouse, open_console:
     assert [] == console.audit()
     console.screenshot("annotations-overview")
     page.get_by_role("link", name="Checkout 4.2 went live").click()
-    expect(dialog).to_contain_text(f"{DAY}, in the charts of all calls.")
+    expect(dialog).to_contain_text(f"{days_ago(5)}, in the charts of all calls.")
     dialog.get_by_role("button", name="Edit").click()
     dialog.get_by_label("In the charts of").select_option("search only")
     dialog.get_by_role("button", name="Edit").click()
@@ -64,10 +65,10 @@ def test_the_marks_of_a_view_on_a_phone(busy: Tollhouse, open_console: OpenConso
     """
     for team in ("search", "support"):
         busy.run("views", "create", "--name", team, "--principal", "model", "--where", f"team={team}")
-    busy.run("annotations", "create", "--day", DAY, "--text", "Index built", "--view", "search")
+    busy.run("annotations", "create", "--day", days_ago(5), "--text", "Index built", "--view", "search")
     console = open_console(busy, role="viewer", viewport=NARROW, color_scheme="dark")
     page = console.page
-    console.open(f"/costs?from={FROM}&by=model&view=search")
+    console.open(f"/costs?from={days_ago(9)}&by=model&view=search")
     expect(page.locator(".marks li").filter(has_text="Index built")).to_have_count(1)
     expect(page.get_by_role("button", name="Annotate a day")).to_have_count(0)
     on_the_day(console)
@@ -77,7 +78,7 @@ def test_the_marks_of_a_view_on_a_phone(busy: Tollhouse, open_console: OpenConso
     console.expects("503")
     failed = {"status": 503, "json": {"error": {"type": "unavailable", "message": "the disk is full"}}}
     page.route("**/marks?*", lambda route: route.fulfill(**failed))
-    console.open(f"/costs?from={FROM}&by=model&view=support")
+    console.open(f"/costs?from={days_ago(9)}&by=model&view=support")
     expect(page.get_by_role("alert")).to_contain_text("the disk is full")
     page.unroute("**/marks?*")
     page.get_by_role("button", name="Try again").click()

@@ -10,8 +10,14 @@ from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW
 
-LAST = datetime.now(UTC).replace(day=1) - timedelta(days=1)
-SINCE = LAST.replace(day=1).date().isoformat()
+
+def last_month() -> datetime:
+    """A day of it."""
+    return datetime.now(UTC).replace(day=1) - timedelta(days=1)
+
+
+def its_first_day() -> str:
+    return last_month().replace(day=1).date().isoformat()
 
 
 def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: OpenConsole) -> None:
@@ -31,11 +37,13 @@ def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: Op
     assert [] == console.audit(within="dialog")
     dialog.get_by_role("button", name="Create a plan").click()
     expect(dialog.get_by_role("alert")).to_contain_text("is no seat: write USER,SINCE")
-    dialog.locator("[name=seats]").fill(f"ann@example.com,{SINCE}\nbob@example.com,{SINCE},,search")
+    dialog.locator("[name=seats]").fill(
+        f"ann@example.com,{its_first_day()}\nbob@example.com,{its_first_day()},,search"
+    )
     dialog.get_by_role("button", name="Create a plan").click()
     expect(dialog).to_have_count(0)
     expect(page.get_by_role("table", name="plans", exact=True)).to_contain_text("Claude Team")
-    console.open(f"/plans?month={LAST:%Y-%m}")
+    console.open(f"/plans?month={last_month():%Y-%m}")
     numbers = page.locator("dl.numbers").first
     expect(numbers).to_contain_text("$62.00 of fees")
     expect(numbers).to_contain_text("at list prices; nobody paid it")
@@ -51,9 +59,9 @@ def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: Op
     assert [] == console.audit(within="dialog")
     dialog.get_by_role("button", name="Edit").click()
     expect(dialog.locator("[name=seats]")).to_have_value(
-        f"ann@example.com,{SINCE}\nbob@example.com,{SINCE},,search"
+        f"ann@example.com,{its_first_day()}\nbob@example.com,{its_first_day()},,search"
     )
-    dialog.locator("[name=seats]").fill(f"ann@example.com,{SINCE}")
+    dialog.locator("[name=seats]").fill(f"ann@example.com,{its_first_day()}")
     dialog.get_by_role("button", name="Edit").click()
     expect(numbers).to_contain_text("$31.00 of fees")
     page.get_by_role("table", name="plans", exact=True).get_by_role("link", name="Claude Team").click()
@@ -65,10 +73,10 @@ def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: Op
 def test_plans_on_a_phone_for_who_may_change_nothing(busy: Tollhouse, open_console: OpenConsole) -> None:
     """In the dark: sums and seats, and no button."""
     busy.run("views", "create", "--name", "assistant", "--principal", "user", "--where", "source=claude_code")
-    asked = ("--fee", "31", "--seat", f"ann@example.com,{SINCE}")
+    asked = ("--fee", "31", "--seat", f"ann@example.com,{its_first_day()}")
     busy.run("plans", "create", "--name", "Claude Team", "--view", "assistant", *asked)
     console = open_console(busy, role="viewer", viewport=NARROW, color_scheme="dark")
-    console.open(f"/plans?month={LAST:%Y-%m}")
+    console.open(f"/plans?month={last_month():%Y-%m}")
     page = console.page
     expect(page.locator("dl.numbers").first).to_contain_text("$31.00 of fees")
     expect(page.get_by_role("button", name="Create a plan")).to_have_count(0)

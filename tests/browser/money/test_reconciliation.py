@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -30,13 +30,21 @@ from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, Console, filled
 from tests.spool.contract.examples import add, call
 
-MONTH = CalendarMonth.at(datetime.now(UTC).timestamp()).previous
 MODEL = "model <b>of nobody"
 PROVIDER = "cohere"  # of which the demo has neither calls nor bills
 OURS = "command-r-plus-08-2024"
 IN_EUROPE = (1, 4)  # days on which its call was processed there, a tenth dearer
-CALLED = MONTH.days[:6]
 ADA = Actor("ada@example.com", "command")
+
+
+def last() -> CalendarMonth:
+    """The month before that of now."""
+    return CalendarMonth.at(datetime.now(UTC).timestamp()).previous
+
+
+def called() -> Sequence[int]:
+    """Days of it on which there was a call."""
+    return last().days[:6]
 
 
 def bill() -> Statement:
@@ -44,8 +52,8 @@ def bill() -> Statement:
     Tokens and money: of a model that the ledger has no call of, each day of last month, and of one that it
     has.
     """
-    dollars = [(MODEL, day, "2.5") for day in MONTH.days]
-    dollars += [(OURS, day, "2.75" if place in IN_EUROPE else "2.5") for place, day in enumerate(CALLED)]
+    dollars = [(MODEL, day, "2.5") for day in last().days]
+    dollars += [(OURS, day, "2.75" if place in IN_EUROPE else "2.5") for place, day in enumerate(called())]
     rows = [
         StatementRow(
             source="focus", provider=PROVIDER, account=None, key=None, model=model, start=day, end=day + 86400,
@@ -57,14 +65,14 @@ def bill() -> Statement:
     ]  # fmt: skip
     now = datetime.now(UTC).timestamp()
     return Statement(
-        source="focus", account="", start=MONTH.start, end=MONTH.end, rows=tuple(rows), read_at=now,
+        source="focus", account="", start=last().start, end=last().end, rows=tuple(rows), read_at=now,
         settled_until=now, name="costs.json",
     )  # fmt: skip
 
 
 def calls() -> Iterator[tuple[Inference, Identity]]:
     """One of a million tokens on each of some days of last month, reported today."""
-    for place, day in enumerate(CALLED):
+    for place, day in enumerate(called()):
         yield call(
             900 + place, at=day + 3600, provider=PROVIDER, request_model=OURS, input_tokens=1_000_000, output_tokens=0,
             estimated_cost="2.5", cost_source="estimated", region="eu" if place in IN_EUROPE else None,
@@ -76,7 +84,7 @@ def served() -> tuple[UsageMetric, Identity]:
     id = (990).to_bytes(16)
     metric = UsageMetric(
         id=id, source="vllm", name="vllm:prompt_tokens_total", model=OURS, token_type="input", value=1_500_000,
-        unit="{token}", start_time=(CALLED[0] + 3600) * NS, shadow=True, tags={"service": "gpu-3"},
+        unit="{token}", start_time=(called()[0] + 3600) * NS, shadow=True, tags={"service": "gpu-3"},
     )  # fmt: skip
     return metric, Identity(id)
 
@@ -109,7 +117,7 @@ async def close(directory: Path) -> None:
     options = StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock())
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
-    whole = {"provider": PROVIDER, "month": MONTH.name}
+    whole = {"provider": PROVIDER, "month": last().name}
     invoice = {**whole, "number": "A-117", "total": "93.50", "tax": "0", "issued": None}
     closed = {
         **whole,
@@ -120,7 +128,7 @@ async def close(directory: Path) -> None:
         "closed_by": "ada",
     }
     await storage.registry.billed_invoices.add("1", invoice, actor=ADA, action="add", shown={})
-    id = f"{PROVIDER}:{MONTH.name}"
+    id = f"{PROVIDER}:{last().name}"
     await storage.registry.closed_months.add(id, closed, actor=ADA, action="close", shown={})
     await storage.close()
 
@@ -133,7 +141,7 @@ def test_invoices_and_closed_months_are_shown(tmp_path: Path, open_console: Open
     tollhouse.start()
     try:
         console = open_console(tollhouse, role="viewer")
-        console.open(f"/reconciliation?month={MONTH.name}")
+        console.open(f"/reconciliation?month={last().name}")
         expect(console.page.get_by_role("region", name="Invoices")).to_contain_text("A-117")
         expect(console.page.get_by_role("region", name="Closed")).to_contain_text("ada")
         link = console.page.get_by_role("link", name="restated")
@@ -149,7 +157,7 @@ def test_invoices_and_closed_months_are_shown(tmp_path: Path, open_console: Open
 def test_a_demo_has_bills(console: Console) -> None:
     """Of two providers, with the one difference that is in them."""
     page = console.page
-    console.open(f"/reconciliation?month={MONTH.name}&by=model")
+    console.open(f"/reconciliation?month={last().name}&by=model")
     expect(page.get_by_role("region", name="Causes of openai")).to_contain_text("not tokens")
     expect(page.get_by_role("region", name="anthropic", exact=True)).to_be_visible()
     assert [] == console.audit()
@@ -162,11 +170,11 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
     console = open_console(billed, role="viewer")
     page = console.page
-    console.open(f"/reconciliation?month={MONTH.name}&by=model")
+    console.open(f"/reconciliation?month={last().name}&by=model")
     by_model = page.get_by_role("region", name=f"{PROVIDER} by model")
     # once the calls are closed and counted
     expect(by_model.get_by_role("link", name=OURS, exact=True)).to_be_visible()
-    answer = console.ask(f"/reconciliation?month={MONTH.name}&by=model")
+    answer = console.ask(f"/reconciliation?month={last().name}&by=model")
     [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
     assert "unreported_traffic" in [each["cause"] for each in found["causes"]]
     section = page.get_by_role("region", name=PROVIDER, exact=True)
@@ -180,15 +188,15 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     console.screenshot("reconciliation")
     page.get_by_role("link", name="By day", exact=True).click()
     expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr")).to_have_count(
-        len(MONTH.days)
+        len(last().days)
     )
     expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first).to_contain_text(
         "differs"
     )
     page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
     assert console.overhang() <= 0
-    page.get_by_role("link", name=f"Costs of {PROVIDER}, {MONTH.name}-01", exact=True).click()
-    expect(page).to_have_url(re.compile(rf"/costs\?from={MONTH.name}-01&.*provider={PROVIDER}"))
+    page.get_by_role("link", name=f"Costs of {PROVIDER}, {last().name}-01", exact=True).click()
+    expect(page).to_have_url(re.compile(rf"/costs\?from={last().name}-01&.*provider={PROVIDER}"))
     console.open("/reconciliation?month=2020-01")
     expect(page.get_by_role("heading", name="There is no statement of this month")).to_be_visible()
     assert [] == console.audit()
@@ -215,7 +223,7 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
         route.fulfill(json=answer)
 
     page.route(re.compile(r"/console/api/reconciliation\?"), alike)
-    console.open(f"/reconciliation?month={MONTH.name}&by=day")
+    console.open(f"/reconciliation?month={last().name}&by=day")
     rows = page.get_by_role("region", name=f"Causes of {PROVIDER}").locator("tbody tr")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("$6.30")
@@ -244,7 +252,7 @@ def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> No
         route.fulfill(response=answer, json=payload)
 
     page.route(re.compile("/console/api/(report|reconciliation)"), cut)
-    for path in (f"/reconciliation?month={MONTH.name}&by=model", "/costs?by=model"):
+    for path in (f"/reconciliation?month={last().name}&by=model", "/costs?by=model"):
         console.open(path)
         expect(page.get_by_role("note").first).to_contain_text("of 20,000 rows; (other) holds the rest")
         assert [] == console.audit()
@@ -257,28 +265,28 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
     """
     console = open_console(billed, role="viewer")
     page = console.page
-    console.open(f"/reconciliation?month={MONTH.name}&by=model")
+    console.open(f"/reconciliation?month={last().name}&by=model")
     page.get_by_role("region", name=f"{PROVIDER} by model").get_by_role("link", name=OURS, exact=True).click()
     records = page.get_by_role("region", name="records")
-    expect(records.locator("tbody tr")).to_have_count(len(CALLED))
-    expect(page.get_by_text(f"Of {MONTH.name} (UTC)")).to_be_visible()
+    expect(records.locator("tbody tr")).to_have_count(len(called()))
+    expect(page.get_by_text(f"Of {last().name} (UTC)")).to_be_visible()
     assert [] == console.audit()
-    answer = console.ask(f"/reconciliation?month={MONTH.name}&by=model")
+    answer = console.ask(f"/reconciliation?month={last().name}&by=model")
     [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
     [row] = [each for each in found["rows"] if each["name"] == OURS]
-    assert (len(CALLED), "0.5") == (row["counted_calls"], row["causes"]["region"])
-    console.open(f"/reconciliation?month={MONTH.name}")
+    assert (len(called()), "0.5") == (row["counted_calls"], row["causes"]["region"])
+    console.open(f"/reconciliation?month={last().name}")
     causes = page.get_by_role("region", name=f"Causes of {PROVIDER}")
     causes.get_by_role("link", name="region", exact=True).click()
     expect(records.locator("tbody tr")).to_have_count(len(IN_EUROPE))
     expect(page.get_by_role("link", name="region: eu")).to_be_visible()
     records.locator("tbody a").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("1,000,000")
-    console.open(f"/reconciliation?month={MONTH.name}&by=day")
+    console.open(f"/reconciliation?month={last().name}&by=day")
     page.get_by_role("region", name=f"{PROVIDER} by day").get_by_role(
-        "link", name=f"{MONTH.name}-02", exact=True
+        "link", name=f"{last().name}-02", exact=True
     ).click()
-    expect(page.get_by_text(f"Of {MONTH.name}-02 (UTC)")).to_be_visible()
+    expect(page.get_by_text(f"Of {last().name}-02 (UTC)")).to_be_visible()
     expect(records.locator("tbody tr").filter(has_text=OURS)).to_have_count(1)
 
 
@@ -288,11 +296,11 @@ def test_what_servers_served_stands_beside_what_was_told(
     """Of a day and a model, with the difference; of a day without a counter it is said that there is none."""
     console = open_console(billed, role="viewer")
     page = console.page
-    console.open(f"/reconciliation?month={MONTH.name}&served={MONTH.name}-01")
+    console.open(f"/reconciliation?month={last().name}&served={last().name}-01")
     row = page.get_by_role("region", name="Served and reported").locator("tbody tr")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("vllm gpu-3")
-    [answered] = console.ask(f"/served?date={MONTH.name}-01")["models"]
+    [answered] = console.ask(f"/served?date={last().name}-01")["models"]
     assert ({"input_tokens": 500_000, "output_tokens": 0}, 1) == (answered["untold"], answered["calls"])
     assert [] == console.audit()
     page.get_by_role("navigation", name="Day of servers").get_by_role("link").first.click()

@@ -573,14 +573,15 @@ async def test_the_header_names_a_device_too(serving: Serving) -> None:
     assert (200, "by-header") == (answer.status, said(answer)["device"]["id"])
 
 
-async def test_silent_and_mute_devices(serving: Serving) -> None:
+async def test_silent_and_mute_devices(serve: Serve) -> None:
     """Three missed intervals are silence; heartbeats without the telemetry of before are muteness."""
+    serving = await serve(config=config(heartbeat_interval=3600.0))
     devices = serving.app.services.topics.devices
     key = await serving.make_key("fleet", scopes=ALL)
     for id in ("well", "silent", "mute", "never-spoke"):
         await ask(serving, "heartbeat", {"device_id": id}, key)
     now, table = time.time(), devices.table
-    table.touch("silent", lambda known: replace(known, last_seen=now - 181))
+    table.touch("silent", lambda known: replace(known, last_seen=now - 3 * 3600 - 1))
     table.touch("mute", lambda known: replace(known, last_telemetry=now - 90_000))
     table.touch("well", lambda known: replace(known, last_telemetry=now - 60))
     states = {device.id: devices.state_of(device) for device in table.all()}
