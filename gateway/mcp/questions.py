@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, timedelta
 from typing import Annotated
 
 import msgspec
@@ -16,7 +17,7 @@ from gateway.mcp.periods import Days, RangeWord, bounds
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
 from spool.errors import Invalid
-from spool.ledger.queries import TOTAL, CostQuery, Wanted, within
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, Wanted, within
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -41,6 +42,22 @@ class Question:
     view: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Values:
+    """Values of a dimension: those of the time that is asked about, and those of any time."""
+
+    dimension: str
+    here: Sequence[str | None]
+    ever: Sequence[str]
+    is_billed: bool = False
+
+    @property
+    def none_of(self) -> str:
+        """The words before a value that nothing has."""
+        found = "no billed money of this time has the" if self.is_billed else "there is no"
+        return f"{found} {self.dimension}"
+
+
 async def question(
     asking: Asking[MoneyServices],
     date_range: RangeWord | Days,
@@ -49,17 +66,19 @@ async def question(
     view: str | None = None,
     group_by: Sequence[str] = (),
     granularity: str = TOTAL,
-    more_groups: Sequence[str] = (),
+    cost_type: str = "",
 ) -> Question:
     """
     Invalid, or a Refusal, for a dimension, a value or a view that does not exist: it names the nearest.
 
-    `more_groups` are dimensions to group by that no filter knows.
+    A question about billed money knows the dimensions of bills, too: `cost_type` says which money is meant.
     """
     since, until = bounds(date_range, asking.shared.clock.now())
     known = await asking.dimensions()
+    if cost_type in BILLED_TYPES:
+        known = (*known, *BILLED_DIMENSIONS)
     for name in group_by:
-        _check(name, (*known, *more_groups))
+        _check(name, known)
     for name in filters:
         _check(_dimension(name), known)
     everything = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
@@ -68,8 +87,9 @@ async def question(
     notes: list[str] = []
     for name, values in filters.items():
         dimension = _dimension(name)
-        look = _containing if "&" in name[: -len(dimension)] else _values
-        found, told = await look(asking, replace(everything, group_by=[dimension]), values)
+        look = _containing if "&" in name[: -len(dimension)] else _exact
+        there = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
+        found, told = await look(there, values)
         notes += told
         if name.startswith("!"):
             exclude[dimension] = (*exclude.get(dimension, ()), *found)
@@ -110,16 +130,40 @@ def _dimension(name: str) -> str:
     return name.removeprefix("!").removeprefix("&")
 
 
-async def _containing(
-    asking: Asking[MoneyServices], query: CostQuery, asked: Sequence[str | None]
-) -> tuple[tuple[str, ...], Sequence[str]]:
+async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: str) -> _Values:
+    """Return what a filter may name: of billed money the values of calls and those of bills."""
+    [dimension] = query.group_by
+    here: list[str | None] = []
+    ever: Sequence[str] = ()
+    arranged = BILLED_TYPES.get(cost_type, 0)
+    if dimension not in BILLED_DIMENSIONS:
+        rows = await asking.ledger.costs(query)
+        here += [row.group[0] for row in rows]
+        ever = await asking.ledger.values(dimension)
+    if arranged:
+        billed = replace(_whole_days(query), arranged=arranged, measures=())
+        rows = await asking.ledger_of(cost_type).costs(billed)
+        here += [row.group[0] for row in rows]
+    is_billed = dimension in BILLED_DIMENSIONS
+    return _Values(dimension=dimension, here=here, ever=ever, is_billed=is_billed)
+
+
+def _whole_days(query: CostQuery) -> CostQuery:
+    """Return the question about all days (UTC) that it touches."""
+    since, until = query.since.astimezone(UTC), query.until.astimezone(UTC)
+    first = since.replace(hour=0, minute=0, second=0, microsecond=0)
+    last = until.replace(hour=0, minute=0, second=0, microsecond=0)
+    end = last if last == until else last + timedelta(days=1)
+    return replace(query, since=first, until=end)
+
+
+async def _containing(there: _Values, asked: Sequence[str | None]) -> tuple[tuple[str, ...], Sequence[str]]:
     """
     The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none.
     """
-    ledger, (dimension,) = asking.ledger, query.group_by
-    here = [row.group[0] for row in await ledger.costs(query) if row.group[0]]
+    dimension, ever = there.dimension, there.ever
+    here = [value for value in there.here if value]
     folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in here])
-    ever = await ledger.values(dimension)
     found: list[str] = []
     notes = []
     for each in asked:
@@ -147,14 +191,11 @@ def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
     return found
 
 
-async def _values(
-    asking: Asking[MoneyServices], query: CostQuery, asked: Sequence[str | None]
-) -> tuple[tuple[str, ...], Sequence[str]]:
+async def _exact(there: _Values, asked: Sequence[str | None]) -> tuple[tuple[str, ...], Sequence[str]]:
     """The values of a dimension as the ledger has them, and notes. Invalid for one that it never saw."""
-    ledger, (dimension,) = asking.ledger, query.group_by
-    here = {row.group[0] for row in await ledger.costs(query)}
+    dimension, ever = there.dimension, there.ever
+    here = set(there.here)
     by_name = await asyncio.to_thread(_by_name, here)
-    ever = await ledger.values(dimension)
     found: list[str] = []
     notes = []
     for each in asked:
@@ -168,7 +209,7 @@ async def _values(
             notes.append(f"no call of this time has the {dimension} {clean(value)}")
         else:
             nearest = await asyncio.to_thread(suggestion, value, [*by_name, *ever])
-            raise Invalid(f"there is no {dimension} {clean(value)}{nearest}")
+            raise Invalid(f"{there.none_of} {clean(value)}{nearest}")
     return tuple(dict.fromkeys(found)), notes
 
 

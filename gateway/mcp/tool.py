@@ -16,7 +16,7 @@ from gateway.http.requests import named_holder
 from gateway.http.services import OperatorServices
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_TYPES
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import USE_ASSISTANTS
@@ -28,7 +28,7 @@ ANSWERED, MISTAKEN = "answered", "mistaken"
 # in place of the names, which are known only when the schema is asked for
 _DIMENSION = "dimension of the ledger"
 
-# The name of a dimension: the schema lists those of the ledger.
+# The name of a dimension: the schema lists those of the ledger, and those of bills.
 DimensionName = Annotated[str, msgspec.Meta(extra_json_schema={"$comment": _DIMENSION})]
 
 Held = TypeVar("Held")
@@ -187,7 +187,7 @@ def _fill(node: Any, dimensions: Sequence[str]) -> None:
     if isinstance(node, dict):
         if node.get("$comment") == _DIMENSION:
             del node["$comment"]
-            node["enum"] = list(dimensions)
+            node["enum"] = [*dimensions, *BILLED_DIMENSIONS]
         for inner in node.values():
             _fill(inner, dimensions)
     elif isinstance(node, list):

@@ -27,7 +27,7 @@ from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput,
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, money_text, percent_of, shown, table
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostQuery
+from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.ledger.ranges import preceding
 from spool.record import moment
 from spool.registry.shared.cost_types import COUNTED_TYPES
@@ -116,7 +116,7 @@ async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolA
         filters=asked.filters,
         view=asked.view,
         group_by=asked.group_by,
-        more_groups=BILLED_DIMENSIONS if is_billed else (),
+        cost_type=asked.cost_type,
     )
     now = asking.shared.clock.now()
     ledger = asking.ledger

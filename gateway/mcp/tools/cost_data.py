@@ -25,7 +25,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, cut, own_start
 from spool.ledger.money import unconverted_words
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostRow
+from spool.ledger.queries import BILLED_TYPES, TOTAL, CostRow
 from spool.record import CURRENCY, moment
 from spool.turns.ordering import ordered
 
@@ -33,7 +33,9 @@ NAME = "get_cost_data"
 MAX_GROUPS = 3
 MAX_PERIODS = 800  # a month of hours
 
-GROUPS = "0 to 3 dimensions; default: the total. Billed money has more: charge, connection, service, account, resource"
+GROUPS = (
+    "0 to 3 dimensions; default: the total. Those of bills (charge, service, ...) take a billed cost_type"
+)
 Measure = Literal["cost", "calls", "tokens", "errors", "cost_per_call", "cost_per_million_tokens"]
 _UNITS = {
     "cost": CURRENCY_UNIT,
@@ -127,7 +129,7 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         view=asked.view,
         group_by=asked.group_by,
         granularity=asked.granularity,
-        more_groups=BILLED_DIMENSIONS if arranged else (),
+        cost_type=asked.cost_type,
     )
     check_span(posed.query, most=MAX_PERIODS)
     shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
@@ -17,8 +18,10 @@ from gateway.mcp.questions import question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, percent_of, shown, suggestion, table
 from spool.ledger import money
-from spool.ledger.queries import CostRow
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostRow
 from spool.turns.ordering import ordered
+
+BILLED = "billed_cost"  # the money of dimensions that bills alone have
 
 
 class ValuesQuestion(ToolInput):
@@ -52,14 +55,20 @@ class DimensionValues(ToolOutput):
 
 
 async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    posed = await question(asking, asked.date_range, filters={}, group_by=[asked.dimension])
-    rows = await asking.ledger.costs(posed.query)
+    group_by = [asked.dimension]
+    cost_type = BILLED if asked.dimension in BILLED_DIMENSIONS else ""
+    posed = await question(asking, asked.date_range, filters={}, group_by=group_by, cost_type=cost_type)
+    ledger = asking.ledger
+    if cost_type:
+        ledger = asking.ledger_of(cost_type)
+        posed = replace(posed, query=replace(posed.query, arranged=BILLED_TYPES[cost_type]))
+    rows = await ledger.costs(posed.query)
     found = await asyncio.to_thread(_found, rows, (asked.match or "").casefold())
     hint = ""
     if asked.match and not found:
         hint = await asyncio.to_thread(suggestion, asked.match, [row.group[0] or "" for row in rows])
 
-    link = costs_page(asking, posed, [asked.dimension])
+    link = costs_page(asking, posed, group_by, {"cost_type": cost_type})
 
     def written(count: int) -> ToolAnswer:
         left_out = len(found) - count
@@ -114,7 +123,7 @@ TOOL = Tool(
     description=(
         "The values of one dimension with what they cost, the most costly first, to find the exact spelling "
         "for "
-        "filters. Default: the last 30 days, 25 values."
+        "filters. Default: the last 30 days, 25 values. Dimensions of bills have what was billed."
     ),
     takes=ValuesQuestion,
     gives=DimensionValues,

@@ -39,6 +39,21 @@ _MEASURES = {
     "cost_per_call": f"{CURRENCY_UNIT} divided by all calls",
     "cost_per_million_tokens": f"{CURRENCY_UNIT} divided by the tokens, times a million",
 }
+_OF_BILLS = {
+    "charge": "what billed money is for: usage, discount, tax, credit, commitment, ...",
+    "basis": "how it was placed: exact, value, pooled, shared, or unallocated",
+    "corrects": "the day of a closed month that an entry corrects",
+    "origin": "calls, or billing: rows of a billing connection",
+    "connection": "the billing connection of a row",
+    "service": "the service that a row is about",
+    "account": "its account",
+    "resource": "its resource",
+    "usage_family": "its family of usage",
+    "line_item": "its kind: Usage, Tax, Support, Purchase, CommittedUsePurchase, Discount",
+    "cluster": "its Kubernetes cluster",
+    "namespace": "its namespace there",
+    "workload": "its deployment there",
+}
 _CHANGES = {
     "more_calls": "more or fewer calls of a group, at its old cost of a call",
     "larger_calls": "more or fewer tokens in each call, at the group's old cost of a token",
@@ -65,7 +80,8 @@ class Reference(ToolOutput):
 
 async def run(asked: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     if asked.reference_type == "dimensions":
-        meant = await meanings(asking)
+        of_bills = {name: f"{what} (billed money alone)" for name, what in _OF_BILLS.items()}
+        meant: Mapping[str, str] = {**await meanings(asking), **of_bills}
     else:
         meant = _WORDS[asked.reference_type](asking)
     words = [Explained(name=name, meaning=what) for name, what in meant.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,31 @@ from spool.statements.values import DAY_S, Statement, StatementRow
 from tests.integration.mcp.conftest import Assistant
 
 pytestmark = pytest.mark.asyncio
+
+
+async def filtered(assistant: Assistant, asked: dict[str, Any]) -> None:
+    """Filters by what bills alone have: values, parts of them, none; a wrong one is told with the nearest."""
+    for filters, total in (
+        ({"charge": ["usage"], "model": ["o3"]}, "1.5"),
+        ({"!charge": ["usage"]}, "0"),
+        ({"&basis": ["ALU"], "!&model": ["gpt"]}, "1.5"),
+        ({"service": [None]}, "1.75"),
+    ):
+        found = await assistant.content("get_cost_data", **asked, filters=filters)
+        assert total == found["total"]["cost"], filters
+    compared = await assistant.content("compare_costs", **asked, filters={"charge": ["usage"]})
+    assert "1.75" == compared["total"]["cost"]
+    for tool in ("get_cost_data", "compare_costs"):
+        wrong = await assistant.mistake(tool, **asked, filters={"charge": ["usages"]})
+        assert (
+            "no billed money of this time has the charge usages" in wrong and "did you mean usage" in wrong
+        ), wrong
+    counted = {**asked, "cost_type": "real_cost"}
+    assert "no dimension charge" in await assistant.mistake(
+        "get_cost_data", **counted, filters={"charge": ["usage"]}
+    )
+    values = await assistant.content("get_dimension_values", dimension="charge", date_range="last_7_days")
+    assert [("usage", "1.75")] == [(each["value"], each["cost"]) for each in values["values"]]
 
 
 async def test_billed_money_of_two_models(assistant: Assistant) -> None:
@@ -46,7 +72,6 @@ async def test_billed_money_of_two_models(assistant: Assistant) -> None:
     lines = {tuple(line["group"].values()): line["cost"] for line in by_charge["rows"]}
     assert {("usage", "gpt-4o"): "0.25", ("usage", "o3"): "1.5"} == lines
     assert "no dimension charge" in await assistant.mistake("get_cost_data", group_by=["charge"])
-    refused = await assistant.mistake("get_cost_data", **asked, filters={"charge": ["usage"]})
-    assert "no dimension charge" in refused
+    await filtered(assistant, asked)
     assert "money alone" in await assistant.mistake("get_cost_data", **asked, measure="calls")
     assert "whole days of UTC" in await assistant.mistake("get_cost_data", **asked, granularity="hourly")

@@ -20,6 +20,7 @@ from gateway.mcp.tools.cost_data import CostQuestion, Measure
 from gateway.mcp.tools.list import TOOLS
 from gateway.mcp.tools.reference_info import ReferenceType
 from gateway.recommendations.list import TYPES
+from spool.ledger.queries import BILLED_DIMENSIONS
 from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
 from tests.integration.payloads import attributes
@@ -254,9 +255,8 @@ async def test_every_word_of_a_question_is_explained(assistant: Assistant) -> No
         name for name, what in (await words("cost_types")).items() if not what.startswith("not answered")
     }
     assert set(get_args(get_args(kinds.type)[0])) == answered
-    assert list(assistant.serving.app.services.operators.money.ledger.dimensions()) == list(
-        await words("dimensions")
-    )
+    known = assistant.serving.app.services.operators.money.ledger.dimensions()
+    assert [*known, *BILLED_DIMENSIONS] == list(await words("dimensions"))
     assert {each.NAME for each in TYPES} == set(await words("recommendation_types"))
     assert set(PARTS) == set(await words("changes"))
 
