@@ -86,7 +86,6 @@ async def _delete(asking: Asker, id: str) -> str:
     connections = _connections(asking)
     connections.table.get(id)
     asking.check_confirmed(id, "id of the connection")
-    await connections.put_in_costs(id, False, actor=asking.actor)
     await connections.delete(id, actor=asking.actor)
     return id
 

@@ -78,6 +78,7 @@ def inspector(services: OperatorServices) -> Inspector:
         read_otherwise=lambda: () if memory is None else memory.different,
         arrivals=arrived,
         lakes=services.spool.lakes,
+        undecided_connections=services.money.billing_connections.undecided,
         leases=services.installation.leases,
         database=services.installation.database,
         **optional,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from spool.errors import NotKept
@@ -101,6 +102,18 @@ def with_own_dimensions(query: CostQuery) -> CostQuery:
     """The question as the rows of counted sums understand it: all of them are usage, and exact."""
     named = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
     return replace(query, derived={**query.derived, **named})
+
+
+def with_running_day(query: CostQuery, now: float) -> CostQuery:
+    """
+    The question with the whole of the day (UTC) that its end divides, if that is still to come: what billed money
+    has of that day is all that there is.
+    """
+    end = query.until.timestamp()
+    if end < now:
+        return query
+    midnight = -(-end // DAY_S) * DAY_S
+    return replace(query, until=datetime.fromtimestamp(midnight, query.until.tzinfo))
 
 
 def check_days(days: Iterable[int], instants: Iterable[float]) -> None:

@@ -488,11 +488,15 @@ class Ledger:
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """The sums of several questions at one moment, as `costs` has those of one."""
         asked = []
+        limit, now = limit_of_question(), self._clock.now()
         for query in queries:
+            if query.arranged:
+                from spool.ledger.billed import with_running_day  # not before bills are asked for
+
+                query = with_running_day(query, now)
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.named if name in derived}
             asked.append(replace(query, derived=known))
-        limit, now = limit_of_question(), self._clock.now()
 
         def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if all(each is self._derived.get(name) for name, each in query.derived.items()):

@@ -70,6 +70,7 @@ class Registry:
         self.connections_in_costs = PlainDocuments(
             changes, "connection_in_costs"
         )  # by the id of a connection
+        self.connections_left_out = PlainDocuments(changes, "connection_left_out")  # somebody decided so
         self._documents: tuple[DocumentTable[Any], ...] = (
             self.roles, self.connections, self.views, self.budgets, self.scheduled_reports, self.kept_channels,
             self.annotations, self.plans, self.allocation,
@@ -86,6 +87,7 @@ class Registry:
             tables: Sequence[MemoryTable] = (
                 registry.keys, registry.assistant_tools, registry.cluster_configs, registry.frozen_rates,
                 registry.billed_invoices, registry.closed_months, registry.connections_in_costs,
+                registry.connections_left_out,
                 *registry._documents,
             )  # fmt: skip
             for table in tables:

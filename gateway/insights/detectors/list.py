@@ -23,7 +23,12 @@ from gateway.insights.detectors import (
 from gateway.insights.detectors.delivery import dead_letters, lake_differs, stuck_route, unknown_arrival
 from gateway.insights.detectors.senders import crowding_key, mute_device, silent_cluster, unapplied_config
 from gateway.insights.detectors.shared_storage import different_settings, old_transaction
-from gateway.insights.detectors.statements import coverage_drop, reconciliation_difference, statement_stale
+from gateway.insights.detectors.statements import (
+    coverage_drop,
+    reconciliation_difference,
+    rows_left_out,
+    statement_stale,
+)
 from gateway.insights.facts import Detector
 
 DETECTORS: tuple[Detector, ...] = (
@@ -31,7 +36,7 @@ DETECTORS: tuple[Detector, ...] = (
     no_owner,    doubled_source, retry_storm, unrecognised_shape, stuck_route,
     unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, unapplied_config, crowding_key,
     statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
-    missed_records, lake_differs, read_otherwise,
+    missed_records, lake_differs, read_otherwise, rows_left_out,
 )  # fmt: skip
 
 # What these find is a state of the moment: a route, a key, a device. That it ended is seen within a minute.

@@ -247,14 +247,15 @@ class PlainDocuments:
         await self._changes.change(work, lambda _: self._set({**self._documents, id: body}))
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
-        """Take one away; NotThere if it is not there."""
+        """Take one away; NotThere if it is not there. Without an `action` another change tells of it."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             if rows.document(self._kind, id) is None:
                 raise NotThere(f"there is no {id}")
             rows.delete_document(self._kind, id)
-            rows.add_audit(now, actor, action, id)
+            if action:
+                rows.add_audit(now, actor, action, id)
 
         kept = {each: body for each, body in self._documents.items() if each != id}
         await self._changes.change(work, lambda _: self._set(kept))

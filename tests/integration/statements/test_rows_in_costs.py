@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from gateway.billed.row_book import RowBook, RowSources
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.record import BILLING_DATA, BillingDrop
+from spool.registry.connections import ConnectionDraft
+from spool.registry.operators import Actor
 from tests.integration.operator.money.test_report import NOW
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
+from tests.spool.kept import audit_rows
 
 pytestmark = pytest.mark.asyncio
 
@@ -55,16 +59,56 @@ async def test_a_new_connection_is_in_costs_unless_it_would_count_twice(server: 
     assert 1 == len(server.registry.connections_in_costs.all())
 
 
+async def dropped(server: OperatorServer, connection: str, *days: str) -> None:
+    """A drop with a row of each of these days."""
+    rows = [
+        {"time/usage_start": f"2026-09-{day}T03:00:00Z", "cost/cost": "3.5", "resource/service": "Atlas"}
+        for day in days
+    ]
+    body = json.dumps({"data": rows}).encode()
+    id = connection.encode().ljust(16, b"-")[:16]
+    drop = BillingDrop(id=id, body=body, connection_id=connection, month="2026-09", rows=len(rows))
+    await add(server.services.spool.log, (drop, Identity(drop.id)), topic=BILLING_DATA)
+
+
+async def test_what_was_there_before_is_named_until_somebody_decides(server: OperatorServer) -> None:
+    """A connection with rows of which nobody said whether they are costs; a later one is decided when it is made."""
+    found = server.services.money.billing_connections.undecided
+    table, actor = server.registry.connections, Actor("ada@example.com", "127.0.0.1")
+    for id in ("before", "idle", "removed"):  # as an earlier release made them
+        draft = ConnectionDraft(name=id, cloud_provider="MongoDB")
+        await table.create(draft, id=id, most=10, actor=actor)
+    later = [await made(server), await made(server, cloud_provider="OpenAI")]
+    for each in ("before", "removed", *(connection["connection_id"] for connection in later)):
+        await dropped(server, each, "12")
+    assert ["before", "removed"] == [each.id for each in await found()]
+    await server.ask("POST", "/insights/run", {})
+    insights = (await server.ask("GET", "/insights")).payload["insights"]
+    titles = sorted(each["title"] for each in insights if "no cost" in each["title"])
+    words = "Rows of the billing connection {} are in no cost"
+    assert [words.format("before"), words.format("removed")] == titles
+    await server.ask("PATCH", "/connections/before", {"in_costs": False})
+    await server.ask("DELETE", "/connections/removed?confirm=removed")
+    assert [] == await found()
+    await server.ask("PATCH", "/connections/before", {"in_costs": True})
+    await server.ask("PATCH", "/connections/before", {"in_costs": False})
+    left_out = set(server.registry.connections_left_out.all())
+    assert ({"before", later[1]["connection_id"]}, []) == (left_out, await found())
+    audited = [row.action for row in await audit_rows(server.registry) if row.target == "before"]
+    assert ["connection.in_costs", "connection.out_of_costs", "connection.out_of_costs"] == sorted(audited)[
+        -3:
+    ]
+
+
 async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
-    """By their own dimensions, in the money of bills; a question about calls has none of them."""
+    """
+    By their own dimensions, in the money of bills, those of the day that runs as well; a question about calls has none
+    of them.
+    """
     connection = await made(server)
     services = server.services.money
-    rows = b'[{"time/usage_start": "2026-09-12T03:00:00Z", "cost/cost": "3.5", "resource/service": "Atlas"}]'
-    drop = BillingDrop(
-        id=b"d" * 16, body=b'{"data": ' + rows + b"}", connection_id=connection["connection_id"], month="2026-09",
-        rows=1,
-    )  # fmt: skip
-    await add(server.services.spool.log, (drop, Identity(drop.id)), topic=BILLING_DATA)
+    today = f"{NOW:%d}"
+    await dropped(server, connection["connection_id"], "12", today)
     connections = services.billing_connections
     sources = RowSources(
         ledger=services.ledger,
@@ -74,7 +118,9 @@ async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
         ],
         owner_tags=dict,
     )
-    assert 1 == await RowBook(sources, server.clock).look()
+    assert 2 == await RowBook(sources, server.clock).look()
+    recent = (await server.ask("GET", "/report?range=last_7d&by=service&cost_type=billed_cost")).payload
+    assert "3.5" == recent["total"]["cost"]
     asked = "/report?from=2026-09-01&to=2026-09-20&by=service&by=origin"
     found = (await server.ask("GET", f"{asked}&cost_type=billed_cost")).payload
     assert [("Atlas", "billing", "3.5")] == [

@@ -21,7 +21,7 @@ from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
 from tests.spool.ledger.engines import ENGINES, Ledgers
-from tests.spool.ledger_log import BEGIN, HOUR, FakeLog, call
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
 DAY_ONE = BEGIN // DAY * DAY
@@ -169,10 +169,17 @@ async def test_values_of_rows(ledgers: Ledgers) -> None:
 
 @pytest.mark.asyncio
 async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> None:
-    """What begins or ends within such a day is refused; days without billed money may be cut."""
-    ledger = await ledgers.open()
+    """
+    What begins or ends within such a day is refused, unless it ends in the day that runs, of which all is there; days
+    without billed money may be cut.
+    """
+    clock = FakeClock()
+    ledger = await ledgers.open(clock=clock)
     await ledger.put_billed([(made(), SUMS)])
     noon = datetime.fromtimestamp(DAY_ONE + DAY // 2, UTC)
+    clock.at = noon.timestamp() - 1
+    assert {(): HUGE + 8} == await sums(ledger, asked(1, until=noon))
+    clock.at = noon.timestamp() + 1
     for cut in ({"until": noon}, {"since": noon}, {"granularity": "hourly"}):
         with pytest.raises(NotKept, match="whole days of UTC"):
             await ledger.costs(asked(1, **cut))
