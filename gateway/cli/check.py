@@ -50,7 +50,7 @@ _EFFECTS = {REFUSED: "would wait here until that is mended", UNAVAILABLE: "would
 def check(config: Path | None, as_json: bool) -> None:
     """
     Check the configuration, its files, the upstream, the destinations, the channels of notifications, and
-    whether the OpenID provider answers.
+    whether the OpenID provider answers. A server that runs says whether the key of server.api_key_file opens.
 
     Nothing is started. A probe is written where files will be, and an empty export goes to OTLP endpoints; no
     other stream or destination has a request that leaves nothing behind, so those are asked for an answer and
@@ -69,6 +69,8 @@ def check(config: Path | None, as_json: bool) -> None:
     tried += [each.status for each in destinations] + [each.status for each in channels]
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in tried)
     warned = list(_warnings(settings))
+    if not_open := asyncio.run(key_not_open(settings)):
+        warned.append(f"server.api_key_file: {not_open}")
     if as_json:
         report = {
             "problems": problems,
@@ -122,6 +124,17 @@ async def try_provider(config: Config) -> str:
     from gateway.authentication.oidc.check import provider_problem
 
     return await provider_problem(config.oidc, clock=SystemClock())
+
+
+async def key_not_open(config: Config) -> str:
+    """Return why the key of the deployment's file does not open, as the server that runs here knows it."""
+    if config.server.api_key_file is None:
+        return ""
+    from gateway.cli.operator.client import OperatorClient
+
+    client = OperatorClient(config, "tollhouse check")
+    answer = await client.ask_running("/keys")
+    return str(answer.get("not_open", ""))
 
 
 async def missed_by_assistants(config: Config) -> Sequence[str]:

@@ -90,7 +90,13 @@ def config(directory: Path, *, archive: bool) -> Config:
 @asynccontextmanager
 async def running(directory: Path, *, archive: bool = True, **server: Any) -> AsyncIterator[App]:
     """A server with settings of the [server] section."""
-    base = config(directory, archive=archive)
+    async with started(config(directory, archive=archive), **server) as app:
+        yield app
+
+
+@asynccontextmanager
+async def started(base: Config, **server: Any) -> AsyncIterator[App]:
+    """A server as configured, with settings of the [server] section."""
     app = App(replace(base, server=replace(base.server, **server)), version="0")
     await app.start()
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.configuration.sections import Config
 from spool.devices.device import Device
 from spool.record import AI_TELEMETRY
 from spool.registry.keys import LEGACY_NAME
@@ -21,7 +22,7 @@ from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.sqlite.migrations import MARK
 from tests.acceptance.payloads import request, span
-from tests.faults.damage import KINDS, Calls, drain, harm, running, start_and_kill
+from tests.faults.damage import KINDS, Calls, config, drain, harm, running, start_and_kill, started
 from tests.faults.scenarios import Trial
 
 EARLIER = sorted((Path(__file__).parent / "earlier").glob("v*.tar.xz"))
@@ -86,17 +87,18 @@ def test_the_key_of_a_file_stays_in_use(version: int, trial: Trial, tmp_path: Pa
     connection.commit()
     connection.close()
     for _ in trial.rounds(short=1, full=1):
-        assert (LAST_USED, [200, 200, 200, 401]) == asyncio.run(_key_in_use(directory))
-        assert [401] * 3 == asyncio.run(_key_in_use(directory))[1][:3]
+        upgraded = config(directory, archive=False)
+        assert (LAST_USED, [200, 200, 200, 401]) == asyncio.run(key_in_use(upgraded))
+        assert [401] * 3 == asyncio.run(key_in_use(upgraded))[1][:3]
         trial.count(acknowledged=3)
 
 
-async def _key_in_use(directory: Path) -> tuple[float | None, list[int]]:
+async def key_in_use(upgraded: Config) -> tuple[float | None, list[int]]:
     """When it was used last, the answers to three calls, and to one after it was disabled."""
-    file = directory.parent / "key"
+    file = upgraded.data_dir.parent / "key"
     file.write_text("a-key-in-use")
     calls, sent = Calls("a-key-in-use"), request([span("chatcmpl-in-use", tokens=1)])
-    async with running(directory, archive=False, api_key_file=file) as app:
+    async with started(upgraded, api_key_file=file) as app:
         used = app.services.operators.senders.access.key(LEGACY_NAME).last_accessed
         registry = app.services.storage.registry
         assert registry is not None

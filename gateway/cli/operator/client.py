@@ -63,6 +63,16 @@ class OperatorClient:
         """Ask as `request` does, and return the status of a refusal, too."""
         return _answered(self.ask(method, path, body=body, query=query))
 
+    async def ask_running(self, path: str) -> dict[str, Any]:
+        """Return what a server that runs here answers; nothing if none does. No storage is opened."""
+        if await _running(self.config.data_dir) is None:
+            return {}
+        try:
+            status, payload = await self.ask("GET", path)
+        except (ConfigError, SpoolError, OSError, aiohttp.ClientError):
+            return {}
+        return payload if status < 400 else {}
+
     def copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
         """
         Write what a call answers as it comes; its headers. The command ends when it is refused or not

@@ -20,7 +20,7 @@ def test_what_was_answered_of_the_key_stands(
 ) -> None:
     """
     Disabled, given another secret, deleted: after kill -9, too. `doctor` says what the file still holds, with and
-    without a server.
+    without a server, and `check` where one runs.
     """
     monkeypatch.setattr(
         machine, "HANGING_FLUSH_S", inf
@@ -54,6 +54,9 @@ def test_what_was_answered_of_the_key_stands(
     start_again()
     assert {401} == {status(SECOND) for _ in range(40)}
     assert any("key_not_open" in line for line in one.log)
-    assert [True] == ["still holds a key that was deleted" in words for words in warnings()]
+    still = "still holds a key that was deleted"
+    assert [True] == [still in words for words in warnings()]
+    checked = one.json("check")["warnings"]
+    assert [True] == [still in words for words in checked if "server.api_key_file" in words]
     one.stop()
     assert 1 == len(warnings())

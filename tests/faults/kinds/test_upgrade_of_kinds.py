@@ -23,7 +23,7 @@ from spool.storage import Storage
 from tests.faults.damage import config
 from tests.faults.kinds.every_kind import kinds, spent, write
 from tests.faults.scenarios import Trial
-from tests.faults.test_upgrade import unpack
+from tests.faults.test_upgrade import LAST_USED, key_in_use, unpack
 from tests.spool.postgres_cluster import Schema
 
 EARLIER = Path(__file__).parents[1] / "earlier"
@@ -121,3 +121,17 @@ def test_records_of_every_kind_are_upgraded(
         upgraded = configured(engine, unmade_schema, tmp_path / f"at-{place}", stored)
         asyncio.run(opened(upgraded, version))
         trial.count(acknowledged=sum(kept(version).values()))
+
+
+def test_the_key_of_a_file_stays_in_use_on_postgresql(
+    unmade_schema: Schema, trial: Trial, tmp_path: Path
+) -> None:
+    """As on SQLite: no request is refused by the upgrade, and what was noted of its last use is kept."""
+    for place in range(len(list(trial.rounds(short=1, full=1)))):
+        upgraded = configured(POSTGRES, unmade_schema, tmp_path / f"at-{place}", 3)
+        with psycopg.connect(unmade_schema.dsn, autocommit=True) as connection:
+            noted = f"INSERT INTO {unmade_schema.name}.registry_facts (name, value) VALUES (%s, %s)"
+            connection.execute(noted.encode(), ("legacy_last_accessed", repr(LAST_USED)))
+        assert (LAST_USED, [200, 200, 200, 401]) == asyncio.run(key_in_use(upgraded))
+        assert [401] * 3 == asyncio.run(key_in_use(upgraded))[1][:3]
+        trial.count(acknowledged=3)

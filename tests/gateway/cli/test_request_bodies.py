@@ -33,6 +33,20 @@ def test_lines_are_cut_by_their_number() -> None:
     assert lines == b"\n".join(body.content for body in found).split(b"\n")
 
 
+def test_lines_of_a_long_file_keep_their_numbers() -> None:
+    """Three of 20,001 are no JSON, the last among them: sent behind the others of a body, each has its own."""
+    lines = [b'{"n": 1}'] * 20_001
+    for number in (2, 10_000, 20_001):
+        lines[number - 1] = b"nonsense"
+    places = [
+        body.place(sent)
+        for body in cut(b"\n".join(lines))
+        for sent, line in enumerate(body.content.splitlines())
+        if line == b"nonsense"
+    ]
+    assert ["line 2", "line 10000", "line 20001"] == places
+
+
 def test_arrays_are_cut_by_their_size() -> None:
     """4 MiB a body, each an array of its own; an item larger than that goes alone."""
     items = ["x" * 1_500_000, "y" * 1_500_000, "z" * 1_500_000, "w" * 5_000_000, "v"]
