@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.addresses.table import FOR_SENDERS
+from gateway.cli.reference.published_lists import section
 from gateway.http.address import Address
 from spool.registry.scopes import GROUPS
 
@@ -71,12 +72,30 @@ _BESIDE: Mapping[str, str] = {
     "GET /unit-cost/v1/telemetry": "which streams there are",
     "GET /unit-cost/v1/telemetry/{type}/{stream}": "one stream, before its records are asked for",
 }
+# What asks for no key.
+_SIGN_IN = "how a person signs an assistant in (RFC 9728), asked before there is a token"
+WITHOUT_A_SCOPE: Mapping[str, str] = {
+    "GET /api/public/health": "what Langfuse's clients ask first: the same answer for everybody",
+    "PUT /v1/container-metrics/files/{token}": "the address is the key: it was given out to one, and ends with it",
+    "GET /.well-known/oauth-protected-resource": _SIGN_IN,
+    "OPTIONS /.well-known/oauth-protected-resource": _SIGN_IN,
+    "GET /.well-known/oauth-protected-resource/{path}": _SIGN_IN,
+    "OPTIONS /.well-known/oauth-protected-resource/{path}": _SIGN_IN,
+}
 _HEAD = """# The published interface
 
 Every scope of the published interface with the operations that it opens here. Each is *as specified* (the list of
 insights, whose request and answer are published), *as published* (its address and its fields are public), *chosen here*
 (the scope is published and no address), or *otherwise*, on purpose and with the reason. The page is made from the
 program; a test fails when an operation is in no row, or a row names an operation that is not there.
+"""
+_FREE = """
+## Without a scope
+
+These open no data of the organization and ask for no key.
+
+| operation | why |
+|---|---|
 """
 _LISTS = """
 ## Lists
@@ -113,6 +132,11 @@ def rows() -> Sequence[PublishedRow]:
     ]
 
 
+def free() -> Sequence[str]:
+    """Every operation for senders that asks for no key."""
+    return [operation for row in FOR_SENDERS if row.scope is None for operation in _operations(row)]
+
+
 def declared() -> frozenset[str]:
     """The scopes and operations that the tables above name."""
     return frozenset((*_SPECIFIED, *_CALLED, *_CHOSEN, *_BESIDE))
@@ -133,7 +157,7 @@ def page() -> str:
             for row in found
             if row.category == category
         )
-    return text + _LISTS + "".join(_lists())
+    return text + _FREE + "".join(_free_lines()) + section() + _LISTS + "".join(_lists())
 
 
 def _row(category: str, scope: str, operation: str) -> PublishedRow:
@@ -150,6 +174,10 @@ def _row(category: str, scope: str, operation: str) -> PublishedRow:
 
 def _operations(address: Address) -> Iterator[str]:
     return (f"{method} {address.documented_path}" for method in address.operations)
+
+
+def _free_lines() -> Iterator[str]:
+    return (f"| `{operation}` | {WITHOUT_A_SCOPE[operation]} |\n" for operation in free())
 
 
 def _lists() -> Iterator[str]:

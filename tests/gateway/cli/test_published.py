@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from gateway.addresses.table import FOR_SENDERS
-from gateway.cli.reference.published import CALLED, SPECIFIED, declared, rows
+from gateway.cli.reference.published import CALLED, SPECIFIED, WITHOUT_A_SCOPE, declared, free, rows
+from gateway.cli.reference.published_lists import compared
 from spool.registry.scopes import SCOPES
 
 
@@ -25,6 +26,18 @@ def test_every_operation_has_its_row() -> None:
 def test_what_is_not_as_published_says_why() -> None:
     for row in rows():
         assert (row.why == "") is (row.state in (SPECIFIED, CALLED)), row
+
+
+def test_what_asks_for_no_key_says_why() -> None:
+    """Each operation for senders without a scope has its reason, and each reason an operation."""
+    assert set(free()) == set(WITHOUT_A_SCOPE)
+
+
+def test_what_is_published_of_lists_is_there() -> None:
+    """Every field, sort key and parameter; where there is more, it is said why."""
+    for each in compared():
+        assert [] == list(each.missing), each.path
+        assert bool(each.more) == bool(each.published.why), each.path
 
 
 def test_the_table_names_nothing_that_is_gone() -> None:
