@@ -7,7 +7,7 @@ A row is money of its own, of no call. It has a team or a user where one of its 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ OWN_ROWS = (
     "tollhouse:"  # before the resources of rows that a Tollhouse publishes of its calls: these are in costs
 )
 MAX_SETS = 5000  # of one day; of further ones only service and provider are kept
+FOLD_AT = 8 * MAX_SETS  # sums of one day: then the smallest are added up while rows are read
 MAX_DAYS = 400  # that a row is divided over
 OWNERS = ("team", "user", "device", "api_key")
 _RESOURCE_TAG = "resource/tag:"
@@ -51,7 +52,8 @@ _CHAINS: Mapping[int, Sequence[str]] = {
 _LAST = BILLED_TYPES["discounted_amortized_cost"]
 _rows = msgspec.json.Decoder(list[dict[str, Any]])
 
-Sums = dict[int, Counter[tuple[Dimensions, str, int]]]  # by day: dimensions, charge and arrangement
+Place = tuple[Dimensions, str, int]  # dimensions, charge and arrangement
+Sums = dict[int, Counter[Place]]  # by day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,27 +79,47 @@ def add_rows(found: Sums, text: bytes, rules: RowRules) -> None:
         days, seconds = _days(row)
         for mask, amount in _amounts(row).items():
             kept = mask | INVOICED if rules.is_closed and mask & _LAST else mask
+            place = dimensions, charge, kept
             for day, part in zip(days, in_turn(amount, seconds), strict=True):
                 if part:
-                    found.setdefault(day, Counter())[dimensions, charge, kept] += part
+                    _add(found, day, place, part)
 
 
-def sums_of_day(found: Mapping[tuple[Dimensions, str, int], int]) -> list[BilledSum]:
-    """Return the sums of a day. Beyond MAX_SETS the smallest are added up by provider, region and service."""
-    sizes: Counter[Dimensions] = Counter()
-    for (dimensions, _, _), amount in found.items():
-        sizes[dimensions] += abs(amount)
-    largest = sorted(sizes, key=lambda each: (-sizes[each], each))
-    shown = dict.fromkeys(largest[:MAX_SETS])
-    together: dict[tuple[Dimensions, str, int], int] = defaultdict(int)
-    for (dimensions, charge, mask), amount in found.items():
-        place = dimensions if dimensions in shown else _joint(dimensions)
-        together[place, charge, mask] += amount
+def sums_of_day(found: Mapping[Place, int]) -> list[BilledSum]:
+    """
+    Return the sums of a day. Beyond MAX_SETS the smallest are added up by provider, region and service; where these
+    are as many, by provider.
+    """
     return sorted(
         BilledSum(place, charge, EXACT if _has_owner(place) else UNALLOCATED, mask, amount)
-        for (place, charge, mask), amount in together.items()
+        for (place, charge, mask), amount in _together(found, MAX_SETS).items()
         if amount
     )
+
+
+def _add(found: Sums, day: int, place: Place, part: int) -> None:
+    """Add to a day, whose smallest sets are added up when there are very many: a month may have a million rows."""
+    sums = found.setdefault(day, Counter())
+    is_new = place not in sums
+    sums[place] += part
+    if is_new and len(sums) % FOLD_AT == 0:
+        found[day] = _together(sums, 2 * MAX_SETS)
+
+
+def _together(sums: Mapping[Place, int], most: int) -> Counter[Place]:
+    """Return the sums of the largest sets as they are, and those of all others added up."""
+    sizes: Counter[Dimensions] = Counter()
+    for (dimensions, _, _), amount in sums.items():
+        sizes[dimensions] += abs(amount)
+    largest = sorted(sizes, key=lambda each: (-sizes[each], each))
+    joint = {dimensions: _joint(dimensions) for dimensions in largest[most:]}
+    if len(set(joint.values())) > most:
+        joint = {dimensions: _joint(dimensions, is_last=True) for dimensions in joint}
+    together: Counter[Place] = Counter()
+    for (dimensions, charge, mask), amount in sums.items():
+        shown = joint.get(dimensions, dimensions)
+        together[shown, charge, mask] += amount
+    return together
 
 
 def reasons_of(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int]]:
@@ -150,13 +172,14 @@ def _dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
     return _blank(provider=rules.provider, region=row.get("resource/region", ""), tags=text, **owners)
 
 
-def _joint(dimensions: Dimensions) -> Dimensions:
+def _joint(dimensions: Dimensions, *, is_last: bool = False) -> Dimensions:
+    """Return the set to which small ones are added; the last of them has no region and no service."""
     tags = json.loads(dimensions.tags)
-    names = (ROW_TAG + "origin", ROW_TAG + "connection", ROW_TAG + "service")
-    kept = {name: tags[name] for name in names if name in tags}
-    joint = _blank(
-        provider=dimensions.provider, region=dimensions.region, tags=json.dumps(kept, sort_keys=True)
-    )
+    names = ["origin", "connection", *([] if is_last else ["service"])]
+    kept = {ROW_TAG + name: tags[ROW_TAG + name] for name in names if ROW_TAG + name in tags}
+    region = "" if is_last else dimensions.region
+    text = json.dumps(kept, sort_keys=True)
+    joint = _blank(provider=dimensions.provider, region=region, tags=text)
     team, user = (OTHER if name else "" for name in (dimensions.team, dimensions.user))
     return joint._replace(team=team, user=user)
 

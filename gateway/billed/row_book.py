@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.billed.closing import mark_of
-from gateway.billed.connection_rows import RowRules, Sums, add_rows, reasons_of, sums_of_day
+from gateway.billed.connection_rows import Place, RowRules, Sums, add_rows, reasons_of, sums_of_day
 from gateway.reconciliation.gathering import CalendarMonth
 from spool.billing.drops import BillingDrops, HourRows
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger.billed import CLOSED, CONNECTION, PROVISIONAL, BilledDay
 from spool.ledger.ledger import END_OF_TIME, Ledger
+from spool.ledger.sums import DAY_S
 from spool.registry.connections import BillingConnection
 
 LOOK_S = 60.0
@@ -81,27 +82,40 @@ class RowBook:
         )
 
     async def _make(self, rules: RowRules, month: str, newest: float) -> int:
-        ledger = self._sources.ledger
         hours = await self._sources.drops.month(rules.connection, month)
-        found: Sums = {}
-        for hour in hours:
-            await asyncio.to_thread(_add, found, hour, rules)
         key = f"{rules.provider}{CONNECTION}{rules.connection}:{month}"
+        found: Sums = {}
+        made: set[int] = set()
         changed = 0
+        for hour in hours:
+            over = sorted(
+                day for day in found if day + DAY_S <= hour.hour
+            )  # rows come in the order of their hours
+            for day in over:
+                changed += await self._put(day, found.pop(day), key, rules, newest)
+            made.update(over)
+            await asyncio.to_thread(_add, found, hour, rules)
         for day, amounts in sorted(found.items()):
-            sums = await asyncio.to_thread(sums_of_day, amounts)
-            reasons, accrued = reasons_of(sums)
-            state = CLOSED if rules.is_closed else PROVISIONAL
-            made = BilledDay(
-                day=day, provider=key, state=state, mark=mark_of(sums, state), source=SOURCE, read_at=newest,
-                made_at=self._clock.now(), reasons=reasons, accrued=accrued,
-            )  # fmt: skip
-            changed += await ledger.put_billed([(made, sums)])
+            changed += await self._put(day, amounts, key, rules, newest)
+        made.update(found)
         for there in await self._days():
-            if there.provider == key and there.day not in found:
-                await ledger.drop_billed(there.day, key)
+            if there.provider == key and there.day not in made:
+                await self._sources.ledger.drop_billed(there.day, key)
                 changed += 1
         return changed
+
+    async def _put(
+        self, day: int, amounts: Mapping[Place, int], key: str, rules: RowRules, newest: float
+    ) -> int:
+        """Keep a day whose rows are all read; 1 if it changed."""
+        sums = await asyncio.to_thread(sums_of_day, amounts)
+        reasons, accrued = reasons_of(sums)
+        state = CLOSED if rules.is_closed else PROVISIONAL
+        made = BilledDay(
+            day=day, provider=key, state=state, mark=mark_of(sums, state), source=SOURCE, read_at=newest,
+            made_at=self._clock.now(), reasons=reasons, accrued=accrued,
+        )  # fmt: skip
+        return await self._sources.ledger.put_billed([(made, sums)])
 
     async def _forget(self, names: Collection[str]) -> int:
         """Forget the rows of connections that are not among these."""

@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.billed import connection_rows
 from gateway.billed.beside import billed_beside
 from gateway.billed.connection_rows import MAX_SETS, RowRules, Sums, add_rows, sums_of_day
 from gateway.billed.row_book import RowBook, RowSources
-from spool.billing.drops import HourRows, MonthSize, hours_of
+from spool.billing.drops import (
+    BILLING_DROPS,
+    REPLACE_DROP,
+    REPLACE_HOURLY,
+    SUM,
+    HourRows,
+    MonthSize,
+    hours_of,
+    month_text,
+)
+from spool.engines import MEMORY, open_storage
+from spool.identity import Identity
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, ROW_DIMENSIONS, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.memory.ledger import MemoryLedger
+from spool.record import BILLING_DATA, BillingDrop
 from spool.registry.connections import BillingConnection
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
+from spool.settings import SpoolSettings
+from spool.storage import StorageOptions
+from tests.spool.contract.examples import add
 from tests.spool.ledger_log import FakeClock
 
 OCTOBER = datetime(2026, 10, 1, tzinfo=UTC)
@@ -189,6 +208,23 @@ def test_a_row_of_several_days_is_cut_by_time() -> None:
     assert (money.UNIT, len(hours)) == (sum(parts), len(parts))
 
 
+def test_many_sets_are_added_up_while_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held of a day is bounded however many rows, services and owners it has; the sum is exact."""
+    monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
+    monkeypatch.setattr(connection_rows, "FOLD_AT", 80)
+    found: Sums = {}
+    for number in range(500):
+        more = {"resource/id": f"r-{number}", "resource/service": f"s-{number}", "resource/tag:owner": "t"}
+        given = row(cost=str(number + 1), time__usage_end="2026-10-07T03:00:00Z", **more)
+        add_rows(found, json.dumps(given).encode(), RULES)
+        assert all(len(amounts) < 80 for amounts in found.values())
+    sums = [each for amounts in found.values() for each in sums_of_day(amounts)]
+    assert sum(range(1, 501)) * money.UNIT == sum(each.amount for each in sums)
+    assert len(sums) <= 3 * (10 + 1)
+    largest = max(sums, key=lambda each: each.amount * (each.dimensions.team != OTHER))
+    assert '"row:resource": "r-499"' in largest.dimensions.tags
+
+
 texts = st.sampled_from(["", "a", "b", "N/A"])
 a_row = st.builds(
     lambda day, hours, cost, service, team: row(
@@ -227,3 +263,50 @@ def test_many_sets_of_a_day_are_added_up() -> None:
         [each.basis for each in joint],
     )
     assert sum(range(1, MAX_SETS + 4)) * money.UNIT == sum(each.amount for each in sums)
+
+
+@pytest.mark.asyncio
+async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> None:
+    """Every operation and repeats of drops, looked at now and then: by each dimension the sums of what stands."""
+    chance, clock = random.Random(5), FakeClock()
+    clock.at = (OCTOBER + timedelta(days=40)).timestamp()
+    options = StorageOptions(settings=SpoolSettings(hold=0), directory=tmp_path, clock=clock)
+    storage = await open_storage(options, engine=MEMORY)
+    world = await Rows().open()
+    drops = storage.small.of(BILLING_DROPS)
+    book = RowBook(replace(world.book._sources, drops=drops), clock)
+    sent: list[BillingDrop] = []
+    for number in range(60):
+        clock.at += 1
+        rows = [random_row(chance) for _ in range(chance.randint(1, 6))]
+        operation = chance.choice([SUM, SUM, REPLACE_HOURLY, REPLACE_DROP])
+        body = json.dumps({"month": "2026-10", "operation": operation, "data": rows}).encode()
+        drop = BillingDrop(
+            id=number.to_bytes(16, "big"), connection_id="c-1", month="2026-10", operation=operation,
+            rows=len(rows), body=body,
+        )  # fmt: skip
+        sent.append(drop)
+        for each in (drop, *chance.choices(sent, k=1)):
+            await add(storage.log, (each, Identity(each.id)), topic=BILLING_DATA)
+        if number % 12 == 11:
+            await book.look()
+            stands = json.loads(b"".join(month_text(await drops.month("c-1", "2026-10"))))
+            for by, column in (
+                ("service", "resource/service"),
+                ("team", "resource/tag:owner"),
+                ("account", "resource/account"),
+            ):
+                recount: dict[tuple[str | None, ...], Decimal] = defaultdict(Decimal)
+                for given in stands:
+                    recount[given[column],] += Decimal(given["cost/cost"])
+                assert recount == await world.paid("billed_cost", by)
+    await storage.close()
+
+
+def random_row(chance: random.Random) -> dict[str, str]:
+    more = {
+        "resource/service": chance.choice("xyz"), "resource/account": chance.choice("12"),
+        "resource/tag:owner": chance.choice(["search", "chat"]),
+    }  # fmt: skip
+    at = f"2026-10-{chance.randint(1, 28):02}T{chance.randrange(24):02}:00:00Z"
+    return row(at=at, cost=f"{chance.randint(1, 10**6)}.{chance.randint(1, 10**6)}", **more)
