@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 from spool.container_files import container_rows
@@ -19,7 +19,7 @@ from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.sql.columns import Columns
 from spool.sql.connection import SqlConnection, SqlTransactions
-from spool.sql.lists import read_page
+from spool.sql.lists import ToldValues, read_page
 from spool.sql.statements import select, upsert
 
 FILE = Columns(ContainerFile)
@@ -69,6 +69,7 @@ class SqlContainerRows:
 
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
+        self._told = ToldValues()
 
     async def find(self, id: str) -> ContainerFile | None:
         found = await self._files(f"{FILES} WHERE id = :id", id=id)
@@ -131,9 +132,14 @@ class SqlContainerRows:
         ]
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
-        return await self._transactions.snapshot(
-            lambda connection: read_page(connection, "container_files", FILE.names, query, FILE.read)
+        told = self._told.fresh()
+        untold = tuple(name for name in query.known if name not in told)
+        asked = replace(query, known=untold)
+        page = await self._transactions.snapshot(
+            lambda connection: read_page(connection, "container_files", FILE.names, asked, FILE.read)
         )
+        self._told.keep(page.known)
+        return replace(page, known={**told, **page.known})
 
     async def _files(self, statement: str, **values: object) -> list[ContainerFile]:
         return [FILE.read(row) for row in await self._all(statement, **values)]

@@ -7,6 +7,7 @@ in PostgreSQL they are `COLLATE "C"`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -23,7 +24,27 @@ from spool.listing import (
 from spool.sql.connection import SqlConnection
 
 Row = TypeVar("Row")
+TOLD_S = 5.0
 _EVERYTHING: tuple[str, Mapping[str, object]] = ("true", {})
+
+
+class ToldValues:
+    """
+    The values that the fields of a table have, as they were at most TOLD_S ago: reading them passes over every row,
+    and they are told beside each page.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._told: dict[str, tuple[float, Sequence[str]]] = {}
+
+    def fresh(self) -> Mapping[str, Sequence[str]]:
+        oldest = self._now() - TOLD_S
+        return {name: values for name, (at, values) in self._told.items() if at > oldest}
+
+    def keep(self, known: Mapping[str, Sequence[str]]) -> None:
+        now = self._now()
+        self._told.update((name, (now, values)) for name, values in known.items())
 
 
 def read_page(

@@ -1,0 +1,19 @@
+"""What is told beside a page of a table."""
+
+from __future__ import annotations
+
+from spool.sql.lists import TOLD_S, ToldValues
+from tests.moved_clock import MovedClock
+
+
+def test_values_of_fields_are_told_again_for_a_moment() -> None:
+    """Each field by its own time; then it is read anew."""
+    clock = MovedClock()
+    told = ToldValues(clock.now)
+    assert {} == told.fresh()
+    told.keep({"region": ["eu"]})
+    clock.move(TOLD_S - 1)
+    told.keep({"account": ["1"]})
+    assert {"region": ["eu"], "account": ["1"]} == told.fresh()
+    clock.move(1)
+    assert {"account": ["1"]} == told.fresh()
