@@ -2,7 +2,8 @@
 AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or these inside a Firehose
 delivery.
 
-The bodies in it are never decoded.
+Of the bodies in it nothing is read but the provider's usage object, which has what the log's own counts leave out:
+writes to the cache by their life, and the kinds of tokens.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.tokens import Tokens, settle
-from gateway.normalise.reading.values import Other, count, mapping, nested, text
+from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
+from gateway.normalise.reading.values import BadValue, Other, count, mapping, nested, of_json, text
 from gateway.schemas import COUNT, TEXT, closed
 from spool.identity import of_call
 from spool.record import Inference
@@ -56,8 +57,24 @@ class BedrockInput(msgspec.Struct):
     cacheWriteInputTokenCount: Any = None
 
 
+class BedrockBody(msgspec.Struct):
+    usage: Usage | Other = None
+
+
 class BedrockOutput(msgspec.Struct):
     outputTokenCount: Any = None
+    outputBodyJson: BedrockBody | Other = None  # a list of events where it was streamed
+
+
+class _Streamed(msgspec.Struct):
+    """An event that tells usage: the first of Claude's, and each of Nova Sonic's."""
+
+    message: BedrockBody | Other = None
+    event: _SonicEvent | Other = None
+
+
+class _SonicEvent(msgspec.Struct):
+    usageEvent: Usage | Other = None
 
 
 # The names of wrappers, also with escapes.
@@ -201,13 +218,36 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
 
 
 def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
+    """The log's own counts; a body tells what they leave out, and the counts where the log has none."""
+    body = _of_body(output.outputBodyJson)
+    input_tokens = count(input.inputTokenCount, "input.inputTokenCount")
+    output_tokens = count(output.outputTokenCount, "output.outputTokenCount")
+    if input_tokens is None and output_tokens is None:
+        return body
     reported = Tokens(
-        count(input.inputTokenCount, "input.inputTokenCount"),
-        count(output.outputTokenCount, "output.outputTokenCount"),
+        input_tokens,
+        output_tokens,
         count(input.cacheReadInputTokenCount, "input.cacheReadInputTokenCount"),
         count(input.cacheWriteInputTokenCount, "input.cacheWriteInputTokenCount"),
+        cache_write_1h=body.cache_write_1h,
+        meters=body.meters,
     )
     return settle(reported, without_cache=True)
+
+
+def _of_body(body: Any) -> Tokens:
+    """Return the counts of the usage object in an answer; none where there is none, or it cannot be."""
+    usage: Any = nested(body, BedrockBody).usage
+    if isinstance(body, list):
+        told = [raw for raw in body if b"message_start" in bytes(raw) or b"usageEvent" in bytes(raw)]
+        last = of_json(told[-1], _Streamed) if told else None
+        streamed = last or _Streamed()
+        usage = nested(streamed.message, BedrockBody).usage
+        usage = nested(streamed.event, _SonicEvent).usageEvent or usage
+    try:
+        return of_usage(usage) if isinstance(usage, Usage) else Tokens()
+    except BadValue:
+        return Tokens()
 
 
 def _operation(written: str | None, model: str | None) -> str | None:

@@ -34,8 +34,7 @@ class DatabricksTokenDetails(msgspec.Struct):
     output_reasoning_tokens: Any = None
 
 
-class DatabricksRequest(msgspec.Struct):
-    model: Any = None
+class DatabricksRequest(ProviderBody):
     usage_context: Any = None
 
 
@@ -117,7 +116,8 @@ def _of_gateway(event: DatabricksEvent) -> Inference:
 def _of_serving(event: DatabricksEvent) -> Inference:
     """An inference table has the bodies, the usage table the counts; the same call may be in both."""
     answered = nested(event.response, ProviderBody)
-    own_model = _own_model(nested(event.request, DatabricksRequest).model)
+    asked = nested(event.request, DatabricksRequest)
+    own_model = _own_model(asked.model)
     record = Inference(
         id=b"",
         source=NAME,
@@ -129,11 +129,11 @@ def _of_serving(event: DatabricksEvent) -> Inference:
         region=region_of(answered.geography),
     )
     record.end_time = after(record.start_time, event.execution_duration_ms)
-    tokens = answered.tokens()
+    tokens = answered.tokens(asked)
     if not tokens:
-        tokens = Tokens(
-            count(event.input_token_count, "input_token_count"),
-            count(event.output_token_count, "output_token_count"),
+        tokens = tokens._replace(
+            input=count(event.input_token_count, "input_token_count"),
+            output=count(event.output_token_count, "output_token_count"),
         )
     count_tokens(record, tokens)
     return record

@@ -19,7 +19,15 @@ from gateway.normalise.formats.engine.rules import column, count_tokens, fail, k
 from gateway.normalise.litellm_calls import identity_of, names_of
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import of_literal
+from gateway.normalise.payload.provider_bodies import (
+    CohereMeta,
+    PagesRead,
+    images_in,
+    of_billed_units,
+    searches_in_output,
+)
 from gateway.normalise.reading.metadata import Metadata, key_name
+from gateway.normalise.reading.meters import BilledUnits, merged
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import RERANK, of_function
 from gateway.normalise.reading.regions import region_of
@@ -88,6 +96,18 @@ class LiteLLMResponse(msgspec.Struct):
     model: Any = None
     usage: msgspec.Raw = NULL
     service_tier: Any = None
+    # Of what its usage object does not tell:
+    output: Other = None
+    data: Other = None
+    size: Any = None
+    quality: Any = None
+    meta: CohereMeta | Other = None
+    usage_info: PagesRead | Other = None
+
+
+class LiteLLMAsked(msgspec.Struct):
+    size: Any = None
+    quality: Any = None
 
 
 class LiteLLMEvent(msgspec.Struct):
@@ -112,6 +132,7 @@ class LiteLLMEvent(msgspec.Struct):
     request_tags: Any = None
     end_user: Any = None
     response: LiteLLMResponse | Other = None
+    model_parameters: LiteLLMAsked | Other = None
     error_information: LiteLLMFailure | Other = None
     # Spend rows.
     request_id: Any = None
@@ -252,12 +273,29 @@ def _words(tags: Any) -> list[Any]:
 
 def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """LiteLLM's totals are OpenAI-shaped whoever served; the details are in its usage object."""
-    details = _details(event, meta)
+    details = _with_answer(_details(event, meta), event)
     input_tokens = count(event.prompt_tokens, "prompt_tokens")
     output_tokens = count(event.completion_tokens, "completion_tokens")
     if (input_tokens, output_tokens) in (details[:2], (None, None)):
         return details
     return Tokens(input_tokens, output_tokens, *details[2:])
+
+
+def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
+    """Add what the answer alone tells: searches among its steps, images, pages and searches of reranking."""
+    answer = event.response
+    if not isinstance(answer, LiteLLMResponse):
+        return tokens
+    told = searches_in_output(answer.output) if answer.output else None
+    if answer.data:
+        asked = nested(event.model_parameters, LiteLLMAsked)
+        told = images_in(answer.data, answer.size or asked.size, answer.quality or asked.quality)
+    if answer.usage_info is not None:
+        told = nested(answer.usage_info, PagesRead).tokens().meters
+    if answer.meta is not None:
+        billed = nested(answer.meta, CohereMeta).billed_units
+        told = of_billed_units(billed).meters if isinstance(billed, BilledUnits) else told
+    return tokens if told is None else tokens._replace(meters=merged(tokens.meters, told))
 
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:

@@ -105,26 +105,20 @@ class ProviderBody(msgspec.Struct):
         neither. `asked` is the request: DALL-E's answers do not say the size.
         """
         counted = self._counted()
-        return counted if asked is None else self._with_searches(counted, self._images(asked))
+        if asked is None:
+            return counted
+        size, quality = self.size or asked.size, self.quality or asked.quality
+        return self._with_searches(counted, images_in(self.data, size, quality))
 
     def _counted(self) -> Tokens:
         billed = nested(self.usage, Usage).billed_units or nested(self.meta, CohereMeta).billed_units
         if isinstance(billed, BilledUnits):
-            return _of_billed_units(billed)
+            return of_billed_units(billed)
         if isinstance(self.usage, Usage):
-            return self._with_searches(of_usage(self.usage), _searches_in_output(self.output))
+            return self._with_searches(of_usage(self.usage), searches_in_output(self.output))
         if isinstance(self.usageMetadata, Gemini):
             return self._with_searches(of_gemini(self.usageMetadata), self._grounding())
         return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
-
-    def _images(self, asked: ProviderBody) -> meters.Told:
-        """The number of images in an answer, and that of their size and quality."""
-        listed = self.data if isinstance(self.data, list) else []
-        if not listed or not _is_image(listed[0]):
-            return None
-        made = len(listed)
-        of_kind = of_images(self.size or asked.size, self.quality or asked.quality)
-        return {"output_images": made} if of_kind is None else {"output_images": made, of_kind: made}
 
     def _with_searches(self, tokens: Tokens, told: meters.Told) -> Tokens:
         """Add the searches that the answer's steps state; a number in its usage has precedence."""
@@ -151,7 +145,7 @@ class ProviderBody(msgspec.Struct):
         return of_call(record, response_id=response_id if is_unique else None, own_id=own_id)
 
 
-def _of_billed_units(billed: BilledUnits) -> Tokens:
+def of_billed_units(billed: BilledUnits) -> Tokens:
     """The counts of Cohere's billed units: tokens of chats and embeddings, searches of reranking, classifications."""
     return Tokens(
         count(billed.input_tokens, "billed_units.input_tokens"),
@@ -175,7 +169,17 @@ _BY_PROMPT = re.compile(r"gemini-[12](?:\.|-)")
 _SEARCHES = {"web_search_call": "web_searches", "file_search_call": "storage_searches"}
 
 
-def _searches_in_output(output: Any) -> meters.Told:
+def images_in(data: Any, size: Any, quality: Any) -> meters.Told:
+    """The number of images in an answer, and that of their size and quality."""
+    listed = data if isinstance(data, list) else []
+    if not listed or not _is_image(listed[0]):
+        return None
+    made = len(listed)
+    of_kind = of_images(size, quality)
+    return {"output_images": made} if of_kind is None else {"output_images": made, of_kind: made}
+
+
+def searches_in_output(output: Any) -> meters.Told:
     """The searches among the steps of OpenAI's answer; opening a page that was found is none."""
     found: dict[str, int | str] = {}
     for raw in output if isinstance(output, list) else ():

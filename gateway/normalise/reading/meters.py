@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.normalise.reading.values import BadValue, Other, nested, number_of, of_json
+from gateway.normalise.reading.values import BadValue, Other, count, nested, number_of, of_json
 from spool.meters import DECIMALS, METERS, MODALITIES, Quantity
 from spool.record import decimal_text
 
 Told = dict[str, Quantity] | None  # by meter; None: nothing but text is told
 
 _MOST_LISTED: Final = 16  # modalities of one list
+_KINDS: Final = 2  # of cache writes: kept for 5 minutes, for an hour
 
 
 class CachedParts(msgspec.Struct):
@@ -57,6 +58,30 @@ class BilledUnits(msgspec.Struct):
     output_tokens: Any = None
     search_units: Any = None
     classifications: Any = None
+
+
+class CacheDetail(msgspec.Struct):
+    """Converse's writes of one kind."""
+
+    ttl: Any = None
+    inputTokens: Any = None
+
+
+class SpokenParts(msgspec.Struct):
+    """What is speech and what is text of one side of an Amazon Nova Sonic session."""
+
+    speechTokens: Any = None
+
+
+class SpokenSides(msgspec.Struct):
+    input: SpokenParts | Other = None
+    output: SpokenParts | Other = None
+
+
+class SonicDetails(msgspec.Struct):
+    """The sums of a session; `delta` beside them is what the last event added."""
+
+    total: SpokenSides | Other = None
 
 
 class ModalityCount(msgspec.Struct):
@@ -118,6 +143,23 @@ def of_parts(
         if run:
             told["web_searches"] = run
     return of_numbers(told) if told else None
+
+
+def one_hour_of(details: CacheDetail | Other) -> int | None:
+    """Return the tokens written for one hour, from the first two cache details."""
+    listed = details[:_KINDS] if isinstance(details, list) else []
+    kinds = (of_json(detail, CacheDetail) for detail in listed)
+    return next(
+        (count(kind.inputTokens, "usage.cacheDetails") for kind in kinds if kind and kind.ttl == "1h"), None
+    )
+
+
+def of_speech(details: SonicDetails) -> Told:
+    """The audio of a session; where one side tells some, a 0 of the other says that it is text."""
+    sides = nested(details.total, SpokenSides)
+    heard, said = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
+    told = {"input_audio_tokens": heard.speechTokens, "output_audio_tokens": said.speechTokens}
+    return of_numbers(told) if any(told.values()) else None
 
 
 def parts_in(details: Mapping[str, Any]) -> MediaDetails:

@@ -14,13 +14,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.normalise.reading import meters
-from gateway.normalise.reading.meters import BilledUnits, MediaDetails, ServerTools
-from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested, of_json
+from gateway.normalise.reading.meters import (
+    BilledUnits,
+    CacheDetail,
+    MediaDetails,
+    ServerTools,
+    SonicDetails,
+)
+from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested
 from spool.record import Inference
 
 # Providers whose own input count leaves the cache out; some instrumentations pass it on as it is.
 COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
-_KINDS: Final = 2  # of cache writes: kept for 5 minutes, for an hour
 
 
 class Tokens(NamedTuple):
@@ -72,13 +77,6 @@ class CacheWrites(msgspec.Struct):
         return count(self.ephemeral_1h_input_tokens, "ephemeral_1h_input_tokens")
 
 
-class CacheDetail(msgspec.Struct):
-    """Converse's writes of one kind."""
-
-    ttl: Any = None
-    inputTokens: Any = None
-
-
 class Details(MediaDetails):
     """`prompt_tokens_details`, `completion_tokens_details` and their newer names."""
 
@@ -95,7 +93,7 @@ class Details(MediaDetails):
 
 
 class Usage(msgspec.Struct):
-    """A provider's own usage object: OpenAI's two shapes, Anthropic's, Converse's, and Cohere's."""
+    """A provider's own usage object: OpenAI's two shapes, Anthropic's, Converse's, Nova Sonic's, and Cohere's."""
 
     prompt_tokens: Any = None
     completion_tokens: Any = None
@@ -125,6 +123,9 @@ class Usage(msgspec.Struct):
     cacheReadInputTokens: Any = None
     cacheWriteInputTokens: Any = None
     cacheDetails: CacheDetail | Other = None  # a list of them
+    totalInputTokens: Any = None  # Nova Sonic's, as the next two
+    totalOutputTokens: Any = None
+    details: SonicDetails | Other = None
     billed_units: BilledUnits | Other = None  # Cohere's
 
 
@@ -235,6 +236,8 @@ def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
         return _of_openai(usage, without_cache=without_cache)
     if usage.inputTokens is not None or usage.outputTokens is not None:
         return _of_converse(usage)
+    if usage.totalInputTokens is not None:
+        return _of_sonic(usage)
     return _of_anthropic(usage)
 
 
@@ -347,18 +350,16 @@ def _of_converse(usage: Usage) -> Tokens:
         count(usage.outputTokens, "usage.outputTokens"),
         count(usage.cacheReadInputTokens, "usage.cacheReadInputTokens"),
         count(usage.cacheWriteInputTokens, "usage.cacheWriteInputTokens"),
-        cache_write_1h=None if usage.cacheDetails is None else _converse_one_hour(usage.cacheDetails),
+        cache_write_1h=None if usage.cacheDetails is None else meters.one_hour_of(usage.cacheDetails),
     )
     return settle(reported, without_cache=True)
 
 
-def _converse_one_hour(details: CacheDetail | Other) -> int | None:
-    """Return the tokens written for one hour, from the first two cache details."""
-    listed = details[:_KINDS] if isinstance(details, list) else []
-    kinds = (of_json(detail, CacheDetail) for detail in listed)
-    return next(
-        (count(kind.inputTokens, "usage.cacheDetails") for kind in kinds if kind and kind.ttl == "1h"), None
-    )
+def _of_sonic(usage: Usage) -> Tokens:
+    """Speech to speech: the sums of the session so far."""
+    heard = count(usage.totalInputTokens, "usage.totalInputTokens")
+    said = count(usage.totalOutputTokens, "usage.totalOutputTokens")
+    return Tokens(heard, said, meters=meters.of_speech(nested(usage.details, SonicDetails)))
 
 
 def _of_anthropic(usage: Usage) -> Tokens:

@@ -1,0 +1,33 @@
+"""Each kind of answer in each source that has it: the same meters, and the same lines of its estimate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.intake import meter_matrix as matrix
+from tests.gateway.intake.test_meters_of_cases import _lines
+
+ANSWERS = tuple(matrix.answers())
+PAIRS = [
+    pytest.param(place, answer, id=f"{place}-{answer.name}")
+    for place, (_, has, _) in matrix.PLACES.items()
+    for answer in ANSWERS
+    if has(answer)
+]
+
+
+@pytest.mark.parametrize(("place", "answer"), PAIRS)
+def test_each_source_tells_what_the_answer_has(place: str, answer: matrix.Answer) -> None:
+    """Nothing is lost, and nothing counts twice; where it is the same seller's model, it costs the same."""
+    row = matrix.read(place, answer)
+    assert dict(answer.meters) == (row.get("meters") or {})
+    if row["provider"] == answer.provider and answer.wanted["estimated_cost"] == row["estimated_cost"]:
+        assert answer.wanted["lines"] == _lines(row)
+
+
+def test_the_document_has_the_table() -> None:
+    """It is what the program prints, so a source that tells no more, or tells more, shows."""
+    page = Path(__file__).parents[3] / "docs" / "meters.md"
+    assert matrix.table() in page.read_text()
