@@ -1,0 +1,111 @@
+"""
+What a call of text alone costs here beside another checkout of Tollhouse, such as a worktree of the release before.
+
+OTHER needs no environment of its own: the interpreter is this one. Each round runs a process of each, in turns,
+which takes one request of spans through the steps of a call's way. A figure is processor time, the best of a
+process; the table has the medians of the rounds, and the ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+SPANS = 256
+HERE = Path(__file__).parents[3]
+
+
+def probe(body: bytes, seconds: float) -> dict[str, float]:
+    """Microseconds a call of each step, and the bytes that are kept of it; of the packages that come first."""
+    from exporters.otlp.spans import SpanEncoder
+    from gateway.intake.prices import PriceBook
+    from gateway.normalise.options import Options
+    from gateway.normalise.otlp import normalise
+    from spool.ledger.sums import HourlySums
+    from spool.log.entries.codec import cut
+    from spool.log.values import Entry
+
+    book, encoder = PriceBook.load(), SpanEncoder()
+
+    def read() -> Any:
+        reading = normalise("traces", body, json=False, options=Options())
+        while True:
+            try:
+                next(reading)
+            except StopIteration as end:
+                return end.value.records
+
+    records = list(read())
+    assert len(records) == SPANS
+    pairs = [(record, 1.79e9) for record in records]
+
+    def price() -> None:
+        for record in records:
+            book.price(record)
+
+    def count() -> None:
+        HourlySums().add([Entry(topic="ai-telemetry", first=1, committed_at=1.79e9, records=records)])
+
+    steps: dict[str, Callable[[], Any]] = {
+        "read": read,
+        "price": price,
+        "pack": lambda: list(cut(records)),
+        "count": count,
+        "send": lambda: encoder.request(pairs),
+    }
+    found = {name: best(step, seconds / len(steps)) / SPANS * 1e6 for name, step in steps.items()}
+    packed = sum(len(part) for _, part in cut(records)) / SPANS
+    return {**found, "all": sum(found.values()), "bytes": packed}
+
+
+def best(step: Callable[[], Any], seconds: float) -> float:
+    """The shortest of its runs within a time, at least three: noise only ever adds."""
+    taken: list[float] = []
+    end = process_time() + seconds
+    while len(taken) < 3 or process_time() < end:
+        begun = process_time()
+        step()
+        taken.append(process_time() - begun)
+    return min(taken)
+
+
+def of_checkout(checkout: Path, body: Path, seconds: float) -> dict[str, float]:
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, str(Path(__file__)), str(body), str(seconds)]
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def compare(other: Path, *, rounds: int, seconds: float) -> dict[str, tuple[float, float, float]]:
+    """Of each step the medians there and here, and the median of the ratios of a round."""
+    from tests.integration.payloads import REQUESTS, proto_span
+
+    request = REQUESTS["traces"]()
+    scope = request.resource_spans.add().scope_spans.add()  # type: ignore[attr-defined]
+    scope.spans.extend(proto_span() for _ in range(SPANS))
+    sides: list[list[dict[str, float]]] = [[], []]
+    with tempfile.TemporaryDirectory() as directory:
+        body = Path(directory) / "body"
+        body.write_bytes(request.SerializeToString())
+        for _ in range(rounds):
+            for side, checkout in zip(sides, (other, HERE), strict=True):
+                side.append(of_checkout(checkout, body, seconds))
+    found = {}
+    for name in sides[0][0]:
+        before, now = ([each[name] for each in side] for side in sides)
+        ratios = [one / two for one, two in zip(now, before, strict=True)]
+        found[name] = (median(before), median(now), median(ratios))
+    return found
+
+
+if __name__ == "__main__":  # a process of one checkout
+    print(json.dumps(probe(Path(sys.argv[1]).read_bytes(), float(sys.argv[2]))))

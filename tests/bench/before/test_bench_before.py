@@ -1,0 +1,16 @@
+"""The comparison with another checkout, of this one with itself: it works, and measures the same of both."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.before.comparison import HERE, compare
+
+
+@pytest.mark.bench
+def test_a_checkout_beside_itself() -> None:
+    found = compare(HERE, rounds=1, seconds=0.05)
+    assert {"read", "price", "pack", "count", "send", "all", "bytes"} == set(found)
+    before, now, ratio = found["bytes"]
+    assert (before, 1.0) == (now, ratio)
+    assert all(each > 0 for figures in found.values() for each in figures)
