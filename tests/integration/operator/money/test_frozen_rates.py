@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
+from exporters.service.cbf import FINE
 from gateway.assembly.storage import ledger_rates
 from gateway.billed.biller import Biller
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
@@ -24,8 +25,10 @@ from gateway.intake.prices import PriceBook
 from gateway.reconciliation.gathering import CalendarMonth, StatementSources
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
+from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S
-from spool.record import Inference
+from spool.record import AI_TELEMETRY, Correction, Inference
+from tests.exporters import sinks
 from tests.integration.operator.money.test_report import report
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -259,6 +262,34 @@ async def bill_seats(server: OperatorServer, file: Path) -> None:
     assert await divide_again(server)
 
 
+async def check_sinks(server: OperatorServer, company: Company, late: set[int]) -> None:
+    """
+    What left for each sink comes to the same amounts. In FOCUS a correction of an ended month is a Correction, billed
+    in the next one; `late` are the calls that were corrected then.
+    """
+    log = server.services.spool.log
+    entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+    rows = await sinks.focus_rows(entries)
+    expected = sinks.added((told.currency, told.amount) for told in company.calls.values())
+    assert expected == sinks.of_focus(rows) == sinks.of_files(entries) == sinks.of_chain(entries)
+    records = [record for entry in entries for record in entry.records]
+    corrected = {record.corrects.hex() for record in records if isinstance(record, Correction)}
+    assert corrected == {row["x_Corrects"] for row in rows} - {""}
+    numbers = {company.calls[number].report(number)[0].id.hex() for number in late}
+    ended = {row["x_Corrects"] for row in rows if row["ChargeClass"] == "Correction"}
+    assert numbers == ended
+    assert {("2026-11", "2026-10")} >= {
+        (row["BillingPeriodStart"][:7], row["ChargePeriodStart"][:7]) for row in rows if row["ChargeClass"]
+    }
+
+
+async def drops(server: OperatorServer) -> dict[datetime, bytes]:
+    until = FIRST + timedelta(days=DAYS)
+    hourly = CostQuery(since=FIRST, until=until, granularity="hourly", group_by=FINE)
+    await server.storage.ledger.catch_up(server.storage.log)
+    return sinks.drops(await server.storage.ledger.costs(hourly))
+
+
 async def divide_again(server: OperatorServer) -> int:
     storage = server.storage
     sources = StatementSources(
@@ -314,6 +345,7 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
         assert company.costs(first, currency) == await costs(server, currency)
 
     await check_plans(server, company, first)
+    await check_sinks(server, company, set())
     assert all(of_seats(company, first, "JPY"))
     refused = await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}, status=400)
     assert "is not over" in refused["error"]["message"]
@@ -335,7 +367,7 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
         assert company.costs(first, currency) == await costs(server, currency)
     await check_plans(server, company, first)
     for number, correct in ((18, None), (4, "12.5"), (5, "0")):  # told, settled, and not billed at all
-        before = await costs(server)
+        before, dropped = await costs(server), await drops(server)
         if correct is None:
             company.calls[number] = made[number]
             await add(log, made[number].report(number))
@@ -345,8 +377,11 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
         assert company.costs(first) == after
         changed = {place for place in {*before, *after} if before.get(place) != after.get(place)}
         assert {(made[number].provider, made[number].day)} == changed
+        hour = FIRST + timedelta(days=made[number].day, hours=number * 200 // 3600)
+        assert {hour} == {start for start, _ in dropped.items() ^ (await drops(server)).items()}
     assert company.costs(first, "EUR") == await costs(server, "EUR")
     await check_plans(server, company, first)
+    await check_sinks(server, company, {18, 4, 5})
     assert (0, seats) == (await divide_again(server), await billed(server))
     await assert_books_balance(log)
 

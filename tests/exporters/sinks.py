@@ -1,0 +1,75 @@
+"""What each sink is told of the money of entries, by currency: FOCUS rows, files, another Tollhouse, billing drops."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from decimal import Context, Decimal, localcontext
+from typing import Any
+
+from exporters.focus import charges as focus
+from exporters.service import cbf
+from spool.ledger.queries import CostRow
+from spool.log.values import Entry
+from spool.record import CURRENCY, Correction, Inference, UsageMetric, as_json
+from tests.exporters import test_metrics, test_spans
+
+Money = dict[str, Decimal]
+Amount = tuple[str, str | int | Decimal]  # of a currency
+_EXACT = Context(prec=100)
+
+
+def added(amounts: Iterable[Amount]) -> Money:
+    """The sums that are not 0."""
+    sums: Money = defaultdict(Decimal)
+    with localcontext(_EXACT):
+        for currency, amount in amounts:
+            sums[currency] += Decimal(amount)
+        return {currency: total for currency, total in sums.items() if total}
+
+
+async def focus_rows(entries: Sequence[Entry]) -> list[dict[str, str]]:
+    charges = await focus.of_entries(entries)
+    text = await asyncio.to_thread(lambda: focus.header() + focus.lines(charges))
+    return list(csv.DictReader(io.StringIO(text.decode())))
+
+
+def of_focus(rows: Iterable[dict[str, str]]) -> Money:
+    return added((row["BillingCurrency"], row["BilledCost"]) for row in rows)
+
+
+def of_files(entries: Iterable[Entry]) -> Money:
+    """Of the JSON of records, which files, webhooks and topics have."""
+    rows = [as_json(record) for entry in entries for record in entry.records if record is not None]
+    return added(amount for row in rows for amount in _of_row(row))
+
+
+def _of_row(row: dict[str, Any]) -> list[Amount]:
+    before = [(name, -Decimal(amount)) for name, amount in row.get("charges_before", {}).items()]
+    return [(CURRENCY, row["cost"] or 0), *row.get("charges", {}).items(), *before]
+
+
+def of_chain(entries: Sequence[Entry]) -> Money:
+    """Of what another Tollhouse reads from spans and metrics."""
+    records = [record for entry in entries for record in entry.records]
+    spans = test_spans.taken_in(*[record for record in records if isinstance(record, Inference)])
+    sums = test_metrics.taken_in(*[record for record in records if isinstance(record, Correction)])
+    calls = [amount for call in spans for amount in ((CURRENCY, call.cost or 0), *call.charges.items())]
+    changes = [(each.unit, each.value) for each in sums if isinstance(each, UsageMetric) and _is_money(each)]
+    return added([*calls, *changes])
+
+
+def _is_money(counter: UsageMetric) -> bool:
+    return counter.name == "tollhouse.correction.cost"
+
+
+def drops(rows: Iterable[CostRow]) -> dict[datetime, bytes]:
+    """The digest of each hour that a billing drop has."""
+    hours: dict[datetime, list[CostRow]] = defaultdict(list)
+    for row in rows:
+        hours[row.start].append(row)
+    return {start: cbf.hour_of(start, cbf.rows_of(some, cbf.FINE)).hash for start, some in hours.items()}
