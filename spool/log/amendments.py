@@ -17,6 +17,7 @@ import msgspec
 
 from spool import meters
 from spool.meters import METERS, millionths
+from spool.processing import mode_of
 from spool.record import AMENDABLE, MAX_TAGS, Inference
 
 # A total and its parts. Where two reports contradict each other, a part of the one's total is none of the
@@ -32,6 +33,12 @@ PARTS = frozenset(part for _, *parts in SIDES for part in parts)
 # again.
 PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response_model", "start_time"})
 SAME_COST = Decimal("0.000001")  # relative: sources round money differently
+
+
+def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:
+    """True if new tags name the way in which the provider processed the call, which decides its price."""
+    tags = fields.get("tags")
+    return tags is not None and mode_of(tags) != mode_of(known.tags)
 
 
 def missing(first: Inference, later: Inference) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from spool.identity import of_derived
-from spool.log.amendments import TOKENS, amended
+from spool.log.amendments import TOKENS, amended, changes_mode
 from spool.record import Correction, Inference, Record
 
 MOST: Final = 16  # corrections of one record: what comes later is counted as late and adds nothing
@@ -23,7 +23,8 @@ NOT_BILLED: Final = "not_billed"
 
 # Only what changes one of these makes a correction. Its other fields come along.
 _MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges"})
-# A call stays in its hour and keeps its latency, and names of a call stand with its record.
+# A call stays in its hour and keeps its latency, and names of a call stand with its record. Tags come along where they
+# say how the call was processed: prices are those of that.
 _LEFT: Final = frozenset({"start_time", "end_time", "also", "shadow", "counted_by", "tags"})
 
 Find = Callable[[bytes], Record | None]  # the record that is known under an id, if it is at hand
@@ -50,7 +51,8 @@ def correction(
 
     `known` has what the `count` corrections so far said, `fields` are those that the report changes.
     """
-    changed = {name: value for name, value in fields.items() if name not in _LEFT}
+    left = _LEFT - {"tags"} if changes_mode(known, fields) else _LEFT
+    changed = {name: value for name, value in fields.items() if name not in left}
     before = amended(known, {"also": None})
     after = amended(before, changed)
     if (

@@ -15,7 +15,7 @@ from typing import Any
 
 from spool.identity import Identity, of_derived
 from spool.log import books, duplicates
-from spool.log.amendments import PRICED_BY, TOKENS, amended, disagree, missing
+from spool.log.amendments import PRICED_BY, TOKENS, amended, changes_mode, disagree, missing
 from spool.log.books import Terms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
 from spool.log.planning.plan import Plan, PlanReader
@@ -327,7 +327,8 @@ class KnownCalls:
         """
         Two reports may each know a part of what a call is priced by. The estimate of another Tollhouse stays.
         """
-        if self._price is None or PRICED_BY.isdisjoint(fields):
+        decides = not PRICED_BY.isdisjoint(fields) or changes_mode(known, fields)
+        if self._price is None or not decides:
             return
         as_it_was, as_it_is = amended(known, {}), amended(known, fields)
         self._price(as_it_was)

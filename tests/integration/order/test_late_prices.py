@@ -1,0 +1,79 @@
+"""What decides a price is told after the call: the tier that served it, and the results of a batch."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from itertools import permutations
+
+import pytest
+
+from tests.integration.order.running import Request, Row, told_in_memory
+from tests.integration.payloads import json_span, json_traces
+from tests.spool.contract.examples import NOON
+
+STANDARD, HALF = (
+    "0.00225",
+    "0.001125",
+)  # 1,000 tokens of gpt-5 at 1.25 and 100 at 10 dollars a million; and half of it
+COUNTS: dict[str, str | int] = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 100}
+SETTLED = {"service_tier": "flex"}
+
+
+def report(*, tier: str = "", counts: bool = True) -> Request:
+    told: dict[str, str | int] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-5",
+        "gen_ai.response.id": "chatcmpl-0a1b2c3d4e5f60718293a4b5",
+        **(COUNTS if counts else {}),
+        **({"openai.response.service_tier": tier} if tier else {}),
+    }
+    attributes = [
+        {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+        for key, value in told.items()
+    ]
+    start = int(NOON) * 10**9
+    span = json_span(attributes=attributes, startTimeUnixNano=str(start), endTimeUnixNano=str(start + 10**9))
+    return Request("otlp/traces", json_traces(span))
+
+
+def told_late(*requests: Request, pauses: list[float]) -> tuple[Row, Row]:
+    """The record, and the one correction of it; a repeat of each report adds nothing."""
+    rows, conflicts = told_in_memory([*requests, *requests], pauses=pauses)
+    assert 0 == conflicts
+    correction, record = sorted(rows, key=lambda row: row["kind"])
+    assert (record["id"], "late_usage") == (correction["corrects"], correction["reason"])
+    return record, correction
+
+
+def test_the_tier_of_an_open_record_decides_its_price() -> None:
+    """Whichever report has it, in whatever order."""
+    for order in permutations((report(), report(tier="flex"), report(counts=False))):
+        rows, conflicts = told_in_memory(order)
+        assert [(HALF, "flex", 0)] == [
+            (row["estimated_cost"], row["tags"]["service_tier"], conflicts) for row in rows
+        ]
+
+
+def test_the_tier_of_a_closed_record_is_a_correction() -> None:
+    """Flex becomes known when the record has left: the difference is taken back, and the tier stands beside it."""
+    record, correction = told_late(report(), report(tier="flex"), pauses=[60])
+    assert (STANDARD, {}) == (record["estimated_cost"], record["tags"])
+    assert (f"-{HALF}", SETTLED, 0) == (correction["cost"], correction["tags"], correction["input_tokens"])
+
+
+@pytest.mark.parametrize("hours", [0.1, 23])
+def test_the_results_of_a_batch_are_a_correction(hours: float) -> None:
+    """The call was told when it was asked for, its usage and the batch when the results came."""
+    asked, result = report(counts=False), report(tier="batch")
+    record, correction = told_late(asked, result, pauses=[hours * 3600, 0])
+    assert (None, None) == (record["estimated_cost"], record["input_tokens"])
+    assert (HALF, 1000, 100, "batch") == (
+        correction["cost"], correction["input_tokens"], correction["output_tokens"], correction["tags"]["service_tier"],
+    )  # fmt: skip
+
+
+def test_another_tag_changes_no_price() -> None:
+    """A report that adds a word of no tier is no correction."""
+    rows, _ = told_in_memory([report(), report(tier="default")], pauses=[60])
+    assert [Decimal(STANDARD)] == [Decimal(row["estimated_cost"]) for row in rows]
