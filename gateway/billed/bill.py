@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from gateway.reconciliation.matching import Keys, Owner, billed, day_of, familie
 from gateway.reconciliation.sides import DAY_S, BilledMoney, BilledTokens, CountedUse
 from spool.ledger import money
 from spool.ledger.billed import CLOSED, PROVISIONAL
-from spool.statements.values import StatementRow
+from spool.statements.values import CORRECTION, REFUND, StatementRow
 
 _LONG_S = DAY_S + DAY_S // 2  # buckets that are longer are of several days
 _Told = TypeVar("_Told", BilledMoney, BilledTokens)
@@ -39,16 +39,13 @@ class Bill:
     sources: Mapping[int, str]
     foreign: Mapping[int, Mapping[str, int]]
 
-    @property
-    def has_tax(self) -> bool:
-        return any(row.meter == "tax" for rows in self.amounts.values() for row in rows)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillSides:
     """
     What a bill is made of. `counted` are the calls of the month; `covered` and `unsettled` the days of sources
-    that statements are about, and may tell anew; days from `open_from` on are not over.
+    that statements are about, and may tell anew; days from `open_from` on are not over. `refunds` are rows of later
+    bills about calls of these days: their names are known to the bill, their amounts are not in it.
     """
 
     provider: str
@@ -59,6 +56,7 @@ class BillSides:
     covered: Mapping[str, frozenset[int]]
     unsettled: Mapping[str, frozenset[int]]
     owners: Sequence[Owner] = ()
+    refunds: Sequence[BilledMoney] = ()
 
 
 def bill_of(sides: BillSides) -> Bill:
@@ -71,7 +69,8 @@ def bill_of(sides: BillSides) -> Bill:
     amounts = [row for row in told.money if row.day in in_month and of_money[row.day] == row.source]
     tokens = [row for row in told.tokens if row.day in in_month and of_tokens[row.day] == row.source]
     owners = [owner for owner in sides.owners if owner.provider == sides.provider]
-    theirs = {*(row.key for row in tokens), *(row.key for row in amounts)}
+    named = [*amounts, *sides.refunds]
+    theirs = {*(row.key for row in tokens), *(row.key for row in named)}
     states = {
         day: PROVISIONAL if _is_unsettled(sides, told.unsettled, source, day) else CLOSED
         for day, source in of_money.items()
@@ -86,7 +85,7 @@ def bill_of(sides: BillSides) -> Bill:
         amounts=_of_days(amounts),
         accrued=_of_days(row for row in told.accrued if of_money.get(row.day) == row.source),
         quantities=_of_days(tokens),
-        families=families_of(tokens, amounts, sides.counted),
+        families=families_of(tokens, named, sides.counted),
         keys=Keys(owners, theirs, {row.key for row in sides.counted}),
         states=states,
         sources={day: of_money[day] for day in states},
@@ -120,11 +119,20 @@ def _by_day(sides: BillSides) -> Iterator[StatementRow]:
         days = range(row.start // DAY_S * DAY_S, row.end, DAY_S)
         is_within = sides.days[0] <= days[0] and days[-1] <= sides.days[-1]
         weights = [max(0, worth[day]) if is_within else 0 for day in days]
-        parts = in_turn(money.units(f"{row.amount:f}"), weights)
-        for day, part in zip(days, parts, strict=True):
-            if part:
-                edges = {"start": day, "end": day + DAY_S}
-                yield msgspec.structs.replace(row, **edges, amount=Decimal(money.text(part)))
+        amount, effective = row.amount, row.amount_effective
+        parts = in_turn(money.units(f"{amount:f}"), weights)
+        more = parts if effective is None else in_turn(money.units(f"{effective:f}"), weights)
+        for day, part, other in zip(days, parts, more, strict=True):
+            if part or other:
+                told: dict[str, Any] = {"amount": _decimal(part), "amount_effective": _decimal(other)}
+                told |= {"amount_list": None, "amount_contracted": None}
+                if row.line_type in (REFUND, CORRECTION):
+                    told |= {"corrects": day, "corrects_until": day + DAY_S}
+                yield msgspec.structs.replace(row, start=day, end=day + DAY_S, **told)
+
+
+def _decimal(units: int) -> Decimal:
+    return Decimal(money.text(units))
 
 
 def matched(bill: Bill, use: CountedUse) -> CountedUse:

@@ -12,6 +12,7 @@ from gateway.reconciliation.sides import DAY_S
 from spool.currencies.exchange import Rates, rounded
 from spool.ledger import money
 from spool.record import CURRENCY
+from spool.statements.rules import Amounts
 from spool.statements.values import USD, StatementRow
 
 
@@ -39,5 +40,11 @@ def _converted(row: StatementRow, rates: Rates) -> StatementRow:
     rate = rates(str(row.currency), CURRENCY, day)
     if rate is None:
         return row
-    amount = Decimal(money.text(rounded(money.units(f"{row.amount:f}") * rate)))
-    return replace(row, unit=USD, currency=CURRENCY, amount=amount)
+
+    def in_dollars_at(amount: Decimal | None) -> Decimal | None:
+        if amount is None:
+            return None
+        return Decimal(money.text(rounded(money.units(f"{amount:f}") * rate)))
+
+    amounts = Amounts.of(row).each(in_dollars_at)
+    return replace(row, unit=USD, currency=CURRENCY, **amounts._asdict())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gateway.rate_cards.names import family, letters
 from gateway.reconciliation.cells import Levels
@@ -25,7 +26,7 @@ from gateway.reconciliation.sides import (
     CountedUse,
 )
 from spool.ledger import money
-from spool.statements.values import ACCRUED, SEAT, StatementRow
+from spool.statements.values import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
 UNMATCHED = "(other keys)"  # keys of both sides that are not known to be one
@@ -99,13 +100,15 @@ def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
         if row.currency not in (None, "USD"):
             foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
-            amount = money.units(f"{row.amount:f}")
-            told = BilledMoney(**place, meter=meter_of(row.kind), amount=amount)  # type: ignore[arg-type]
-            amounts.append(told if as_told else _named(told))
+            told = _line_of(row, place)
+            if row.amount or row.amount_effective is None:
+                amounts.append(told if as_told else _named(told))
+            if beyond := _beyond(row):
+                of_fee = UNUSED if row.line_type == UNUSED else told.meter
+                accrued.append(replace(told, meter=of_fee, amount=beyond))
         elif row.unit == ACCRUED:
-            amount = money.units(f"{row.amount:f}")
-            accrued.append(BilledMoney(**place, meter=meter_of(row.kind), amount=amount))  # type: ignore[arg-type]
-        elif row.unit in (TOKENS, REQUESTS):
+            accrued.append(_line_of(row, place))
+        elif row.unit in (TOKENS, REQUESTS) and row.corrects is None:
             meter = None if row.unit == REQUESTS else meter_of(row.kind)
             if meter is None or meter in METERS or meter in POOLED:
                 quantity = int(row.amount.to_integral_value())
@@ -120,7 +123,27 @@ def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
     )
 
 
+def _line_of(row: StatementRow, place: Mapping[str, Any]) -> BilledMoney:
+    amount, meter = money.units(f"{row.amount:f}"), meter_of(row.kind)
+    line = BilledMoney(**place, meter=meter, amount=amount, line=row.line_type or "")
+    is_again = row.line_type in (REFUND, CORRECTION)
+    if not is_again and (row.corrects is None or not line.is_for_tokens):
+        return line
+    said = row.line_type if is_again else CORRECTION
+    again = replace(line, meter=CREDIT if amount < 0 else CORRECTION, line=said or "", of=meter)
+    return replace(again, corrects=row.corrects or 0, corrects_until=row.corrects_until or 0)
+
+
+def _beyond(row: StatementRow) -> int:
+    """Return what a row costs beyond its amount where fees are on what they cover."""
+    if row.amount_effective is None:
+        return 0
+    return money.units(f"{row.amount_effective:f}") - money.units(f"{row.amount:f}")
+
+
 def _is_of_calls(row: StatementRow) -> bool:
+    if row.line_type in (REFUND, CORRECTION):
+        return False
     return row.unit in (TOKENS, REQUESTS) or meter_of(row.kind) in (*METERS, *POOLED, WHOLE)
 
 

@@ -72,6 +72,9 @@ class BilledTokens:
 class BilledMoney:
     """
     An amount of a statement. `meter`: METERS, POOLED or WHOLE for tokens, any other word for what is none.
+
+    `line` is what a line is where its meter alone does not tell (`spool.statements.values.LINE_TYPES`). What is given
+    back or charged anew has the meter that it was charged for as `of`, and the time of its calls.
     """
 
     source: str
@@ -83,6 +86,10 @@ class BilledMoney:
     meter: str
     amount: int
     region: str = ""
+    line: str = ""
+    of: str = ""
+    corrects: int = 0
+    corrects_until: int = 0
 
     @property
     def is_for_tokens(self) -> bool:

@@ -14,10 +14,11 @@ import msgspec
 
 from gateway.statements.values import Damaged, kept
 from spool.errors import Invalid
-from spool.statements.rules import EXACT
-from spool.statements.values import ACCRUED, REQUESTS, SEAT, SEATS, TOKENS, USD, StatementRow
+from spool.statements.rules import Amounts
+from spool.statements.values import REQUESTS, SEAT, SEATS, TOKENS, USD, StatementRow
 
 MOST_NAMED = 20  # damaged rows that are named
+_NOTHING = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,12 @@ class Bucket:
     region: str | None = None
     batch: bool | None = None
     open: bool = False
+    line_type: str | None = None
+    invoice_id: str | None = None
+    line_id: str | None = None
+    commitment_id: str | None = None
+    corrects: int | None = None
+    corrects_until: int | None = None
 
 
 _Cell = tuple[Bucket, str, str, str | None]  # and unit, kind, currency
@@ -63,8 +70,8 @@ class Cells:
     repeated_named: list[str] = field(default_factory=list)
     equal: int = 0
     _seen: set[bytes] = field(default_factory=set)
-    _cells: dict[_Cell, Decimal] = field(default_factory=dict)
-    _row: list[tuple[_Cell, Decimal]] = field(default_factory=list)
+    _cells: dict[_Cell, Amounts] = field(default_factory=dict)
+    _row: list[tuple[_Cell, Amounts]] = field(default_factory=list)
 
     @contextmanager
     def row(self, place: str, said: object = None, *, once: bool = False) -> Iterator[None]:
@@ -90,8 +97,8 @@ class Cells:
                     self.repeated_named.append(place)
                 return
             self.equal += 1
-        for cell, amount in self._row:
-            self._cells[cell] = EXACT.add(self._cells.get(cell, Decimal(0)), amount)
+        for cell, amounts in self._row:
+            self._cells[cell] = self._cells[cell].plus(amounts) if cell in self._cells else amounts
         if len(self._cells) > self.most:
             raise Invalid(
                 f"the report has more than {self.most} different cells (reconciliation.max_rows): import a "
@@ -116,24 +123,32 @@ class Cells:
         self.end = end if self.end is None else max(end, self.end)
 
     def tokens(self, bucket: Bucket, kind: str, amount: Decimal | None) -> None:
-        self._add(bucket, TOKENS, kind, None, amount)
+        self._add(bucket, (TOKENS, kind, None), Amounts(amount or _NOTHING))
 
     def seats(self, bucket: Bucket, amount: Decimal | None) -> None:
-        self._add(bucket, SEATS, SEAT, None, amount)
+        self._add(bucket, (SEATS, SEAT, None), Amounts(amount or _NOTHING))
 
     def requests(self, bucket: Bucket, amount: Decimal | None) -> None:
-        self._add(bucket, REQUESTS, "request", None, amount)
+        self._add(bucket, (REQUESTS, "request", None), Amounts(amount or _NOTHING))
 
-    def money(self, bucket: Bucket, kind: str, amount: Decimal | None, currency: str | None = "USD") -> None:
+    def money(
+        self,
+        bucket: Bucket,
+        kind: str,
+        amount: Decimal | None,
+        currency: str | None = "USD",
+        *,
+        listed: Decimal | None = None,
+        contracted: Decimal | None = None,
+        effective: Decimal | None = None,
+    ) -> None:
+        """Add an amount, with what it is at list prices, at negotiated ones, and with fees on what they cover."""
         code = (currency or "USD").upper()
         if not (len(code) == 3 and code.isascii() and code.isalpha()):
             raise Damaged("the currency is not code of three letters")
-        self._add(bucket, USD if code == "USD" else code.lower(), kind, code, amount)
-
-    def accrued(self, bucket: Bucket, kind: str, amount: Decimal, currency: str | None = "USD") -> None:
-        """Add what a cell costs beyond its money where fees are on what they cover. In dollars alone."""
-        if (currency or "USD").upper() == "USD":
-            self._add(bucket, ACCRUED, kind, "USD", amount)
+        unit = USD if code == "USD" else code.lower()
+        amounts = Amounts(amount or _NOTHING, listed, contracted, effective)
+        self._add(bucket, (unit, kind, code), amounts)
 
     def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
         """All cells as rows. Those of buckets that end after `settled_until` may still be restated."""
@@ -148,19 +163,23 @@ class Cells:
                 end=bucket.end,
                 unit=unit,
                 kind=kind,
-                amount=kept(amount),
                 currency=currency,
                 tier=bucket.tier,
                 region=bucket.region,
                 batch=bucket.batch,
                 settled=not bucket.open and bucket.end <= settled_until,
+                line_type=bucket.line_type,
+                invoice_id=bucket.invoice_id,
+                line_id=bucket.line_id,
+                commitment_id=bucket.commitment_id,
+                corrects=bucket.corrects,
+                corrects_until=bucket.corrects_until,
+                **amounts.each(_kept_if_told)._asdict(),
             )
-            for (bucket, unit, kind, currency), amount in self._cells.items()
+            for (bucket, unit, kind, currency), amounts in self._cells.items()
         )
 
-    def _add(
-        self, bucket: Bucket, unit: str, kind: str, currency: str | None, amount: Decimal | None
-    ) -> None:
+    def _add(self, bucket: Bucket, told: tuple[str, str, str | None], amounts: Amounts) -> None:
         if bucket.start >= bucket.end:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:
@@ -168,5 +187,9 @@ class Cells:
                 raise Damaged("the row is of a longer time than was asked for")
             if not self.asked[0] <= bucket.start < self.asked[1]:
                 return
-        if amount:
-            self._row.append(((bucket, unit, kind, currency), amount))
+        if any(amounts):
+            self._row.append(((bucket, *told), amounts))
+
+
+def _kept_if_told(amount: Decimal | None) -> Decimal | None:
+    return None if amount is None else kept(amount)

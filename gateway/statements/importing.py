@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from spool.statements.values import Statement
 
 MAX_UNPACKED = 1024**3  # bytes of a file that nobody bounded
 _DELIMITERS = (",", "\t", ";")
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _json = msgspec.json.Decoder(float_hook=exact)
 
 
@@ -223,7 +225,10 @@ def _parquet(file: ReportFile) -> Table:
 
 
 def _column(name: str) -> str:
-    return name.strip().lower().replace("/", "_")
+    """Return a name in small letters; `lineItem/UsageType` of a legacy CUR as later ones spell it."""
+    if "/" in name:
+        name = _CAPITAL.sub("_", name).replace("/", "_")
+    return name.strip().lower()
 
 
 def _table(file: ReportFile) -> Table:

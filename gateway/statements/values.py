@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
+import msgspec
+
 from spool.statements.rules import MAX_DECIMALS, MAX_DIGITS, MAX_TEXT, plain
 
 MAX_QUANTITY = Decimal(10**18)
@@ -64,12 +66,17 @@ def required(value: Decimal | None, name: str) -> Decimal:
 
 def text(row: Mapping[str, Any], name: str) -> str | None:
     """None if it is absent or empty; cut at what is kept."""
+    return (text_of(row, name) or "")[:MAX_TEXT] or None
+
+
+def text_of(row: Mapping[str, Any], name: str) -> str | None:
+    """Return a text of any length; None if it is absent or empty."""
     value = row.get(name)
     if value is None:
         return None
     if not isinstance(value, str):
         raise Damaged(f"{name} is not text")
-    return value.strip()[:MAX_TEXT] or None
+    return value.strip() or None
 
 
 def flag(row: Mapping[str, Any], name: str) -> bool | None:
@@ -120,6 +127,21 @@ def objects(value: Any, name: str) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise Damaged(f"{name} is not a list of objects")
     return value
+
+
+def first_number(row: Mapping[str, Any], *names: str) -> Decimal | None:
+    """Return the first of several columns that tells a number."""
+    return next((found for name in names if (found := number(row, name)) is not None), None)
+
+
+def object_of(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a JSON object that a cell has as text; an absent one is empty."""
+    written = text_of(row, name)
+    try:
+        found = msgspec.json.decode(written) if written else {}
+    except msgspec.DecodeError as error:
+        raise Damaged(f"{name} is not an object") from error
+    return inner({name: found}, name)
 
 
 def inner(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:

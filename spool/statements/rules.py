@@ -3,18 +3,18 @@ Rules of statements that are kept: equal cells are added up, days are replaced a
 Pure.
 
 Rows stand with the UTC day in which their bucket starts. A row that starts outside of its statement's span (a
-correction of an earlier month) is billed with it, and stands with the span's first day.
+correction of an earlier month) is billed with it, and stands with the span's first day; `corrects` keeps its own time.
 """
 
 from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Context, Decimal, Inexact
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,11 @@ MAX_DAY_ROWS = 50_000  # different cells of a source, account and day
 EXACT = Context(prec=200, traps=[Inexact])
 _CELL = (
     "source", "provider", "account", "key", "model", "start", "end", "unit", "kind", "currency", "tier", "region",
-    "batch", "settled",
+    "batch", "settled", "line_type", "invoice_id", "line_id", "commitment_id", "corrects", "corrects_until",
+)  # fmt: skip
+_TEXTS = (
+    "provider", "account", "key", "model", "unit", "kind", "currency", "tier", "region", "line_type", "invoice_id",
+    "line_id", "commitment_id",
 )  # fmt: skip
 _rows = msgspec.json.Decoder(list[StatementRow])
 
@@ -43,18 +47,49 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
     return found
 
 
+class Amounts(NamedTuple):
+    """The amounts of a row: as billed, at list prices, at negotiated ones, and with fees on what they cover."""
+
+    amount: Decimal
+    amount_list: Decimal | None = None
+    amount_contracted: Decimal | None = None
+    amount_effective: Decimal | None = None
+
+    @classmethod
+    def of(cls, row: StatementRow) -> Amounts:
+        return cls(*(getattr(row, name) for name in cls._fields))
+
+    def plus(self, other: Amounts) -> Amounts:
+        """Add each; what one side does not tell is not told of both."""
+        return self.each(_added, other)
+
+    def each(self, change: Callable[..., Decimal | None], *others: Amounts) -> Amounts:
+        """Change what is told."""
+        return Amounts(*map(change, self, *others))  # type: ignore[arg-type]
+
+
+def _added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    return None if one is None or other is None else EXACT.add(one, other)
+
+
 def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:
     """Sum rows to one for each cell, in a fixed order; cells of 0 are left out."""
-    amounts: dict[tuple[Any, ...], Decimal] = {}
+    cells: dict[tuple[Any, ...], Amounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
-        amounts[cell] = EXACT.add(amounts.get(cell, Decimal(0)), row.amount)
-    found = [
-        StatementRow(**dict(zip(_CELL, cell, strict=True)), amount=plain(amount))
-        for cell, amount in amounts.items()
-        if amount
-    ]
+        told = Amounts.of(row)
+        cells[cell] = cells[cell].plus(told) if cell in cells else told
+    found = [_row(cell, amounts) for cell, amounts in cells.items() if any(amounts)]
     return sorted(found, key=msgspec.json.encode)
+
+
+def _row(cell: tuple[Any, ...], amounts: Amounts) -> StatementRow:
+    values: dict[str, Any] = dict(zip(_CELL, cell, strict=True))
+    return StatementRow(**values, **amounts.each(_plain_if_told)._asdict())
+
+
+def _plain_if_told(amount: Decimal | None) -> Decimal | None:
+    return None if amount is None else plain(amount)
 
 
 def plain(amount: Decimal) -> Decimal:
@@ -74,30 +109,22 @@ def check(statement: Statement) -> None:
     for row in statement.rows:
         if row.source != statement.source:
             raise Invalid(f"a row of {row.source} does not belong to a statement of {statement.source}")
-        digits, exponent = row.amount.as_tuple()[1:]
-        if (
-            not isinstance(exponent, int)
-            or exponent < -MAX_DECIMALS
-            or len(digits) + max(0, exponent) > MAX_DIGITS
-        ):
+        if any(each is not None and _is_too_long(each) for each in Amounts.of(row)):
             raise Invalid(
                 f"an amount is a number of at most {MAX_DIGITS} digits, {MAX_DECIMALS} of them decimals"
             )
-        texts = (
-            row.provider,
-            row.account,
-            row.key,
-            row.model,
-            row.unit,
-            row.kind,
-            row.currency,
-            row.tier,
-            row.region,
-        )
+        texts = [getattr(row, name) for name in _TEXTS]
         if any(text is not None and len(text) > MAX_TEXT for text in texts):
             raise Invalid(f"a text of a statement has at most {MAX_TEXT} characters")
         if row.start >= row.end or not _in_years(row.start) or not _in_years(row.end):
             raise Invalid("a row of a statement starts before it ends, in the years 2000 to 2999")
+
+
+def _is_too_long(amount: Decimal) -> bool:
+    digits, exponent = amount.as_tuple()[1:]
+    if not isinstance(exponent, int) or exponent < -MAX_DECIMALS:
+        return True
+    return len(digits) + max(0, exponent) > MAX_DIGITS
 
 
 def _in_years(seconds: int) -> bool:
@@ -111,7 +138,8 @@ def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
     for row in statement.rows:
         if not statement.start <= row.start < statement.end:
             edges = {"start": statement.start, "end": min(first + DAY_S, statement.end)}
-            row = msgspec.structs.replace(row, **edges)
+            told = {"corrects": row.start, "corrects_until": row.end} if row.corrects is None else {}
+            row = msgspec.structs.replace(row, **edges, **told)
         found[day_of(row.start)].append(row)
     return found
 

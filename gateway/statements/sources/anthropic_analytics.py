@@ -2,8 +2,8 @@
 Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, a row for each
 group.
 
-Everything after `data_refreshed_at` is incomplete. Rows of a group of access rules overlap the others and are
-left out.
+What is paid less than at list prices is a discount. Everything after `data_refreshed_at` is incomplete. Rows of a
+group of access rules overlap the others and are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from gateway.statements.cells import Cells
 from gateway.statements.source import DAY_S, Document, ReportSource
 from gateway.statements.sources.anthropic import COST_TYPES, TOKEN_KINDS, add_tokens, bucket_of, dollars
-from gateway.statements.values import Damaged, count, inner, moment, objects, text
+from gateway.statements.values import Damaged, count, inner, moment, number, objects, text
+from spool.statements.rules import EXACT
 
 
 def _has_rows(document: Document, name: str) -> bool:
@@ -28,12 +29,12 @@ def _has_rows(document: Document, name: str) -> bool:
 def _rows(
     document: Document, cells: Cells, add: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 ) -> None:
-    for number, page in enumerate(document.pages(), start=1):
+    for which, page in enumerate(document.pages(), start=1):
         if page.get("data_refreshed_at") is not None:
             refreshed = moment(page, "data_refreshed_at")
             cells.refreshed_at = min(refreshed, cells.refreshed_at or refreshed)
         for place, row in enumerate(objects(page.get("data"), "data"), start=1):
-            with cells.row(f"page {number}, row {place}", row, once=True):
+            with cells.row(f"page {which}, row {place}", row, once=True):
                 cells.cover(moment(row, "starting_at"), moment(row, "ending_at"))
                 group = inner(row, "group")
                 if text(group, "rbac_group_id") is not None:
@@ -60,7 +61,13 @@ def _read_costs(document: Document, cells: Cells) -> None:
         kind = TOKEN_KINDS.get(token_type or "", "cost")
         if cost_type not in (None, "tokens"):
             kind = COST_TYPES.get(cost_type, cost_type[:60])
-        cells.money(bucket, kind, dollars(cost, "amount"), text(cost, "currency"))
+        paid, currency = dollars(cost, "amount"), text(cost, "currency")
+        if number(cost, "list_amount") is None:
+            cells.money(bucket, kind, paid, currency)
+            return
+        listed = dollars(cost, "list_amount")
+        cells.money(bucket, kind, listed, currency, listed=listed)
+        cells.money(bucket, "discount", EXACT.subtract(paid, listed), currency)
 
     _rows(document, cells, add)
 

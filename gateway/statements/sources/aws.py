@@ -1,6 +1,6 @@
 """
-AWS: lines of a Cost and Usage Report (CUR 2.0, CSV) and answers of Cost Explorer, as far as they are of
-Bedrock.
+AWS: lines of a Cost and Usage Report (CUR 2.0, and legacy by either of its spellings) and answers of Cost Explorer,
+as far as they are of Bedrock.
 
 Models of the Marketplace are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a line
 is told by its service, type of usage and resource. Three generations of names stand beside each other, with
@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
-from gateway.statements.values import inner, moment, number, objects, required, text
+from gateway.statements.values import first_number, inner, moment, number, object_of, objects, required, text
+from spool.statements.rules import EXACT, total
+from spool.statements.values import COVERED, PURCHASE, REFUND, UNUSED
 
 PROVIDER = "aws.bedrock"
 _EDITION = "(Amazon Bedrock Edition)"
@@ -37,10 +40,24 @@ _MODEL_ARN = re.compile(r":(?:foundation-model|inference-profile|custom-model|pr
 _CLASSIC = re.compile(
     r"^(?:[A-Z]{2,4}\d-)?(.+?)-(?:mantle-)?(?:cache-(?:read|write)-)?(?:input|output)-token", re.IGNORECASE
 )
+_DISCOUNT, _FEE = "discount", "throughput"
 _TYPES = {
-    "Tax": "tax", "Credit": "credit", "Refund": "credit", "EdpDiscount": "discount", "PrivateRateDiscount": "discount",
-    "BundledDiscount": "discount", "RIFee": "throughput", "Fee": "throughput",
+    "Tax": "tax", "Credit": "credit", "Refund": REFUND, "EdpDiscount": _DISCOUNT, "PrivateRateDiscount": _DISCOUNT,
+    "BundledDiscount": _DISCOUNT, "RIFee": _FEE, "Fee": _FEE, "SavingsPlanRecurringFee": _FEE,
+    "SavingsPlanUpfrontFee": _FEE,
 }  # fmt: skip
+_NEGATION = "SavingsPlanNegation"  # takes back what usage would cost that a savings plan covers
+_COVERED = {
+    "DiscountedUsage": ("reservation_net_effective_cost", "reservation_effective_cost"),
+    "SavingsPlanCoveredUsage": (
+        "savings_plan_net_savings_plan_effective_cost", "savings_plan_savings_plan_effective_cost",
+    ),
+}  # fmt: skip
+_COMMITMENTS = (
+    "reservation_reservation_a_r_n", "reservation_reservation_arn", "savings_plan_savings_plan_a_r_n",
+    "savings_plan_savings_plan_arn",
+)  # fmt: skip
+_NOTHING = Decimal(0)
 
 
 def _is_bedrock(*said: str | None) -> bool:
@@ -56,15 +73,16 @@ def _add(
     unit: str,
     cost: Decimal,
     currency: str | None,
+    told: Mapping[str, Decimal | None],
 ) -> None:
-    """Tokens and money of one type of usage."""
+    """Tokens and money of one type of usage. `told` is what else the line has of its cost."""
     said = cloud_meters.words(usage_type)
     kind = cloud_meters.token_kind(said) if {"token", "tokens"} & set(said) else None
     if kind is None:
         is_reserved = any(
             word in usage_type for word in ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM")
         )
-        cells.money(bucket, "throughput" if is_reserved else "other", cost, currency)
+        cells.money(bucket, _FEE if is_reserved else "other", cost, currency, **told)
         return
     is_marketplace = _MARKETPLACE in usage_type
     if kind == "cache_write" and is_marketplace:
@@ -72,7 +90,7 @@ def _add(
     if quantity is not None:
         size = cloud_meters.unit_size(unit) or (1_000_000 if is_marketplace else 1000)
         cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, cost, "line_item_usage_amount"))
-    cells.money(bucket, kind, cost, currency)
+    cells.money(bucket, kind, cost, currency, **told)
 
 
 def region_of(usage_type: str) -> str | None:
@@ -105,7 +123,7 @@ def _read_table(table: Table, cells: Cells) -> None:
 
 def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
     usage_type, resource = text(row, "line_item_usage_type") or "", text(row, "line_item_resource_id")
-    service = text(row, "product_product_name") or text(row, "product_servicename")
+    service = _product(row)
     if text(row, "bill_billing_period_start_date") is not None:
         cells.cover(
             moment(row, "bill_billing_period_start_date"), moment(row, "bill_billing_period_end_date")
@@ -119,10 +137,8 @@ def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
     end = max(end, start + 1)
     if text(row, "bill_billing_period_start_date") is None:
         cells.cover(start, end)
-    cost = number(row, "line_item_net_unblended_cost")
-    if cost is None:
-        cost = required(number(row, "line_item_unblended_cost"), "line_item_unblended_cost")
-    currency, type = text(row, "line_item_currency_code"), text(row, "line_item_line_item_type") or "Usage"
+    type = text(row, "line_item_line_item_type") or "Usage"
+    is_refund = type == "Refund" or text(row, "bill_bill_type") == "Refund"
     tier = cloud_meters.tier(cloud_meters.words(usage_type))
     bucket = Bucket(
         provider=PROVIDER,
@@ -134,15 +150,99 @@ def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
         tier=tier,
         region=region_of(usage_type),
         batch=tier == "batch",
+        invoice_id=text(row, "bill_invoice_id"),
+        commitment_id=next((id for name in _COMMITMENTS if (id := text(row, name))), None),
     )
-    if type in _TYPES or ("Discount" in type and type != "DiscountedUsage"):
-        cells.money(bucket, _TYPES.get(type, "discount"), cost, currency)
-        return
+    if is_refund:
+        _add_refund(row, bucket, usage_type, cells)
+    elif type in _TYPES or ("Discount" in type and type not in _COVERED):
+        _add_fee(row, _TYPES.get(type, _DISCOUNT), bucket, cells)
+    else:
+        _add_usage(row, type, bucket, usage_type, cells)
+
+
+def _product(row: Mapping[str, Any]) -> str | None:
+    """Return the name of the product, which CUR 2.0 has within a map."""
+    found = text(row, "product_product_name") or text(row, "product_servicename")
+    if found is not None or text(row, "product") is None:
+        return found
+    named = object_of(row, "product")
+    return text(named, "product_name") or text(named, "servicename")
+
+
+def _costs(row: Mapping[str, Any]) -> tuple[Decimal, Decimal]:
+    """Return what a line costs, and what of it is a discount that the line itself does not show."""
+    cost = number(row, "line_item_unblended_cost")
+    net = number(row, "line_item_net_unblended_cost")
+    if net is None:
+        return required(cost, "line_item_unblended_cost"), _NOTHING
+    return (net, _NOTHING) if cost is None else (cost, EXACT.subtract(net, cost))
+
+
+def _add_usage(row: Mapping[str, Any], type: str, bucket: Bucket, usage_type: str, cells: Cells) -> None:
+    (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
+    net = number(row, "line_item_net_unblended_cost")
+    quantity = None if type == _NEGATION else number(row, "line_item_usage_amount")
+    listed = number(row, "pricing_public_on_demand_cost")
+    told: dict[str, Decimal | None] = {"listed": listed, "contracted": net, "effective": None}
+    if type == _NEGATION:
+        bucket = replace(bucket, line_type=COVERED)
+        told = dict.fromkeys(told, _NOTHING)
+    elif type in _COVERED:
+        bucket = replace(bucket, line_type=COVERED)
+        told["effective"] = first_number(row, *_COVERED[type])
+        told["contracted"] = net if cost else None
     unit = text(row, "pricing_unit") or ""
-    _add(cells, bucket, usage_type, number(row, "line_item_usage_amount"), unit, cost, currency)
+    _add(cells, bucket, usage_type, quantity, unit, cost, currency, told)
+    cells.money(_of_model(bucket), _DISCOUNT, discount, currency)
+
+
+def _of_model(bucket: Bucket) -> Bucket:
+    """A discount is of all usage of a model, whichever line the bill has it on."""
+    return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
+
+
+def _add_fee(row: Mapping[str, Any], kind: str, bucket: Bucket, cells: Cells) -> None:
+    """Add a line that is no usage. A fee is on what it covers; what nobody used of it stands apart."""
+    (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
+    alone = replace(bucket, line_id=text(row, "identity_line_item_id"))
+    paid = EXACT.add(cost, discount)
+    unused = _unused(row, bucket) if kind == _FEE else None
+    if unused is None:
+        cells.money(alone, kind, paid, currency)
+        return
+    cells.money(replace(alone, line_type=PURCHASE), kind, paid, currency, effective=_NOTHING)
+    left = replace(bucket, line_type=UNUSED)
+    cells.money(left, kind, _NOTHING, currency, effective=unused)
+
+
+def _unused(row: Mapping[str, Any], bucket: Bucket) -> Decimal | None:
+    """Return what nobody used of a fee that covers usage; None if the line does not tell."""
+    type = text(row, "line_item_line_item_type")
+    if type in ("Fee", "SavingsPlanUpfrontFee"):
+        return None if bucket.commitment_id is None else _NOTHING
+    if type == "SavingsPlanRecurringFee":
+        whole = number(row, "savings_plan_total_commitment_to_date")
+        used = number(row, "savings_plan_used_commitment")
+        return None if whole is None or used is None else EXACT.subtract(whole, used)
+    names = ("unused_amortized_upfront_fee_for_billing_period", "unused_recurring_fee")
+    parts = [first_number(row, f"reservation_net_{name}", f"reservation_{name}") for name in names]
+    return None if None in parts else total(part for part in parts if part is not None)
+
+
+def _add_refund(row: Mapping[str, Any], bucket: Bucket, usage_type: str, cells: Cells) -> None:
+    """Add money that is given back, as what it was paid for. No calls are taken back."""
+    cost, discount = _costs(row)
+    said = cloud_meters.words(usage_type)
+    kind = cloud_meters.token_kind(said) if {"token", "tokens"} & set(said) else None
+    refund = replace(bucket, line_type=REFUND, line_id=text(row, "identity_line_item_id"))
+    refund = replace(refund, corrects=bucket.start, corrects_until=bucket.end)
+    paid = EXACT.add(cost, discount)
+    cells.money(refund, kind or REFUND, paid, text(row, "line_item_currency_code"))
 
 
 _METRICS = ("NetUnblendedCost", "UnblendedCost", "NetAmortizedCost", "AmortizedCost")
+_AMORTIZED = {"NetUnblendedCost": "NetAmortizedCost", "UnblendedCost": "AmortizedCost"}
 
 
 def _read_document(document: Document, cells: Cells) -> None:
@@ -173,7 +273,9 @@ def _add_group(
     if not _is_bedrock(usage_type, service):
         return
     metrics = inner(group, "Metrics")
-    money = next((inner(metrics, name) for name in _METRICS if name in metrics), {})
+    metric = next((name for name in _METRICS if name in metrics), "")
+    money = inner(metrics, metric)
+    effective = number(inner(metrics, _AMORTIZED.get(metric, "")), "Amount")
     quantity = inner(metrics, "UsageQuantity")
     tier = cloud_meters.tier(cloud_meters.words(usage_type)) if usage_type else None
     bucket = Bucket(
@@ -189,10 +291,10 @@ def _add_group(
     )
     cost = required(number(money, "Amount"), "Metrics.UnblendedCost.Amount")
     if not usage_type:
-        cells.money(bucket, "cost", cost, text(money, "Unit"))
+        cells.money(bucket, "cost", cost, text(money, "Unit"), effective=effective)
         return
-    amount = number(quantity, "Amount")
-    _add(cells, bucket, usage_type, amount, text(quantity, "Unit") or "", cost, text(money, "Unit"))
+    amount, unit = number(quantity, "Amount"), text(quantity, "Unit") or ""
+    _add(cells, bucket, usage_type, amount, unit, cost, text(money, "Unit"), {"effective": effective})
 
 
 AWS_CUR = ReportSource(

@@ -8,6 +8,7 @@ are read, and a meter without a known kind is money of no tokens. The finest own
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,10 +17,11 @@ from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, ReportSource, Table
 from gateway.statements.values import Damaged, moment, number, required, text
 from spool.statements.rules import EXACT
+from spool.statements.values import REFUND
 
 PROVIDER = "azure.ai.openai"
 _SERVICES = ("openai", "foundry", "cognitive services", "cognitiveservices", "azure ai")
-_CHARGES = {"refund": "credit", "tax": "tax", "roundingadjustment": "rounding", "adjustment": "credit"}
+_CHARGES = {"refund": REFUND, "tax": "tax", "roundingadjustment": "rounding", "adjustment": "credit"}
 _REGIONS = {"glbl": "global", "gl": "global", "global": "global", "dzone": "data_zone", "dz": "data_zone",
             "zone": "data_zone", "regnl": "regional", "rgnl": "regional", "regional": "regional"}  # fmt: skip
 # Words of a meter that are not of the model's name.
@@ -63,21 +65,25 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         tier=tier,
         region=next((_REGIONS[word] for word in said if word in _REGIONS), None),
         batch=tier == "batch",
+        invoice_id=text(row, "invoiceid"),
+        commitment_id=text(row, "reservationid") or text(row, "benefitid"),
     )
-    cost, currency = _cost(row)
+    cost, currency, listed = _cost(row)
     charge = (text(row, "chargetype") or "usage").lower()
     rounding = number(row, "roundingadjustment")
     if rounding:
         cells.money(bucket, "rounding", rounding, currency)
-    if charge != "usage":
-        cells.money(bucket, _CHARGES.get(charge, "throughput"), cost, currency)
-        return
     unit = text(row, "unitofmeasure") or ""
-    kind = None if "hour" in unit.lower() or "ptu" in said else cloud_meters.token_kind(said)
+    is_reserved = "hour" in unit.lower() or "ptu" in said
+    kind = None if is_reserved else cloud_meters.token_kind(said)
+    if charge == REFUND:
+        cells.money(_refund(row, bucket), kind or REFUND, cost, currency)
+        return
+    if charge != "usage":
+        cells.money(bucket, _CHARGES.get(charge, "throughput"), cost, currency, listed=listed)
+        return
     if kind is None:
-        cells.money(
-            bucket, "throughput" if "hour" in unit.lower() or "ptu" in said else "other", cost, currency
-        )
+        cells.money(bucket, "throughput" if is_reserved else "other", cost, currency, listed=listed)
         return
     size = cloud_meters.unit_size(unit)
     if size is None:
@@ -85,12 +91,24 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     quantity = required(number(row, "quantity"), "quantity")
     known = cost if currency in (None, "USD") else Decimal(0)
     cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, known, "quantity"))
-    cells.money(bucket, kind, cost, currency)
+    cells.money(bucket, kind, cost, currency, listed=listed)
 
 
-def _cost(row: Mapping[str, Any]) -> tuple[Decimal, str | None]:
+def _refund(row: Mapping[str, Any], bucket: Bucket) -> Bucket:
+    """Return the bucket of a refund: of the time of service, if that is told."""
+    if text(row, "serviceperiodstartdate") is None or text(row, "serviceperiodenddate") is None:
+        return replace(bucket, line_type=REFUND)
+    start, last = moment(row, "serviceperiodstartdate"), moment(row, "serviceperiodenddate")
+    until = last - last % DAY_S + DAY_S
+    if start >= until:
+        raise Damaged("serviceperiodenddate is before serviceperiodstartdate")
+    return replace(bucket, line_type=REFUND, corrects=start, corrects_until=until)
+
+
+def _cost(row: Mapping[str, Any]) -> tuple[Decimal, str | None, Decimal | None]:
     """
-    Return the billed amount; in dollars if those are the currency of prices and the bill is in another one.
+    Return the billed amount, its currency, and what it is at list prices; in dollars if those are the currency of
+    prices and the bill is in another one.
     """
     billing = text(row, "billingcurrency") or text(row, "billingcurrencycode") or text(row, "currency")
     cost = number(row, "costinbillingcurrency")
@@ -98,10 +116,11 @@ def _cost(row: Mapping[str, Any]) -> tuple[Decimal, str | None]:
         cost = required(number(row, "cost"), "cost")
     in_prices = number(row, "costinpricingcurrency")
     if billing not in (None, "USD") and text(row, "pricingcurrency") == "USD" and in_prices is not None:
-        return in_prices, "USD"
+        return in_prices, "USD", number(row, "paygcostinusd")
     if billing not in (None, "USD") and text(row, "costinusd") is not None:
-        return EXACT.plus(required(number(row, "costinusd"), "costinusd")), "USD"
-    return cost, billing
+        in_dollars = required(number(row, "costinusd"), "costinusd")
+        return EXACT.plus(in_dollars), "USD", number(row, "paygcostinusd")
+    return cost, billing, number(row, "paygcostinbillingcurrency")
 
 
 def model_of(meter: str) -> str | None:

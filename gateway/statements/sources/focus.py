@@ -1,15 +1,15 @@
 """
 FOCUS 1.x: the cost and usage table that clouds and vendors export alike, as far as it is of AI.
 
-A correction belongs to the bill that it stands in. Charges that a seller on a marketplace collects have a
-billed cost of 0 in AWS's exports: what they cost is in the effective cost. Else the effective cost is the bill
-with fees of commitments on what they cover.
+A correction belongs to the bill that it stands in, and is about the calls of its charge period. Charges that a seller
+on a marketplace collects have a billed cost of 0 in AWS's exports: what they cost is in the effective cost. Else the
+effective cost is the bill with fees of commitments on what they cover.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
+from dataclasses import replace
 from typing import Any
 
 from gateway.statements import cloud_meters
@@ -18,7 +18,7 @@ from gateway.statements.source import DAY_S, ReportSource, Table
 from gateway.statements.sources import aws, azure, google
 from gateway.statements.values import Damaged, moment, number, required, text
 from spool import providers
-from spool.statements.rules import EXACT
+from spool.statements.values import CORRECTION, COVERED, PURCHASE, REFUND, UNUSED
 
 AI = "ai and machine learning"
 _SELLERS = {
@@ -26,7 +26,10 @@ _SELLERS = {
     "microsoft azure": "azure.ai.openai", "azure": "azure.ai.openai", "google cloud": "gcp.vertex_ai",
     "google": "gcp.vertex_ai", "google cloud platform": "gcp.vertex_ai",
 }  # fmt: skip
-_CATEGORIES = {"tax": "tax", "credit": "credit", "adjustment": "credit", "purchase": "throughput"}
+_FEE = "throughput"
+_CATEGORIES = {"tax": "tax", "credit": "credit", "adjustment": "credit", "purchase": _FEE}
+_CORRECTED = {"usage": CORRECTION, "adjustment": CORRECTION, "credit": REFUND}
+_STATUSES = {"used": COVERED, "unused": UNUSED}
 
 
 def _read_table(table: Table, cells: Cells) -> None:
@@ -60,30 +63,37 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         tier=tier,
         region=text(row, "regionid"),
         batch=None if tier is None else tier == "batch",
+        line_type=_line_type(row),
+        invoice_id=text(row, "invoiceid"),
+        commitment_id=text(row, "commitmentdiscountid"),
     )
     billed, effective = number(row, "billedcost"), number(row, "effectivecost")
     currency = text(row, "billingcurrency")
-    category = (text(row, "chargecategory") or "usage").lower()
+    category = _category(row)
     cost = required(billed, "billedcost")
-    is_covered = text(row, "commitmentdiscountid") is not None
+    is_covered = bucket.commitment_id is not None
     if not cost and effective and provider == "aws.bedrock" and category == "usage" and not is_covered:
         cost = effective
-    accrued = Decimal(0) if effective is None else EXACT.subtract(effective, cost)
-    if category != "usage":
-        line = _CATEGORIES.get(category, "other")
-        cells.money(bucket, line, cost, currency)
-        cells.accrued(bucket, line, accrued, currency)
-        return
-    if (text(row, "commitmentdiscountstatus") or "").lower() == "unused":
-        cells.money(bucket, "throughput", cost, currency)
-        cells.accrued(bucket, "unused", accrued, currency)
-        return
+    told = {
+        "listed": number(row, "listcost"),
+        "contracted": number(row, "contractedcost"),
+        "effective": effective,
+    }
     unit = text(row, "consumedunit") or text(row, "pricingunit") or ""
     kind = cloud_meters.token_kind(said) if "token" in unit.lower() else None
+    whole = "cost" if not said or "token" in unit.lower() else "other"
+    if bucket.line_type in (CORRECTION, REFUND):
+        bucket = replace(bucket, corrects=start, corrects_until=end)
+        cells.money(bucket, kind or (whole if category == "usage" else REFUND), cost, currency, **told)
+        return
+    if category != "usage":
+        cells.money(bucket, _CATEGORIES.get(category, "other"), cost, currency, **told)
+        return
+    if bucket.line_type == UNUSED:
+        cells.money(bucket, _FEE, cost, currency, **told)
+        return
     if kind is None:
-        whole = "cost" if not said or "token" in unit.lower() else "other"
-        cells.money(bucket, whole, cost, currency)
-        cells.accrued(bucket, whole, accrued, currency)
+        cells.money(bucket, whole, cost, currency, **told)
         return
     quantity = number(row, "consumedquantity")
     if quantity is None:
@@ -94,8 +104,22 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     cells.tokens(
         bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity")
     )
-    cells.money(bucket, kind, cost, currency)
-    cells.accrued(bucket, kind, accrued, currency)
+    cells.money(bucket, kind, cost, currency, **told)
+
+
+def _category(row: Mapping[str, Any]) -> str:
+    return (text(row, "chargecategory") or "usage").lower()
+
+
+def _line_type(row: Mapping[str, Any]) -> str | None:
+    """Return what the line is besides usage, taxes and credits; a tax or a fee stays one where it is corrected."""
+    category = _category(row)
+    is_correction = (text(row, "chargeclass") or "").lower() == "correction"
+    if is_correction and category in _CORRECTED:
+        return _CORRECTED[category]
+    if category != "usage":
+        return PURCHASE if category == "purchase" else None
+    return _STATUSES.get((text(row, "commitmentdiscountstatus") or "").lower())
 
 
 def _model(row: Mapping[str, Any], provider: str, meter: str) -> str | None:

@@ -2,24 +2,33 @@
 Google Cloud's billing export: rows of `gcp_billing_export_v1_*` and its detailed form, as JSON lines or CSV,
 as far as they are of Vertex AI or the Gemini API.
 
-Thinking is billed under its own SKU beside the text output. Credits are negative amounts within a row.
-Storage of caches is hours, which no call shows.
+Thinking is billed under its own SKU beside the text output. Credits are negative amounts within a row: those that are
+discounts by their type are on the usage of their model. An adjustment is about the calls of its time of usage, and
+stands with the days that the rest of the report is about. Storage of caches is hours, which no call shows.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.values import Damaged, inner, moment, number, objects, required, text
+from spool.statements.values import CORRECTION
 
 _VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
 _GEMINI = ("gemini api", "generative language")
-_COST_TYPES = {"tax": "tax", "rounding_error": "rounding", "adjustment": "credit"}
+_COST_TYPES = {"tax": "tax", "rounding_error": "rounding"}
+_ADJUSTMENT = "adjustment"
+# Types of credits that lower a price. All others are given: free tiers, promotions, benefits of subscriptions.
+_DISCOUNTS = frozenset({
+    "DISCOUNT", "SUSTAINED_USAGE_DISCOUNT", "COMMITTED_USAGE_DISCOUNT", "COMMITTED_USAGE_DISCOUNT_DOLLAR_BASE",
+    "RESELLER_MARGIN", "FEE_UTILIZATION_OFFSET",
+})  # fmt: skip
 _MODEL = re.compile(
     r"^(.*?)(?: GA)?(?: (?:Global|Regional|Thinking|Text|Image|Audio|Video|Input|Output|Caching|Batch|Flex|Priority"
     r"|Long|Predictions)\b.*)?$"
@@ -64,7 +73,9 @@ def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _add(row: Mapping[str, Any], cells: Cells) -> None:
     start, end = moment(row, "usage_start_time"), moment(row, "usage_end_time")
-    cells.cover(start, end)
+    cost_type = text(row, "cost_type") or "regular"
+    if cost_type != _ADJUSTMENT:
+        cells.cover(start, end)
     account = text(row, "billing_account_id")
     if account is not None:
         cells.accounts.add(account)
@@ -80,25 +91,28 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         start=start,
         end=end,
         account=text(inner(row, "project"), "id"),
-        model=model_of(sku) if (text(row, "cost_type") or "regular") == "regular" else None,
+        model=model_of(sku) if cost_type in ("regular", _ADJUSTMENT) else None,
         tier=tier,
         region="global" if "global" in said else text(inner(row, "location"), "region"),
         batch=tier == "batch",
     )
     cost, currency = required(number(row, "cost"), "cost"), text(row, "currency")
     for credit in objects(row.get("credits"), "credits"):
-        cells.money(bucket, "credit", number(credit, "amount"), currency)
-    cost_type = text(row, "cost_type") or "regular"
+        is_discount = text(credit, "type") in _DISCOUNTS
+        cells.money(bucket, "discount" if is_discount else "credit", number(credit, "amount"), currency)
+    listed = number(row, "cost_at_list")
+    usage = inner(row, "usage")
+    kind = _kind(said, text(usage, "unit"))
+    if cost_type == _ADJUSTMENT:
+        of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
+        cells.money(of_time, kind, cost, currency, listed=listed)
+        return
     if cost_type != "regular":
         cells.money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
         return
-    usage = inner(row, "usage")
-    kind = _kind(said, text(usage, "unit"))
-    if kind in ("storage", "throughput", "other"):
-        cells.money(bucket, kind, cost, currency)
-        return
-    cells.tokens(bucket, kind, number(usage, "amount"))
-    cells.money(bucket, kind, cost, currency)
+    if kind not in ("storage", "throughput", "other"):
+        cells.tokens(bucket, kind, number(usage, "amount"))
+    cells.money(bucket, kind, cost, currency, listed=listed)
 
 
 def _kind(said: list[str], unit: str | None) -> str:
