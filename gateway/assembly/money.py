@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 CONFIGURED_LOOK_S = 15.0  # for what a reload, or somebody else, may bring
 OWNER_TAGS = {"team": "team"}  # of rows of billing connections, where the configuration names none
 
+_DIVIDED = "proportional"  # a layer of a bill that is divided over its usage
+
 _log = logging.getLogger(__name__)
 
 
@@ -84,9 +86,14 @@ def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once
 
     def make() -> Biller:
         from gateway.billed.biller import Biller
+        from gateway.billed.layers import LayerRules
+
+        def layers() -> LayerRules:
+            billed = config().billed
+            return LayerRules(credits=billed.credits == _DIVIDED, tax=billed.tax == _DIVIDED)
 
         sources = _statement_sources(storage, registry.statements, config)
-        return Biller(replace(sources, closed_months=registry.closed_months.all), clock)
+        return Biller(replace(sources, closed_months=registry.closed_months.all), clock, layers)
 
     return Once(make)
 

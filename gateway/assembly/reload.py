@@ -154,6 +154,7 @@ class Reload:
             self.assembler.storage.ledger.rates = ledger_rates(
                 config.currency, self.assembler.storage.registry
             )
+        self.assembler.storage.ledger.shows_layers = config.billed.limited == "layers"
         self.assembler.tell_settings(prepared.prices)
         self.publisher.configure(config.publish)
         self.operators.money.billing_connections.configure(

@@ -89,6 +89,7 @@ async def open_storage(
     )
     storage = await engines.open_storage(options, engine=config.storage.engine)
     storage.ledger.rates = ledger_rates(config.currency, storage.registry)
+    storage.ledger.shows_layers = config.billed.limited == "layers"
     try:
         if storage.registry is not None:
             storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all

@@ -11,15 +11,17 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from gateway.billed.bill import Bill, BillSides, bill_of
-from gateway.billed.closing import Invoice, MonthFigures, mark_of
+from gateway.billed.closing import Invoice, MonthFigures, closed_id, mark_of
 from gateway.billed.frozen_months import FrozenMonths, Made, figures_of
-from gateway.billed.layers import Base, DividedDay, divide_day
+from gateway.billed.layers import Base, DividedDay, LayerRules, Share, divide_day
 from gateway.reconciliation.counting import TokenPrices, counted, counted_use, seller
 from gateway.reconciliation.exchange import currencies_of
 from gateway.reconciliation.gathering import CalendarMonth, StatementSources, exchanged
-from gateway.reconciliation.sides import DAY_S, CountedUse
+from gateway.reconciliation.sides import DAY_S, BilledMoney, CountedUse
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger.billed import BilledDay
@@ -30,7 +32,7 @@ from spool.statements.values import StatementInfo
 
 LOOK_S = 60.0
 EVERY_S = 3600  # calls that came meanwhile change what was made
-RULES = 3  # of dividing: part of every mark, so that days are made anew under other rules
+RULES = 4  # of dividing: part of every mark, so that days are made anew under other rules
 
 _Uses = Sequence[tuple[Dimensions, CountedUse]]
 _log = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class _Month:
     infos: Sequence[StatementInfo]
     prices: TokenPrices
     counted: dict[str, list[CountedUse]] = field(default_factory=lambda: defaultdict(list))
+    earlier: dict[str, _Month] = field(default_factory=dict)  # months whose calls its bills correct, by name
 
     def read_at(self, provider: str, source: str, day: int) -> float:
         told = [
@@ -59,12 +62,16 @@ class _Month:
 class Biller:
     """`run` it, or `make` a month at once."""
 
-    def __init__(self, sources: StatementSources, clock: Clock) -> None:
+    def __init__(
+        self, sources: StatementSources, clock: Clock, layers: Callable[[], LayerRules] = LayerRules
+    ) -> None:
+        self.layers = layers  # the rules of the settings
         self._sources = sources
         self._clock = clock
         self._turn = asyncio.Lock()
         self._marks: dict[str, object] = {}  # of months, as they were made last
         self._currencies: dict[str, set[str]] = defaultdict(set)  # of the bills of months, without dollars
+        self._earlier: dict[str, Sequence[CalendarMonth]] = {}  # months whose calls those of a month correct
 
     async def run(self) -> None:
         """Look again and again. Runs until cancelled; a full disk only delays it."""
@@ -93,16 +100,28 @@ class Biller:
             months.setdefault(last.name, last)
         changed = 0
         for name, month in sorted(months.items()):
-            within = [info for info in infos if info.start < month.end and info.end > month.start]
-            hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
-            closed = [each for each in self._sources.closed_months() if each.endswith(f":{name}")]
-            owners = tuple(self._sources.owners())
-            mark = (hour, tuple(map(repr, within)), owners, tuple(sorted(closed)))
+            mark = self._mark(month, infos)
             rates = await asyncio.to_thread(self._rates_of, month)
             if self._marks.get(name) != (mark, rates) and await self._sources.ledger.is_complete():
                 changed += await self.make(month)
+                mark = self._mark(month, infos)
                 self._marks[name] = mark, await asyncio.to_thread(self._rates_of, month)
         return changed
+
+    def _mark(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
+        """Return what a month is made of: statements about it and about what it corrects, owners, what is closed."""
+        this = CalendarMonth.at(self._clock.now())
+        told = (month, *self._earlier.get(month.name, ()))
+        within = [repr(info) for info in infos if any(_is_within(info, each) for each in told)]
+        hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
+        closed = [each for each in self._sources.closed_months() if each.endswith(f":{month.name}")]
+        owners = tuple(self._sources.owners())
+        return hour, tuple(within), owners, tuple(sorted(closed)), self.layers()
+
+    def _rules(self, provider: str, month: CalendarMonth) -> LayerRules:
+        """Return the rules for a bill; those of a closed month are what they were when it was closed."""
+        closed = self._sources.closed_months().get(closed_id(provider, month.name))
+        return self.layers() if closed is None else LayerRules(**closed.get("layers", {}))
 
     def _rates_of(self, month: CalendarMonth) -> Sequence[int | None]:
         """Return the rates by which the month's bills are in dollars."""
@@ -150,11 +169,8 @@ class Biller:
     async def _make(self, month: CalendarMonth) -> int:
         sources, now = self._sources, self._clock.now()
         await sources.ledger.catch_up(sources.log)
-        infos = [
-            info
-            for info in await sources.statements.statements()
-            if info.start < month.end and info.end > month.start
-        ]
+        known = await sources.statements.statements()
+        infos = [info for info in known if _is_within(info, month)]
         frozen = await self._frozen(month)
         if not infos and not frozen.days:
             return await frozen.settle()
@@ -162,7 +178,8 @@ class Biller:
         if infos:
             await self._count(read, now)
         bills = [await self._bill(read, name, now) for name in sorted({info.provider for info in infos})]
-        bases = await self._bases(read, [bill for bill in bills if bill.has_tax])
+        rules = {bill.provider: self._rules(bill.provider, month) for bill in bills}
+        bases = await self._bases(read, [bill for bill in bills if rules[bill.provider].of_month(bill)])
         changed = 0
         for day in month.days:
             of_day = [bill for bill in bills if day in bill.states]
@@ -171,17 +188,57 @@ class Biller:
             for bill in of_day:
                 theirs = uses.get(bill.provider, ())
                 base = bases.get(bill.provider)
-                found = await asyncio.to_thread(divide_day, bill, day, theirs, month=base)
+                again = await self._refunds(read, bill, day, known)
+                more: dict[str, Any] = {"refunds": again, "rules": rules[bill.provider]}
+                divide = partial(divide_day, bill, day, theirs, **more)
+                found = await asyncio.to_thread(divide, month=base)
                 if found.wants_month and base is None:
                     bases |= await self._bases(read, [bill])
                     base = bases[bill.provider]
-                    found = await asyncio.to_thread(divide_day, bill, day, theirs, month=base)
+                    found = await asyncio.to_thread(divide, month=base)
                 made += await frozen.as_kept(self._day(read, bill, day, found), found.sums)
             changed += await sources.ledger.put_billed(made) if made else 0
             for provider in frozen.gone(day, [bill.provider for bill in of_day]):
                 await sources.ledger.drop_billed(day, provider)
                 changed += 1
+        self._earlier[month.name] = tuple(each.month for each in read.earlier.values())
         return changed + await (await self._frozen(month)).settle()
+
+    async def _refunds(
+        self, read: _Month, bill: Bill, day: int, infos: Sequence[StatementInfo]
+    ) -> list[Share]:
+        """Divide what a day has for calls of any time over these calls, which may be of an earlier month."""
+        of_bill = bill.amounts.get(day, ())
+        if not any(row.corrects for row in of_bill):
+            return []
+        from gateway.billed.refunds import by_day, days_of, refunds_of, shares_of  # only where there are any
+
+        rows = refunds_of(of_bill)
+        now, worth = self._clock.now(), Counter[int]()
+        bills: dict[str, tuple[_Month, Bill]] = {read.month.name: (read, bill)}
+        for name in sorted({CalendarMonth.at(at).name for row in rows for at in days_of(row)}):
+            if name not in bills:
+                earlier = await self._earlier_month(read, name, infos)
+                bills[name] = earlier, await self._bill(earlier, bill.provider, now, refunds=rows)
+            for use in bills[name][0].counted.get(bill.provider, ()):
+                worth[use.day] += sum(use.values.values())
+        parts: dict[int, list[BilledMoney]] = defaultdict(list)
+        for at, part in by_day(rows, worth):
+            parts[at].append(part)
+        found: list[Share] = []
+        for at, of_day in sorted(parts.items()):
+            earlier, theirs = bills[CalendarMonth.at(at).name]
+            uses = (await self._uses(earlier, at)).get(bill.provider, ())
+            found += await asyncio.to_thread(shares_of, of_day, theirs, at, uses)
+        return found
+
+    async def _earlier_month(self, read: _Month, name: str, infos: Sequence[StatementInfo]) -> _Month:
+        if name not in read.earlier:
+            month = CalendarMonth.of(name)
+            within = [info for info in infos if _is_within(info, month)]
+            read.earlier[name] = _Month(month, within, read.prices)
+            await self._count(read.earlier[name], self._clock.now())
+        return read.earlier[name]
 
     async def _count(self, read: _Month, now: float) -> None:
         for day in read.month.days:
@@ -191,7 +248,9 @@ class Biller:
             for name, rows in (await asyncio.to_thread(counted, sums, read.prices)).items():
                 read.counted[name] += rows
 
-    async def _bill(self, read: _Month, provider: str, now: float) -> Bill:
+    async def _bill(
+        self, read: _Month, provider: str, now: float, *, refunds: Sequence[BilledMoney] = ()
+    ) -> Bill:
         month = read.month
         told = await self._sources.statements.rows(provider=provider, start=month.start, end=month.end)
         self._currencies[month.name] |= currencies_of(told)
@@ -212,6 +271,7 @@ class Biller:
             covered={source: frozenset(days) for source, days in covered.items()},
             unsettled={source: frozenset(days) for source, days in unsettled.items()},
             owners=self._sources.owners(),
+            refunds=refunds,
         )
         return await asyncio.to_thread(bill_of, sides)
 
@@ -252,6 +312,10 @@ class Biller:
 
 def _ordered(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(amounts.items())
+
+
+def _is_within(info: StatementInfo, month: CalendarMonth) -> bool:
+    return info.start < month.end and info.end > month.start
 
 
 def _by_seller(

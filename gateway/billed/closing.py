@@ -251,7 +251,8 @@ def beside_days(
     sums = [BilledSum(nobody, name, UNALLOCATED, EVERY, amount) for name, amount in amounts.items() if amount]
     if tax := money.units(closed[TAX]):
         sums.append(BilledSum(nobody, TAX, UNALLOCATED, _ALONE, tax))
-        parts = spread(tax, usage)
+        is_divided = closed.get("layers", {}).get(TAX, True)
+        parts = spread(tax, usage if is_divided else {})
         within = EVERY & ~_ALONE
         for dimensions, share in parts.shares.items():
             basis = UNALLOCATED if dimensions.kind == BILLED else _SHARED

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.billed.bill import Bill
 from gateway.billed.cells import UNREPORTED, DayCalls, parts_of, placed, quantities_of
@@ -21,7 +22,7 @@ from spool.ledger.billed import AMORTIZED, CLOSED, EVERY, INVOICED, UNALLOCATED,
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
 from spool.meters import FEES
-from spool.statements.values import SEAT
+from spool.statements.values import CORRECTION, REFUND, SEAT
 
 SHARED = "shared"
 OTHER, DISCOUNT, TAX, ROUNDING, COMMITMENT = "other", "discount", "tax", "rounding", "commitment"
@@ -31,13 +32,44 @@ _WITHIN = EVERY & ~_ALONE
 # Kinds of lines that are no usage, by what statements call them; all else is `other`.
 CHARGES: Mapping[str, str] = {
     "discount": DISCOUNT, "tax": TAX, CREDIT: CREDIT, "rounding": ROUNDING, "throughput": COMMITMENT,
-    "refund": "refund", "support": "support", "unused": "unused",
+    REFUND: REFUND, CORRECTION: CORRECTION, "support": "support", "unused": "unused",
 }  # fmt: skip
 # What is given back of these is as they are; of other lines it is a credit: a grant, a promotion.
 _FEES = [KIND_OF_FEE.get(name, name) for name in FEES]
 SERVICES = frozenset([*_FEES, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
 _Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, arranged
 Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and the family of the model
+
+
+class Share(NamedTuple):
+    """A part of what is given back, or charged anew, of calls of any day."""
+
+    dimensions: Dimensions
+    charge: str
+    basis: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRules:
+    """Which layers of a bill are divided over the usage of the billing period. Others are of nobody."""
+
+    credits: bool = False
+    tax: bool = True
+
+    def of_month(self, bill: Bill) -> bool:
+        """True if a bill has such a layer."""
+        charges = {charge for charge, is_on in ((TAX, self.tax), (CREDIT, self.credits)) if is_on}
+        return any(charge_of(row) in charges for rows in bill.amounts.values() for row in rows)
+
+
+def charge_of(row: BilledMoney) -> str:
+    """Return what an amount that is no usage is for."""
+    known = CHARGES.get(row.line) or CHARGES.get(row.meter)
+    if known is not None:
+        return known
+    is_given = row.amount < 0 and row.meter not in SERVICES
+    return CREDIT if is_given else OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +86,38 @@ class DividedDay:
     wants_month: bool  # a discount, of a day without usage for it
 
 
+_RULES = LayerRules()
+
+
 def divide_day(
-    bill: Bill, day: int, uses: Iterable[tuple[Dimensions, CountedUse]], *, month: Base | None = None
+    bill: Bill,
+    day: int,
+    uses: Iterable[tuple[Dimensions, CountedUse]],
+    *,
+    month: Base | None = None,
+    refunds: Iterable[Share] = (),
+    rules: LayerRules = _RULES,
 ) -> DividedDay:
-    """Divide a day. `month` is the usage money of the billing period, by which taxes are divided."""
-    return _Day(bill, day, DayCalls(bill, uses)).divided(month or {})
+    """
+    Divide a day. `month` is the usage money of the billing period, by which taxes are divided, and `refunds` are the
+    shares of what is billed on this day for calls of other times.
+    """
+    found = _Day(bill, day, DayCalls(bill, uses), rules)
+    found.add(refunds)
+    return found.divided(month or {})
+
+
+def billed_as(provider: str, row: BilledMoney | None = None) -> Dimensions:
+    """Return what the bill says of a row that no calls have; of none, the provider alone."""
+    told = {} if row is None else {"model": row.model, "api_key": row.key, "region": row.region}
+    known = dict.fromkeys(Dimensions._fields, "") | told
+    return Dimensions(**{**known, "kind": BILLED, "provider": provider, "size": 0})  # type: ignore[arg-type]
 
 
 class _Day:
-    def __init__(self, bill: Bill, day: int, calls: DayCalls) -> None:
+    def __init__(self, bill: Bill, day: int, calls: DayCalls, rules: LayerRules) -> None:
         self._bill = bill
+        self._rules = rules
         self._day = day
         self._calls = calls
         self._kept = EVERY
@@ -73,6 +127,10 @@ class _Day:
         self._reasons: dict[int, Counter[str]] = defaultdict(Counter)
         self._base: dict[tuple[Dimensions, str], int] = defaultdict(int)
         self._wants_month = False
+
+    def add(self, refunds: Iterable[Share]) -> None:
+        for dimensions, charge, basis, amount in refunds:
+            self._add(dimensions, charge, basis, _WITHIN, amount)
 
     def divided(self, month: Base) -> DividedDay:
         for told, charge, arranged in (
@@ -98,10 +156,13 @@ class _Day:
         return {reason: amount for reason, amount in reasons if amount}
 
     def _line(self, row: BilledMoney, arranged: int, month: Base) -> None:
-        charge = _charge_of(row)
-        if charge == OTHER:
+        charge = charge_of(row)
+        is_of_month = (charge == TAX and self._rules.tax) or (charge == CREDIT and self._rules.credits)
+        if row.corrects and charge in (REFUND, CORRECTION):  # its calls have it as `refunds`
+            self._add(self._dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
+        elif charge == OTHER:
             self._other(row, arranged)
-        elif charge == TAX and arranged == EVERY:
+        elif is_of_month and arranged == EVERY:
             self._layer(row, charge, month)
         elif charge == DISCOUNT and arranged == EVERY:
             is_of_day = bool(self._of_model(self._base, row))
@@ -172,16 +233,4 @@ class _Day:
         self._found[dimensions, charge, basis, arranged & self._kept] += amount
 
     def _dimensions(self, row: BilledMoney | None = None) -> Dimensions:
-        """Return what the bill says of a row that no calls have; of none, the provider alone."""
-        told = {} if row is None else {"model": row.model, "api_key": row.key, "region": row.region}
-        known = dict.fromkeys(Dimensions._fields, "") | told
-        return Dimensions(**{**known, "kind": BILLED, "provider": self._bill.provider, "size": 0})  # type: ignore[arg-type]
-
-
-def _charge_of(row: BilledMoney) -> str:
-    """Return what an amount that is no usage is for."""
-    known = CHARGES.get(row.meter)
-    if known is not None:
-        return known
-    is_given = row.amount < 0 and row.meter not in SERVICES
-    return CREDIT if is_given else OTHER
+        return billed_as(self._bill.provider, row)

@@ -10,7 +10,7 @@ from gateway.configuration.sections import Config, ServerSettings, settings_of
 # Sections and settings that are taken over while running; every other one is read at the start alone.
 LIVE = frozenset({
     "upstream", "destinations", "devices", "clusters", "privacy", "prices", "currency", "attribution", "sources",
-    "streams",
+    "streams", "billed",
     "publish", "log", "telemetry", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation",
     "final_costs", "scheduled_reports", "annotations", "plans", "channels", "roles", "answers", "operators",
     "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.max_key_requests_per_s",

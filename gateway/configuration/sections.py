@@ -409,6 +409,28 @@ class BillingSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BilledSettings:
+    """How layers of a whole bill are placed, and who sees them: [billed costs](billed-costs.md)."""
+
+    credits: str = setting(
+        "unallocated",
+        "whose credits and grants are: of nobody, or on the usage of their billing period, in the discounted types",
+        choices=("unallocated", "proportional"),
+    )
+    tax: str = setting(
+        "proportional",
+        "whose tax is: on the usage of its billing period, in the discounted types, or of nobody",
+        choices=("proportional", "unallocated"),
+    )
+    limited: str = setting(
+        "usage",
+        "what who sees a part of the calls has of billed money: usage with discounts and covered usage, or all layers "
+        "that are divided over the calls as well, from which the whole bill can be guessed",
+        choices=("usage", "layers"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LedgerSettings:
     """What costs can be grouped by."""
 
@@ -866,6 +888,7 @@ class Config:
     oidc: OidcSettings = setting(OidcSettings(), "")
     operators: OperatorSettings = setting(OperatorSettings(), "")
     billing: BillingSettings = setting(BillingSettings(), "")
+    billed: BilledSettings = setting(BilledSettings(), "")
     streams: tuple[UnitCostStream, ...] = setting((), "")
     publish: tuple[Publication, ...] = setting((), "")
     log: LoggingSettings = setting(LoggingSettings(), "")

@@ -20,8 +20,10 @@ from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQ
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import border
 
-# Charges and bases that a slice of the calls has: all else is of the whole bill.
+# Charges that a slice of the calls has: all else is of the whole bill. LAYERS are divided over calls, too, but by what
+# the whole bill has of them.
 SLICED_CHARGES = ("usage", "discount", "commitment")
+LAYERS = ("other", "tax", "credit", "refund", "correction")
 
 OPEN, PROVISIONAL, CLOSED, FROZEN = "open", "provisional", "closed", "invoiced"
 RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding"
@@ -99,9 +101,9 @@ class BilledDay:
 
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:
-    """The question as the rows of counted sums understand it: all of them are usage, and exact."""
+    """The question as the rows of counted sums understand it: all are usage, and exact unless it says otherwise."""
     named = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
-    return replace(query, derived={**query.derived, **named})
+    return replace(query, derived={**named, **query.derived})
 
 
 def with_running_day(query: CostQuery, now: float) -> CostQuery:

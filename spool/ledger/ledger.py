@@ -119,6 +119,7 @@ class Ledger:
         self._clock = clock
         self._placement = Placement(max_rows)
         self.rates: Rates | None = None  # by which amounts in other currencies are converted
+        self.shows_layers = False  # of billed money, to who sees a part of the calls
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
         self._packed = packed

@@ -73,9 +73,10 @@ class SlicedLedger:
             check_dimension(_NAME)
         cut = within(query, include={_NAME: (_YES,)}, exclude={})
         if query.arranged:  # what is of nobody's calls is in no slice
-            from spool.ledger.billed import SLICED_CHARGES, UNALLOCATED
+            from spool.ledger.billed import LAYERS, SLICED_CHARGES, UNALLOCATED
 
-            cut = within(cut, include={"charge": SLICED_CHARGES}, exclude={"basis": (UNALLOCATED,)})
+            charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
+            cut = within(cut, include={"charge": charges}, exclude={"basis": (UNALLOCATED,)})
         return replace(cut, derived={**query.derived, _NAME: self._membership()})
 
     async def values(self, dimension: str) -> Sequence[str]:

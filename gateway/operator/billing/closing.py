@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from hashlib import blake2b
 from typing import Any
 
@@ -145,6 +146,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
             **closing.shown(found),
             "accepted": bool(problems),
             "rules": RULES,
+            "layers": asdict(_biller(request.services).layers()),
             "closed_at": moment(request.now()),
             "closed_by": request.actor.name,
         }
