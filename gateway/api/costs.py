@@ -47,7 +47,8 @@ PAGE = 10_000
 
 MAX_PERIODS = 10_000
 PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # any other is a week or more
-_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "view")
+COUNTED = "counted"  # in place of bills that are missing
+_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "missing", "view")
 _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
 
 
@@ -155,6 +156,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
         "filters": Filter(type="object"),
         "cost_type": Filter(valid_values=ANSWERED),
         "meter": Filter(valid_values=tuple(METERS)),
+        "missing": Filter(valid_values=(COUNTED,)),
         "measures": Filter(valid_values=tuple(USAGE)),
         "view": Filter(),
     }
@@ -197,16 +199,22 @@ class _Rows:
                 f"measures are of counted calls: ask for them with another cost_type than {cost_type}"
             )
         arranged = BILLED_TYPES.get(cost_type, 0)
+        if "missing" in asked and not arranged:
+            raise _wrong(f"missing is of bills: ask for it with cost_type={', '.join(BILLED_TYPES)}")
         query = replace(
             self._query(asked), measures=needed(cost_type, measures), meter=meter, arranged=arranged
         )
+        asks: Any = self._ledger
+        if "missing" in asked:
+            asks = (await imported("gateway.billed.missing")).WithMissing(asks, asks)
         try:
-            cost_rows = await self._ledger.costs(query)
+            cost_rows = await asks.costs(query)
         except NotKept as error:
             raise _wrong(str(error)) from None
         if arranged:
             beside = await imported("gateway.billed.beside")
-            self.beside["billed"] = await beside.billed_beside(self._ledger, query, self._money.clock.now())
+            billed = await beside.billed_beside(self._ledger, query, self._money.clock.now())
+            self.beside["billed"] = {**billed, COUNTED: asks.counted} if "missing" in asked else billed
         whole = await self._ledger.whole_since()
         if query.since.timestamp() < whole:
             self.beside["whole_since"] = record.moment(whole)

@@ -13,6 +13,8 @@ import msgspec
 
 from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
+from gateway.api.report_words import REAL_COST
+from gateway.first_use import imported
 from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import costs_page
@@ -74,6 +76,12 @@ class CostQuestion(ToolInput):
             " are on what they cover"
         ),
     ] = "real_cost"
+    missing: Annotated[
+        Literal["counted"] | None,
+        msgspec.Meta(
+            description="counted: where a day has no bill yet, billed types show what was counted; its basis is counted"
+        ),
+    ] = None
     view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Rows of the answer")] = 20
     cursor: Annotated[
@@ -122,6 +130,8 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     arranged = BILLED_TYPES.get(asked.cost_type, 0)
     if arranged and asked.measure != "cost":
         raise Invalid(f"{asked.cost_type} is money alone: ask for measure cost, or for another cost_type")
+    if asked.missing and not arranged:
+        raise Invalid(f"missing is of bills: ask for a cost_type such as {next(iter(BILLED_TYPES))}")
     posed = await question(
         asking,
         asked.date_range,
@@ -138,7 +148,15 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         posed = replace(posed, query=replace(posed.query, arranged=arranged), notes=(*posed.notes, note))
         shows["cost_type"] = asked.cost_type
     first = opened(asking, NAME, asked, asked.cursor)
-    rows = await asking.ledger_of(asked.cost_type).costs(posed.query)
+    if asked.missing:
+        ledger = asking.ledger_of(asked.cost_type, REAL_COST)
+        asks = (await imported("gateway.billed.missing")).WithMissing(ledger, asking.whole_ledger)
+        rows = await asks.costs(posed.query)
+        filled = f"{money_text(asks.counted)} {CURRENCY_UNIT} of it are counted, where a bill is missing"
+        posed = replace(posed, notes=(*posed.notes, filled))
+        shows["missing"] = asked.missing
+    else:
+        rows = await asking.ledger_of(asked.cost_type).costs(posed.query)
     whole = await asking.ledger.whole_since()
     page = _Page(
         asked=asked,

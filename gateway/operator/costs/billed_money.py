@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gateway.api.costs import COUNTED
 from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
-from spool.ledger.queries import CostQuery
+from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.record import CURRENCY
+from spool.registry.shared.texts import check_one_of
 
 SHOWN = ["cost"]
 
@@ -22,6 +24,13 @@ def check_measures(parameters: Mapping[str, str], show: Sequence[str], top_by: s
     if parameters.get("currency", CURRENCY) != CURRENCY:
         raise Invalid(f"{cost_type} is in {CURRENCY}: leave currency out, or ask for another cost_type")
     return SHOWN
+
+
+def check_missing(missing: str, cost_type: str) -> None:
+    """Invalid unless it says what stands in for bills, in a question of billed money."""
+    check_one_of("missing", missing, (COUNTED,))
+    if cost_type not in BILLED_TYPES:
+        raise Invalid(f"missing is of bills: ask for it with cost_type={', '.join(BILLED_TYPES)}")
 
 
 async def told(request: OperatorRequest[MoneyServices, None], query: CostQuery) -> dict[str, object]:

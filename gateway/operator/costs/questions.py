@@ -42,6 +42,7 @@ ONCE = (
     *ONE_SPAN,
     "view",
     "cost_type",
+    "missing",
     "per",
     "compare",
     "top",
@@ -67,6 +68,7 @@ class ReportQuestion:
     top_by: str
     unit: str  # what is counted, "" for nothing
     cost_type: str
+    fills: bool  # counted money where a bill is missing
     as_csv: bool
     has_lines: bool = False  # of the estimates of its rows
 
@@ -76,7 +78,8 @@ class ReportQuestion:
         measures = (name for name in (*self.show, self.top_by) if name in MEASURED_IN)
         own = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
         more = (MEASURED_IN["estimated"],) if self.has_lines else ()
-        return tuple(dict.fromkeys((own, *(MEASURED_IN[name] for name in measures), *more)))
+        filled = (REAL_COST,) if self.fills else ()
+        return tuple(dict.fromkeys((own, *filled, *(MEASURED_IN[name] for name in measures), *more)))
 
     @cached_property
     def starts(self) -> Sequence[datetime]:
@@ -96,6 +99,8 @@ async def report_question(
     check_one_of("cost_type", cost_type, MONEY_KINDS)
     if arranged := BILLED_TYPES.get(cost_type, 0):
         show = billed_money.check_measures(parameters, show, top_by)
+    if "missing" in parameters:
+        billed_money.check_missing(parameters["missing"], cost_type)
     check_unit(parameters.get("unit", ""), known, show)
     check_one_of("top_by", top_by, SUMS)
     check_one_of("format", parameters.get("format", "json"), FORMATS)
@@ -116,6 +121,7 @@ async def report_question(
         top_by=top_by,
         unit=parameters.get("unit", ""),
         cost_type=cost_type,
+        fills="missing" in parameters,
         as_csv=parameters.get("format") == "csv",
         has_lines="lines" in parameters,
     )

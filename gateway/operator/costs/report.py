@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gateway.api.costs import COUNTED
 from gateway.api.report_words import ASKED, PREVIOUS, SAVED_BY_CACHING, columns
 from gateway.comparison.comparing import AnswersCosts
 from gateway.comparison.old_prices import list_prices
@@ -53,16 +54,17 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         known = (*known, *BILLED_DIMENSIONS)
     question = await report_question(request, known)
     ledger = request.ledger_of(question.cost_types)
-    asks = await _asks(request, ledger, question.cost_type)
+    asks = await _asks(request, ledger, question)
     query, previous = question.query, question.previous
     now = await asks.costs(replace(query, top=question.top, top_by=question.top_by))
+    filled = {COUNTED: asks.counted} if question.fills else {}
     if question.top is not None:
         groups = frozenset({(None,) * len(query.group_by), *(row.group for row in now)})
         query, previous = replace(query, kept=groups), previous and replace(previous, kept=groups)
         question = replace(question, query=query, previous=previous)
     before = [] if previous is None else await asks.costs(previous)
     asked = [await _asked(request, asks, question, each) for each in (query, previous)]
-    billed = await billed_money.told(request, query) if query.arranged else None
+    billed = {**await billed_money.told(request, query), **filled} if query.arranged else None
     whole = await ledger.whole_since()
     since = (previous or query).since
     cut_periods = [start.isoformat() for start in cut(query)]
@@ -128,14 +130,17 @@ def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
 
 
 async def _asks(
-    request: OperatorRequest[MoneyServices, Any], ledger: SlicedLedger, cost_type: str
-) -> AnswersCosts:
-    """Return the ledger, of PLAN_TYPES the part of it that plans of assistants cover, or the other one."""
-    if cost_type not in PLAN_TYPES:
+    request: OperatorRequest[MoneyServices, Any], ledger: SlicedLedger, question: ReportQuestion
+) -> Any:
+    """
+    Return the ledger, of PLAN_TYPES the part of it that plans of assistants cover, or the other one; with counted
+    money where bills are missing, if that is asked for.
+    """
+    if question.fills:
+        return (await imported("gateway.billed.missing")).WithMissing(ledger, request.whole_ledger)
+    if question.cost_type not in PLAN_TYPES:
         return ledger
-    plans = await imported("gateway.plans.metered")
-    found: AnswersCosts = plans.divided(ledger, request.registry, cost_type)
-    return found
+    return (await imported("gateway.plans.metered")).divided(ledger, request.registry, question.cost_type)
 
 
 async def _asked(

@@ -75,6 +75,15 @@ async def test_counted_money_beside_a_bill(serve: Serve) -> None:
         (row["charge"], row["cost"]) for row in payload["costs"]
     ]
     assert "billed" not in payload
+    filled = (*SEPTEMBER, ("cost_type", "discounted_cost"), ("group_by", "basis"), ("missing", "counted"))
+    payload = await read.costs(*filled, ("filters", '{"!basis": ["unallocated"]}'))
+    assert [("shared", "-0.2"), ("value", "2"), ("counted", "0.0006")] == [
+        (row["basis"], row["cost"]) for row in payload["costs"]
+    ]
+    assert "0.0006" == payload["billed"]["counted"]
+    for asked in ((*filled[:-1], ("missing", "all")), (*SEPTEMBER, filled[-1])):
+        refused = await read.costs(*asked, status=400)
+        assert "missing" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,14 @@ async def test_a_report_is_in_the_money_of_its_cost_type(server: OperatorServer)
         counted["total"]["cost"], counted["billed"], counted["report"]["cost_type"],
     )  # fmt: skip
     assert "charge" not in counted["report"]["dimensions"]
+    asked = (("cost_type", "billed_cost"), ("missing", "counted"), ("by", "basis"))
+    filled = await report(server, *SPAN, *asked)
+    assert {"exact": "7", "unallocated": "1", "counted": "9"} == {
+        row["basis"]: row["cost"] for row in filled["rows"]
+    }
+    assert ("17", "9") == (filled["total"]["cost"], filled["billed"]["counted"])
+    refused = await report(server, *SPAN, ("missing", "counted"), status=400)
+    assert "missing is of bills" in refused["error"]["message"]
 
 
 async def test_billed_money_beside_the_time_before_the_largest_and_as_csv(server: OperatorServer) -> None:

@@ -53,7 +53,7 @@ _BY = (
     " tags of [ledger] tags, and User:Defined:NAME for what a published definition adds."
 )
 _BY_DEFAULT = f"Default: {_FAMILY}, in which all spellings of a model are one row, or as the view says."
-_NOT_AS_IF = ("per", "top", "top_by", "unit", "cost_type", "currency", "limit", "cursor")
+_NOT_AS_IF = ("per", "top", "top_by", "unit", "cost_type", "missing", "currency", "limit", "cursor")
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
@@ -120,6 +120,11 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
     help="What cost is: what counts (real_cost), the same without calls that plans of assistants cover (metered_cost), "
     "those alone (covered_cost), or what providers billed, discounts in rows of their own or on usage.",
 )
+@click.option(
+    "--missing",
+    type=Choice(("counted",)),
+    help="With billed money: show what was counted where a day or a provider has no bill yet, marked by its basis.",
+)
 @click.option("--currency", metavar="CODE", help="Show money in this currency, such as EUR; default: USD.")
 @click.option(
     "--latency",
@@ -174,9 +179,9 @@ def report(
             raise click.UsageError(
                 "--calls goes without --by, --per, --compare, --against, --show, --unit, --latency and --csv"
             )
-        if once["currency"] or once["cost_type"]:
-            raise click.UsageError("--calls goes without --currency and --cost-type")
-        for name in ("unit", "currency", "cost_type"):
+        if once["currency"] or once["cost_type"] or once["missing"]:
+            raise click.UsageError("--calls goes without --currency, --cost-type and --missing")
+        for name in ("unit", "currency", "cost_type", "missing"):
             once.pop(name)
         show_top_calls(client, where, {**once, "from": since, "to": until}, as_json=form == "json")
         return
@@ -190,13 +195,13 @@ def report(
         show
         or compare
         or latency
-        or any(once[name] for name in ("per", "top_by", "unit", "currency"))
+        or any(once[name] for name in ("per", "top_by", "unit", "currency", "missing"))
         or once["cost_type"] in PLAN_TYPES
     )
     if against is not None and (asks_more or form == "csv"):
         raise click.UsageError(
-            "--against goes without --per, --compare, --top-by, --show, --unit, --currency, --latency, --csv and"
-            f" --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}"
+            "--against goes without --per, --compare, --top-by, --show, --unit, --currency, --missing, --latency, --csv"
+            f" and --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}"
         )
     shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
     if once["view"]:
@@ -338,7 +343,9 @@ def warn_of_unconverted(amounts: Mapping[str, str], currency: str) -> None:
 def warn_of_open_days(billed: Mapping[str, Any] | None) -> None:
     if billed:
         told = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
-        click.echo(f"days with bills: {told}; open days have no billed money", err=True)
+        filled = billed.get("counted")
+        of_open = "have no billed money" if filled is None else f"have what was counted: {filled} in all"
+        click.echo(f"days with bills: {told}; open days {of_open}", err=True)
 
 
 def warn_of_cut(periods: str | None) -> None:

@@ -20,7 +20,7 @@ const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 10, 200]; // the largest groups; t
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
 const BIN_COURSES = {hourly: "By hour", daily: "By day", weekly: "By week", monthly: "By month"};
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
-const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide", "asif", "cost_type"];
+const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide", "asif", "cost_type", "missing"];
 const DRILL = [FAMILY, "team", "user", "api_key", "source", "sender"]; // what a row is divided by next
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
@@ -41,7 +41,7 @@ function asked(query, shown) {
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault,
     measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
     // of a bill the running day is asked whole, so that the span before it divides no day
-    span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isBilled ? kind : undefined, tz: query.get("tz") ? zoneOf(query) : undefined, view: query.get("view")},
+    span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isBilled ? kind : undefined, missing: (isBilled && query.get("missing")) || undefined, tz: query.get("tz") ? zoneOf(query) : undefined, view: query.get("view")},
     where, hidden: query.getAll("hide"),
   };
 }
@@ -104,7 +104,7 @@ export function Page({query, isDark, session}) {
   };
   const {data} = found;
   const ofBill = at.filters.map(([name]) => name).filter((name) => BILLED_DIMENSIONS.includes(name.replace(/!$/, "")));
-  const unset = Object.fromEntries(["measure", "sort", "order", "hide", "against", "asif", ...ofBill].map((name) => [name, ""]));
+  const unset = Object.fromEntries(["measure", "sort", "order", "hide", "against", "asif", "missing", ...ofBill].map((name) => [name, ""]));
   /** To another kind of money: without what it cannot be asked for. */
   const inMoney = (chosen) => ({...unset, cost_type: chosen === COUNTED ? "" : chosen,
     by: at.by.filter((each) => chosen !== COUNTED || !BILLED_DIMENSIONS.includes(each)), ...(chosen !== COUNTED && {tz: "", bin: "", ...(/^now-\d+h$/.test(query.get("from")) && {from: ""})})});
@@ -130,6 +130,7 @@ export function Page({query, isDark, session}) {
       ${pick("Group by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean), hide: ""}))}
       ${pick("then by", "by", second ?? "", [["", "(none)"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
       ${pick("money", "cost_type", at.kind, Object.entries(KINDS).filter(([kind]) => kind === at.kind || session.cost_types.includes(kind)), inMoney)}
+      ${at.isBilled && session.cost_types.includes(COUNTED) && pick("days without a bill", "missing", at.span.missing ?? "", [["", "left out"], ["counted", "as counted"]])}
       ${!at.isBilled && pick("show", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
       ${pick("per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
       ${!at.isBilled && html`<${AgainstPicker} query=${query} />
@@ -209,8 +210,8 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
 }
 
 /** How final billed money is, and what of it is of nobody's calls; who may see some calls alone is not told that. */
-const OfBills = ({through, days: {closed, provisional, open}, unallocated}) => html`Billed ${through ? `through ${through}` : "on no day"}: ${closed} days closed,
-  ${" "}${provisional} provisional, ${open} without a bill.${unallocated !== undefined && html` <span title=${`$${unallocated}`}>${measureOf("cost").format(unallocated)}</span> are of no counted calls.`}`;
+const OfBills = ({through, days: {closed, provisional, open}, unallocated, counted}) => html`Billed ${through ? `through ${through}` : "on no day"}: ${closed} days closed,
+  ${" "}${provisional} provisional, ${open} without a bill.${unallocated !== undefined && html` <span title=${`$${unallocated}`}>${measureOf("cost").format(unallocated)}</span> are of no counted calls.`}${counted && ` Counted, where a bill is missing: ${measureOf("cost").format(counted)}.`}`;
 
 /** The values of each group by bin, as numbers. */
 function courses({rows}, field, measure) {
