@@ -43,9 +43,10 @@ class Bill:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillSides:
     """
-    What a bill is made of. `counted` are the calls of the month; `covered` and `unsettled` the days of sources
-    that statements are about, and may tell anew; days from `open_from` on are not over. `refunds` are rows of later
-    bills about calls of these days: their names are known to the bill, their amounts are not in it.
+    What a bill is made of. `counted` are the calls of the month; `covered` and `unsettled` the days of
+    sources that statements are about, and may tell anew; days from `open_from` on are not over. `refunds`
+    are rows of later bills about calls of these days: their names are known to the bill, their amounts are
+    not in it.
     """
 
     provider: str

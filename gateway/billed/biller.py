@@ -17,7 +17,7 @@ from typing import Any
 from gateway.billed.bill import Bill, BillSides, bill_of
 from gateway.billed.closing import Invoice, MonthFigures, closed_id, mark_of
 from gateway.billed.frozen_months import FrozenMonths, Made, figures_of
-from gateway.billed.layers import Base, DividedDay, LayerRules, Share, divide_day
+from gateway.billed.layers import Base, DividedDay, LayerRules, RefundShare, divide_day
 from gateway.reconciliation.counting import TokenPrices, counted, counted_use, seller
 from gateway.reconciliation.exchange import currencies_of
 from gateway.reconciliation.gathering import CalendarMonth, StatementSources, exchanged
@@ -109,7 +109,10 @@ class Biller:
         return changed
 
     def _mark(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
-        """Return what a month is made of: statements about it and about what it corrects, owners, what is closed."""
+        """
+        Return what a month is made of: statements about it and about what it corrects, owners, what is
+        closed.
+        """
         this = CalendarMonth.at(self._clock.now())
         told = (month, *self._earlier.get(month.name, ()))
         within = [repr(info) for info in infos if any(_is_within(info, each) for each in told)]
@@ -206,7 +209,7 @@ class Biller:
 
     async def _refunds(
         self, read: _Month, bill: Bill, day: int, infos: Sequence[StatementInfo]
-    ) -> list[Share]:
+    ) -> list[RefundShare]:
         """Divide what a day has for calls of any time over these calls, which may be of an earlier month."""
         of_bill = bill.amounts.get(day, ())
         if not any(row.corrects for row in of_bill):
@@ -225,11 +228,17 @@ class Biller:
         parts: dict[int, list[BilledMoney]] = defaultdict(list)
         for at, part in by_day(rows, worth):
             parts[at].append(part)
-        found: list[Share] = []
+        found: list[RefundShare] = []
         for at, of_day in sorted(parts.items()):
             earlier, theirs = bills[CalendarMonth.at(at).name]
             uses = (await self._uses(earlier, at)).get(bill.provider, ())
-            found += await asyncio.to_thread(shares_of, of_day, theirs, at, uses)
+            found += await asyncio.to_thread(
+                shares_of,
+                of_day,
+                theirs,
+                at,
+                uses,
+            )
         return found
 
     async def _earlier_month(self, read: _Month, name: str, infos: Sequence[StatementInfo]) -> _Month:

@@ -41,7 +41,7 @@ _Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, arranged
 Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and the family of the model
 
 
-class Share(NamedTuple):
+class RefundShare(NamedTuple):
     """A part of what is given back, or charged anew, of calls of any day."""
 
     dimensions: Dimensions
@@ -95,12 +95,12 @@ def divide_day(
     uses: Iterable[tuple[Dimensions, CountedUse]],
     *,
     month: Base | None = None,
-    refunds: Iterable[Share] = (),
+    refunds: Iterable[RefundShare] = (),
     rules: LayerRules = _RULES,
 ) -> DividedDay:
     """
-    Divide a day. `month` is the usage money of the billing period, by which taxes are divided, and `refunds` are the
-    shares of what is billed on this day for calls of other times.
+    Divide a day. `month` is the usage money of the billing period, by which taxes are divided, and
+    `refunds` are the shares of what is billed on this day for calls of other times.
     """
     found = _Day(bill, day, DayCalls(bill, uses), rules)
     found.add(refunds)
@@ -115,7 +115,13 @@ def billed_as(provider: str, row: BilledMoney | None = None) -> Dimensions:
 
 
 class _Day:
-    def __init__(self, bill: Bill, day: int, calls: DayCalls, rules: LayerRules) -> None:
+    def __init__(
+        self,
+        bill: Bill,
+        day: int,
+        calls: DayCalls,
+        rules: LayerRules,
+    ) -> None:
         self._bill = bill
         self._rules = rules
         self._day = day
@@ -128,7 +134,7 @@ class _Day:
         self._base: dict[tuple[Dimensions, str], int] = defaultdict(int)
         self._wants_month = False
 
-    def add(self, refunds: Iterable[Share]) -> None:
+    def add(self, refunds: Iterable[RefundShare]) -> None:
         for dimensions, charge, basis, amount in refunds:
             self._add(dimensions, charge, basis, _WITHIN, amount)
 
@@ -159,7 +165,13 @@ class _Day:
         charge = charge_of(row)
         is_of_month = (charge == TAX and self._rules.tax) or (charge == CREDIT and self._rules.credits)
         if row.corrects and charge in (REFUND, CORRECTION):  # its calls have it as `refunds`
-            self._add(self._dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
+            self._add(
+                self._dimensions(row),
+                charge,
+                UNALLOCATED,
+                _ALONE,
+                row.amount,
+            )
         elif charge == OTHER:
             self._other(row, arranged)
         elif is_of_month and arranged == EVERY:

@@ -1,6 +1,6 @@
 """
-Billed money with what was counted in place of bills that are not there: of days that have none, and of sellers that
-have none on a day. These amounts have the basis `counted`.
+Billed money with what was counted in place of bills that are not there: of days that have none, and of
+sellers that have none on a day. These amounts have the basis `counted`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from heapq import nsmallest
 from itertools import groupby
+from typing import Protocol
 
 import msgspec
 
-from gateway.comparison.comparing import AnswersCosts
 from gateway.reconciliation.counting import seller
 from spool.ledger import money
 from spool.ledger.billed import CLOSED, FROZEN, INVOICED
@@ -31,10 +31,19 @@ _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTE
 _Place = tuple[int, Group]  # which period, and which group
 
 
-class WithMissing:
-    """Answers questions of billed money of one ledger, or of a slice of it; `counted` is what the last one added."""
+class AnswersMoney(Protocol):
+    """A ledger, or what somebody may see of one."""
 
-    def __init__(self, asked: AnswersCosts, whole: Ledger) -> None:
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
+
+
+class WithMissing:
+    """
+    Answers questions of billed money of one ledger, or of a slice of it; `counted` is what the last one
+    added.
+    """
+
+    def __init__(self, asked: AnswersMoney, whole: Ledger) -> None:
         self._asked = asked
         self._whole = whole
         self.counted = "0"

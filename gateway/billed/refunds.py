@@ -1,9 +1,9 @@
 """
-Money that is given back for calls, or charged for them anew: divided over the calls of its own time, whenever it is
-billed. Pure.
+Money that is given back for calls, or charged for them anew: divided over the calls of its own time,
+whenever it is billed. Pure.
 
-The calls of a cell have it as they have what was billed for them, so that what is given back of a charge takes the
-same part from each.
+The calls of a cell have it as they have what was billed for them, so that what is given back of a charge
+takes the same part from each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gateway.billed.bill import Bill
 from gateway.billed.cells import BilledCell, DayCalls, parts_of, placed, quantities_of
-from gateway.billed.layers import CHARGES, ROUNDING, SHARED, Share, billed_as
+from gateway.billed.layers import CHARGES, ROUNDING, SHARED, RefundShare, billed_as
 from gateway.billed.spreading import in_turn, spread
 from gateway.reconciliation.sides import DAY_S, METERS, POOLED, WHOLE, BilledMoney, CountedUse
 from spool.ledger.billed import UNALLOCATED
@@ -35,7 +35,10 @@ def days_of(row: BilledMoney) -> Sequence[int]:
 
 
 def by_day(rows: Iterable[BilledMoney], worth: Mapping[int, int]) -> Iterator[tuple[int, BilledMoney]]:
-    """Yield rows with the one day that they are about; one of several days is divided as their calls are worth."""
+    """
+    Yield rows with the one day that they are about; one of several days is divided as their calls are
+    worth.
+    """
     for row in rows:
         days = days_of(row)
         weights = [max(0, worth.get(day, 0)) for day in days]
@@ -46,14 +49,14 @@ def by_day(rows: Iterable[BilledMoney], worth: Mapping[int, int]) -> Iterator[tu
 
 def shares_of(
     rows: Sequence[BilledMoney], bill: Bill, day: int, uses: Iterable[tuple[Dimensions, CountedUse]]
-) -> list[Share]:
+) -> list[RefundShare]:
     """Divide what is of a day over its calls. `bill` is that of its month."""
     calls, told = DayCalls(bill, uses), bill.quantities.get(day, ())
     charged = [row for row in bill.amounts.get(day, ()) if row.is_for_tokens]
     calls.tell([*charged, *told])
     quantities = quantities_of(calls, told)
     known = _as_charged(charged, calls, quantities)
-    found: list[Share] = []
+    found: list[RefundShare] = []
     parts: list[tuple[BilledCell, _Part]] = []
     for row in sorted(rows, key=repr):
         if row.of not in METERS and row.of not in POOLED and row.of not in _UNTOLD:
@@ -62,12 +65,19 @@ def shares_of(
         meter = WHOLE if row.of in _UNTOLD else row.of
         cell = calls.cell_of(replace(row, meter=meter))
         divided, rest = parts_of(cell, row.amount, quantities)
-        found.append(Share(billed_as(bill.provider), ROUNDING, UNALLOCATED, rest))
+        found.append(RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, rest))
         parts += [(each, (row, amount, quantity)) for each, amount, quantity in divided]
     asked = [(cell, quantity) for cell, (_, _, quantity) in parts]
     places = placed(calls, [*known, *asked])[len(known) :]
     for (_, (row, amount, _)), place in zip(parts, places, strict=True):
-        found += _shares(row, bill, amount, place.weights, place.quantity, place.basis)
+        found += _shares(
+            row,
+            bill,
+            amount,
+            place.weights,
+            place.quantity,
+            place.basis,
+        )
     return [share for share in found if share.amount]
 
 
@@ -83,11 +93,18 @@ def _as_charged(
     return found
 
 
-def _of_key(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[Share]:
+def _of_key(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
     """Divide what is of no tokens over the calls of its key, as searches are; fees are of nobody."""
     is_of_key = bill.keys.any and row.of not in CHARGES
     weights = calls.of_key(bill.keys.of_billed(row)) if is_of_key else {}
-    return _shares(row, bill, row.amount, weights, None, SHARED)
+    return _shares(
+        row,
+        bill,
+        row.amount,
+        weights,
+        None,
+        SHARED,
+    )
 
 
 def _shares(
@@ -97,9 +114,9 @@ def _shares(
     weights: Mapping[Dimensions, int],
     quantity: int | None,
     basis: str,
-) -> Iterator[Share]:
+) -> Iterator[RefundShare]:
     found = spread(amount, weights, quantity=quantity)
     for dimensions, share in found.shares.items():
-        yield Share(dimensions, row.line, basis, share)
-    yield Share(billed_as(bill.provider, row), row.line, UNALLOCATED, found.unreported)
-    yield Share(billed_as(bill.provider), ROUNDING, UNALLOCATED, found.rest)
+        yield RefundShare(dimensions, row.line, basis, share)
+    yield RefundShare(billed_as(bill.provider, row), row.line, UNALLOCATED, found.unreported)
+    yield RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, found.rest)

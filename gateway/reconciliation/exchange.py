@@ -12,7 +12,7 @@ from gateway.reconciliation.sides import DAY_S
 from spool.currencies.exchange import Rates, rounded
 from spool.ledger import money
 from spool.record import CURRENCY
-from spool.statements.rules import Amounts
+from spool.statements.rules import RowAmounts
 from spool.statements.values import USD, StatementRow
 
 
@@ -46,5 +46,5 @@ def _converted(row: StatementRow, rates: Rates) -> StatementRow:
             return None
         return Decimal(money.text(rounded(money.units(f"{amount:f}") * rate)))
 
-    amounts = Amounts.of(row).each(in_dollars_at)
+    amounts = RowAmounts.of(row).each(in_dollars_at)
     return replace(row, unit=USD, currency=CURRENCY, **amounts._asdict())

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.statements.values import Damaged, kept
 from spool.errors import Invalid
-from spool.statements.rules import Amounts
+from spool.statements.rules import RowAmounts
 from spool.statements.values import REQUESTS, SEAT, SEATS, TOKENS, USD, StatementRow
 
 MOST_NAMED = 20  # damaged rows that are named
@@ -70,8 +70,8 @@ class Cells:
     repeated_named: list[str] = field(default_factory=list)
     equal: int = 0
     _seen: set[bytes] = field(default_factory=set)
-    _cells: dict[_Cell, Amounts] = field(default_factory=dict)
-    _row: list[tuple[_Cell, Amounts]] = field(default_factory=list)
+    _cells: dict[_Cell, RowAmounts] = field(default_factory=dict)
+    _row: list[tuple[_Cell, RowAmounts]] = field(default_factory=list)
 
     @contextmanager
     def row(self, place: str, said: object = None, *, once: bool = False) -> Iterator[None]:
@@ -123,13 +123,13 @@ class Cells:
         self.end = end if self.end is None else max(end, self.end)
 
     def tokens(self, bucket: Bucket, kind: str, amount: Decimal | None) -> None:
-        self._add(bucket, (TOKENS, kind, None), Amounts(amount or _NOTHING))
+        self._add(bucket, (TOKENS, kind, None), RowAmounts(amount or _NOTHING))
 
     def seats(self, bucket: Bucket, amount: Decimal | None) -> None:
-        self._add(bucket, (SEATS, SEAT, None), Amounts(amount or _NOTHING))
+        self._add(bucket, (SEATS, SEAT, None), RowAmounts(amount or _NOTHING))
 
     def requests(self, bucket: Bucket, amount: Decimal | None) -> None:
-        self._add(bucket, (REQUESTS, "request", None), Amounts(amount or _NOTHING))
+        self._add(bucket, (REQUESTS, "request", None), RowAmounts(amount or _NOTHING))
 
     def money(
         self,
@@ -142,12 +142,14 @@ class Cells:
         contracted: Decimal | None = None,
         effective: Decimal | None = None,
     ) -> None:
-        """Add an amount, with what it is at list prices, at negotiated ones, and with fees on what they cover."""
+        """
+        Add an amount, with what it is at list prices, at negotiated ones, and with fees on what they cover.
+        """
         code = (currency or "USD").upper()
         if not (len(code) == 3 and code.isascii() and code.isalpha()):
             raise Damaged("the currency is not code of three letters")
         unit = USD if code == "USD" else code.lower()
-        amounts = Amounts(amount or _NOTHING, listed, contracted, effective)
+        amounts = RowAmounts(amount or _NOTHING, listed, contracted, effective)
         self._add(bucket, (unit, kind, code), amounts)
 
     def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
@@ -179,7 +181,7 @@ class Cells:
             for (bucket, unit, kind, currency), amounts in self._cells.items()
         )
 
-    def _add(self, bucket: Bucket, told: tuple[str, str, str | None], amounts: Amounts) -> None:
+    def _add(self, bucket: Bucket, told: tuple[str, str, str | None], amounts: RowAmounts) -> None:
         if bucket.start >= bucket.end:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:

@@ -20,8 +20,8 @@ from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQ
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import border
 
-# Charges that a slice of the calls has: all else is of the whole bill. LAYERS are divided over calls, too, but by what
-# the whole bill has of them.
+# Charges that a slice of the calls has: all else is of the whole bill. LAYERS are divided over calls, too,
+# but by what the whole bill has of them.
 SLICED_CHARGES = ("usage", "discount", "commitment")
 LAYERS = ("other", "tax", "credit", "refund", "correction")
 
@@ -101,7 +101,10 @@ class BilledDay:
 
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:
-    """The question as the rows of counted sums understand it: all are usage, and exact unless it says otherwise."""
+    """
+    The question as the rows of counted sums understand it: all are usage, and exact unless it says
+    otherwise.
+    """
     named = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
     return replace(query, derived={**named, **query.derived})
 

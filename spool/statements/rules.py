@@ -2,8 +2,9 @@
 Rules of statements that are kept: equal cells are added up, days are replaced as a whole, money stays exact.
 Pure.
 
-Rows stand with the UTC day in which their bucket starts. A row that starts outside of its statement's span (a
-correction of an earlier month) is billed with it, and stands with the span's first day; `corrects` keeps its own time.
+Rows stand with the UTC day in which their bucket starts. A row that starts outside of its statement's span
+(a correction of an earlier month) is billed with it, and stands with the span's first day; `corrects` keeps
+its own time.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
     return found
 
 
-class Amounts(NamedTuple):
-    """The amounts of a row: as billed, at list prices, at negotiated ones, and with fees on what they cover."""
+class RowAmounts(NamedTuple):
+    """
+    The amounts of a row: as billed, at list prices, at negotiated ones, and with fees on what they cover.
+    """
 
     amount: Decimal
     amount_list: Decimal | None = None
@@ -56,16 +59,16 @@ class Amounts(NamedTuple):
     amount_effective: Decimal | None = None
 
     @classmethod
-    def of(cls, row: StatementRow) -> Amounts:
+    def of(cls, row: StatementRow) -> RowAmounts:
         return cls(*(getattr(row, name) for name in cls._fields))
 
-    def plus(self, other: Amounts) -> Amounts:
+    def plus(self, other: RowAmounts) -> RowAmounts:
         """Add each; what one side does not tell is not told of both."""
         return self.each(_added, other)
 
-    def each(self, change: Callable[..., Decimal | None], *others: Amounts) -> Amounts:
+    def each(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
         """Change what is told."""
-        return Amounts(*map(change, self, *others))  # type: ignore[arg-type]
+        return RowAmounts(*map(change, self, *others))  # type: ignore[arg-type]
 
 
 def _added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
@@ -74,16 +77,16 @@ def _added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
 
 def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:
     """Sum rows to one for each cell, in a fixed order; cells of 0 are left out."""
-    cells: dict[tuple[Any, ...], Amounts] = {}
+    cells: dict[tuple[Any, ...], RowAmounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
-        told = Amounts.of(row)
+        told = RowAmounts.of(row)
         cells[cell] = cells[cell].plus(told) if cell in cells else told
     found = [_row(cell, amounts) for cell, amounts in cells.items() if any(amounts)]
     return sorted(found, key=msgspec.json.encode)
 
 
-def _row(cell: tuple[Any, ...], amounts: Amounts) -> StatementRow:
+def _row(cell: tuple[Any, ...], amounts: RowAmounts) -> StatementRow:
     values: dict[str, Any] = dict(zip(_CELL, cell, strict=True))
     return StatementRow(**values, **amounts.each(_plain_if_told)._asdict())
 
@@ -109,7 +112,7 @@ def check(statement: Statement) -> None:
     for row in statement.rows:
         if row.source != statement.source:
             raise Invalid(f"a row of {row.source} does not belong to a statement of {statement.source}")
-        if any(each is not None and _is_too_long(each) for each in Amounts.of(row)):
+        if any(each is not None and _is_too_long(each) for each in RowAmounts.of(row)):
             raise Invalid(
                 f"an amount is a number of at most {MAX_DIGITS} digits, {MAX_DECIMALS} of them decimals"
             )

@@ -13,8 +13,8 @@ import msgspec
 TOKENS, USD, REQUESTS, ACCRUED = "tokens", "usd", "requests", "accrued_usd"
 # Seats of assistants: as a kind their fees, as a unit their number, a seat of a whole month being one.
 SEAT, SEATS = "seat", "seats"
-# What a line of a bill is, where its kind alone does not tell. COVERED is paid by a commitment, UNUSED is what
-# nobody used of one.
+# What a line of a bill is, where its kind alone does not tell. COVERED is paid by a commitment, UNUSED is
+# what nobody used of one.
 REFUND, CORRECTION, COVERED, UNUSED, PURCHASE = "refund", "correction", "covered", "unused", "purchase"
 LINE_TYPES = (REFUND, CORRECTION, COVERED, UNUSED, PURCHASE)
 DAY_S = 86400
@@ -27,10 +27,10 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     A token is in one row of its bucket: `input` are tokens that no cache had. `start` and `end` are the
     bucket's own edges in epoch seconds. `settled` is False while the provider may still restate the row.
 
-    `amount_list`, `amount_contracted` and `amount_effective` are what it costs at list prices, at negotiated prices,
-    and with fees on what they cover. `line_type` is one of LINE_TYPES. `line_id` is that of lines that are of no
-    tokens: a cell of tokens is made of many lines. `corrects` to `corrects_until` is the time whose calls are
-    given money back for, or charged anew.
+    `amount_list`, `amount_contracted` and `amount_effective` are what it costs at list prices, at
+    negotiated prices, and with fees on what they cover. `line_type` is one of LINE_TYPES. `line_id` is that
+    of lines that are of no tokens: a cell of tokens is made of many lines. `corrects` to `corrects_until`
+    is the time whose calls are given money back for, or charged anew.
     """
 
     source: str

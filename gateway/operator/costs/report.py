@@ -133,8 +133,8 @@ async def _asks(
     request: OperatorRequest[MoneyServices, Any], ledger: SlicedLedger, question: ReportQuestion
 ) -> Any:
     """
-    Return the ledger, of PLAN_TYPES the part of it that plans of assistants cover, or the other one; with counted
-    money where bills are missing, if that is asked for.
+    Return the ledger, of PLAN_TYPES the part of it that plans of assistants cover, or the other one; with
+    counted money where bills are missing, if that is asked for.
     """
     if question.fills:
         return (await imported("gateway.billed.missing")).WithMissing(ledger, request.whole_ledger)

@@ -2,8 +2,8 @@
 Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, a row for each
 group.
 
-What is paid less than at list prices is a discount. Everything after `data_refreshed_at` is incomplete. Rows of a
-group of access rules overlap the others and are left out.
+What is paid less than at list prices is a discount. Everything after `data_refreshed_at` is incomplete.
+Rows of a group of access rules overlap the others and are left out.
 """
 
 from __future__ import annotations
@@ -66,7 +66,13 @@ def _read_costs(document: Document, cells: Cells) -> None:
             cells.money(bucket, kind, paid, currency)
             return
         listed = dollars(cost, "list_amount")
-        cells.money(bucket, kind, listed, currency, listed=listed)
+        cells.money(
+            bucket,
+            kind,
+            listed,
+            currency,
+            listed=listed,
+        )
         cells.money(bucket, "discount", EXACT.subtract(paid, listed), currency)
 
     _rows(document, cells, add)

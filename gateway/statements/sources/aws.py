@@ -1,6 +1,6 @@
 """
-AWS: lines of a Cost and Usage Report (CUR 2.0, and legacy by either of its spellings) and answers of Cost Explorer,
-as far as they are of Bedrock.
+AWS: lines of a Cost and Usage Report (CUR 2.0, and legacy by either of its spellings) and answers of Cost
+Explorer, as far as they are of Bedrock.
 
 Models of the Marketplace are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a line
 is told by its service, type of usage and resource. Three generations of names stand beside each other, with
@@ -82,7 +82,13 @@ def _add(
         is_reserved = any(
             word in usage_type for word in ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM")
         )
-        cells.money(bucket, _FEE if is_reserved else "other", cost, currency, **told)
+        cells.money(
+            bucket,
+            _FEE if is_reserved else "other",
+            cost,
+            currency,
+            **told,
+        )
         return
     is_marketplace = _MARKETPLACE in usage_type
     if kind == "cache_write" and is_marketplace:
@@ -179,7 +185,13 @@ def _costs(row: Mapping[str, Any]) -> tuple[Decimal, Decimal]:
     return (net, _NOTHING) if cost is None else (cost, EXACT.subtract(net, cost))
 
 
-def _add_usage(row: Mapping[str, Any], type: str, bucket: Bucket, usage_type: str, cells: Cells) -> None:
+def _add_usage(
+    row: Mapping[str, Any],
+    type: str,
+    bucket: Bucket,
+    usage_type: str,
+    cells: Cells,
+) -> None:
     (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
     net = number(row, "line_item_net_unblended_cost")
     quantity = None if type == _NEGATION else number(row, "line_item_usage_amount")
@@ -193,13 +205,29 @@ def _add_usage(row: Mapping[str, Any], type: str, bucket: Bucket, usage_type: st
         told["effective"] = first_number(row, *_COVERED[type])
         told["contracted"] = net if cost else None
     unit = text(row, "pricing_unit") or ""
-    _add(cells, bucket, usage_type, quantity, unit, cost, currency, told)
+    _add(
+        cells,
+        bucket,
+        usage_type,
+        quantity,
+        unit,
+        cost,
+        currency,
+        told,
+    )
     cells.money(_of_model(bucket), _DISCOUNT, discount, currency)
 
 
 def _of_model(bucket: Bucket) -> Bucket:
     """A discount is of all usage of a model, whichever line the bill has it on."""
-    return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
+    return replace(
+        bucket,
+        key=None,
+        tier=None,
+        region=None,
+        batch=None,
+        line_type=None,
+    )
 
 
 def _add_fee(row: Mapping[str, Any], kind: str, bucket: Bucket, cells: Cells) -> None:
@@ -211,9 +239,21 @@ def _add_fee(row: Mapping[str, Any], kind: str, bucket: Bucket, cells: Cells) ->
     if unused is None:
         cells.money(alone, kind, paid, currency)
         return
-    cells.money(replace(alone, line_type=PURCHASE), kind, paid, currency, effective=_NOTHING)
+    cells.money(
+        replace(alone, line_type=PURCHASE),
+        kind,
+        paid,
+        currency,
+        effective=_NOTHING,
+    )
     left = replace(bucket, line_type=UNUSED)
-    cells.money(left, kind, _NOTHING, currency, effective=unused)
+    cells.money(
+        left,
+        kind,
+        _NOTHING,
+        currency,
+        effective=unused,
+    )
 
 
 def _unused(row: Mapping[str, Any], bucket: Bucket) -> Decimal | None:
@@ -291,10 +331,25 @@ def _add_group(
     )
     cost = required(number(money, "Amount"), "Metrics.UnblendedCost.Amount")
     if not usage_type:
-        cells.money(bucket, "cost", cost, text(money, "Unit"), effective=effective)
+        cells.money(
+            bucket,
+            "cost",
+            cost,
+            text(money, "Unit"),
+            effective=effective,
+        )
         return
     amount, unit = number(quantity, "Amount"), text(quantity, "Unit") or ""
-    _add(cells, bucket, usage_type, amount, unit, cost, text(money, "Unit"), {"effective": effective})
+    _add(
+        cells,
+        bucket,
+        usage_type,
+        amount,
+        unit,
+        cost,
+        text(money, "Unit"),
+        {"effective": effective},
+    )
 
 
 AWS_CUR = ReportSource(

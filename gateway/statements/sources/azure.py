@@ -80,10 +80,22 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         cells.money(_refund(row, bucket), kind or REFUND, cost, currency)
         return
     if charge != "usage":
-        cells.money(bucket, _CHARGES.get(charge, "throughput"), cost, currency, listed=listed)
+        cells.money(
+            bucket,
+            _CHARGES.get(charge, "throughput"),
+            cost,
+            currency,
+            listed=listed,
+        )
         return
     if kind is None:
-        cells.money(bucket, "throughput" if is_reserved else "other", cost, currency, listed=listed)
+        cells.money(
+            bucket,
+            "throughput" if is_reserved else "other",
+            cost,
+            currency,
+            listed=listed,
+        )
         return
     size = cloud_meters.unit_size(unit)
     if size is None:
@@ -91,7 +103,13 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     quantity = required(number(row, "quantity"), "quantity")
     known = cost if currency in (None, "USD") else Decimal(0)
     cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, known, "quantity"))
-    cells.money(bucket, kind, cost, currency, listed=listed)
+    cells.money(
+        bucket,
+        kind,
+        cost,
+        currency,
+        listed=listed,
+    )
 
 
 def _refund(row: Mapping[str, Any], bucket: Bucket) -> Bucket:
@@ -107,8 +125,8 @@ def _refund(row: Mapping[str, Any], bucket: Bucket) -> Bucket:
 
 def _cost(row: Mapping[str, Any]) -> tuple[Decimal, str | None, Decimal | None]:
     """
-    Return the billed amount, its currency, and what it is at list prices; in dollars if those are the currency of
-    prices and the bill is in another one.
+    Return the billed amount, its currency, and what it is at list prices; in dollars if those are the
+    currency of prices and the bill is in another one.
     """
     billing = text(row, "billingcurrency") or text(row, "billingcurrencycode") or text(row, "currency")
     cost = number(row, "costinbillingcurrency")

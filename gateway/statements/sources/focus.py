@@ -1,9 +1,9 @@
 """
 FOCUS 1.x: the cost and usage table that clouds and vendors export alike, as far as it is of AI.
 
-A correction belongs to the bill that it stands in, and is about the calls of its charge period. Charges that a seller
-on a marketplace collects have a billed cost of 0 in AWS's exports: what they cost is in the effective cost. Else the
-effective cost is the bill with fees of commitments on what they cover.
+A correction belongs to the bill that it stands in, and is about the calls of its charge period. Charges
+that a seller on a marketplace collects have a billed cost of 0 in AWS's exports: what they cost is in the
+effective cost. Else the effective cost is the bill with fees of commitments on what they cover.
 """
 
 from __future__ import annotations
@@ -84,10 +84,22 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     whole = "cost" if not said or "token" in unit.lower() else "other"
     if bucket.line_type in (CORRECTION, REFUND):
         bucket = replace(bucket, corrects=start, corrects_until=end)
-        cells.money(bucket, kind or (whole if category == "usage" else REFUND), cost, currency, **told)
+        cells.money(
+            bucket,
+            kind or (whole if category == "usage" else REFUND),
+            cost,
+            currency,
+            **told,
+        )
         return
     if category != "usage":
-        cells.money(bucket, _CATEGORIES.get(category, "other"), cost, currency, **told)
+        cells.money(
+            bucket,
+            _CATEGORIES.get(category, "other"),
+            cost,
+            currency,
+            **told,
+        )
         return
     if bucket.line_type == UNUSED:
         cells.money(bucket, _FEE, cost, currency, **told)
@@ -112,7 +124,10 @@ def _category(row: Mapping[str, Any]) -> str:
 
 
 def _line_type(row: Mapping[str, Any]) -> str | None:
-    """Return what the line is besides usage, taxes and credits; a tax or a fee stays one where it is corrected."""
+    """
+    Return what the line is besides usage, taxes and credits; a tax or a fee stays one where it is
+    corrected.
+    """
     category = _category(row)
     is_correction = (text(row, "chargeclass") or "").lower() == "correction"
     if is_correction and category in _CORRECTED:

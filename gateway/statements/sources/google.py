@@ -2,9 +2,10 @@
 Google Cloud's billing export: rows of `gcp_billing_export_v1_*` and its detailed form, as JSON lines or CSV,
 as far as they are of Vertex AI or the Gemini API.
 
-Thinking is billed under its own SKU beside the text output. Credits are negative amounts within a row: those that are
-discounts by their type are on the usage of their model. An adjustment is about the calls of its time of usage, and
-stands with the days that the rest of the report is about. Storage of caches is hours, which no call shows.
+Thinking is billed under its own SKU beside the text output. Credits are negative amounts within a row:
+those that are discounts by their type are on the usage of their model. An adjustment is about the calls of
+its time of usage, and stands with the days that the rest of the report is about. Storage of caches is
+hours, which no call shows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
 _GEMINI = ("gemini api", "generative language")
 _COST_TYPES = {"tax": "tax", "rounding_error": "rounding"}
 _ADJUSTMENT = "adjustment"
-# Types of credits that lower a price. All others are given: free tiers, promotions, benefits of subscriptions.
+# Types of credits that lower a price. All others are given: free tiers, promotions, benefits of
+# subscriptions.
 _DISCOUNTS = frozenset({
     "DISCOUNT", "SUSTAINED_USAGE_DISCOUNT", "COMMITTED_USAGE_DISCOUNT", "COMMITTED_USAGE_DISCOUNT_DOLLAR_BASE",
     "RESELLER_MARGIN", "FEE_UTILIZATION_OFFSET",
@@ -105,14 +107,26 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     kind = _kind(said, text(usage, "unit"))
     if cost_type == _ADJUSTMENT:
         of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
-        cells.money(of_time, kind, cost, currency, listed=listed)
+        cells.money(
+            of_time,
+            kind,
+            cost,
+            currency,
+            listed=listed,
+        )
         return
     if cost_type != "regular":
         cells.money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
         return
     if kind not in ("storage", "throughput", "other"):
         cells.tokens(bucket, kind, number(usage, "amount"))
-    cells.money(bucket, kind, cost, currency, listed=listed)
+    cells.money(
+        bucket,
+        kind,
+        cost,
+        currency,
+        listed=listed,
+    )
 
 
 def _kind(said: list[str], unit: str | None) -> str:

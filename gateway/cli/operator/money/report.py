@@ -120,11 +120,7 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
     help="What cost is: what counts (real_cost), the same without calls that plans of assistants cover (metered_cost), "
     "those alone (covered_cost), or what providers billed, discounts in rows of their own or on usage.",
 )
-@click.option(
-    "--missing",
-    type=Choice(("counted",)),
-    help="With billed money: show what was counted where a day or a provider has no bill yet, marked by its basis.",
-)
+@click.option("--missing", type=Choice(("counted",)), help="In bills: what was counted where one is missing.")
 @click.option("--currency", metavar="CODE", help="Show money in this currency, such as EUR; default: USD.")
 @click.option(
     "--latency",
