@@ -33,7 +33,8 @@ async def admit(address: Address, request: web.Request, services: ReceiverServic
     if address.sole_scope and bearer.scopes != {address.scope}:
         rule = f"A key in an address must have the scope {address.scope} alone"
         raise Refusal(403, "key_too_wide", f"{rule}, because addresses are logged on the way.")
-    return name_device(bearer, request.headers.get(DEVICE_ID))
+    device = request.headers.get(DEVICE_ID)
+    return name_device(bearer, device) if device else bearer
 
 
 def check_still_open(address: Address, request: web.Request, services: ReceiverServices) -> None:

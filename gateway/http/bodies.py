@@ -201,7 +201,7 @@ async def read(
 
 
 async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: int) -> bytes:
-    open_inflater = inflater_of(_coding(request))
+    open_inflater = inflater_of(_coding(request)) if "Content-Encoding" in request.headers else None
     length = request.content_length
     if length is not None and length > max_bytes:
         raise _OverLimit

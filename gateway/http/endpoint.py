@@ -155,9 +155,9 @@ async def _handle(row: Address, request: web.Request, services: Services, held: 
             if row.body is not bytes:
                 check_still_open(row, request, receivers)
             receivers.access.charge(bearer, requests=0, bytes=len(body))
-            admitted.body = _decode(row, body)
+            admitted.body = body if row.body is bytes else _decode(row, body)
             del body  # the handler decides how long it is held
-        if row.takes_turn(admitted.body):
+        if row.in_turn and row.takes_turn(admitted.body):
             questions = admitted.shared.questions
             work = partial(_handled, row, admitted)
             return await questions.give(bearer.party, request, work, status=row.status)
@@ -185,8 +185,6 @@ def _limit(row: Address, services: Services) -> tuple[int, str]:
 
 def _decode(row: Address, body: bytes) -> object:
     """The body as the row's type. BadPayload if it is not."""
-    if row.body is bytes:
-        return body
     if row.may_be_empty and not body:
         body = b"{}"
     try:

@@ -36,7 +36,8 @@ async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -
         signal, request.take_body(), json=json, receivers=receivers, share=request.share
     )
     receipt = await receivers.intake.take(outcome, request.bearer)
-    refuse_when_all_malformed(outcome)
+    if outcome.rejects:
+        refuse_when_all_malformed(outcome)
     answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
     return answers.respond(answer, content_type=answers.JSON if json else answers.PROTOBUF, receipt=receipt)
 

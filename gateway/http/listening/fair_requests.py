@@ -9,7 +9,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.attempts import neighbourhood
-from gateway.http.listening.exact_paths import Handle
+from gateway.http.listening.short_way import Handle
 from spool.turns.fair_turns import FairTurns, current_work
 
 

@@ -15,9 +15,9 @@ from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal, reason_of
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
-from gateway.http.listening.exact_paths import by_exact_path
 from gateway.http.listening.fair_requests import in_turns
 from gateway.http.listening.forwarded import TrustedProxies, forwarding
+from gateway.http.listening.short_way import SERVER, PlainRequests, by_exact_path
 from gateway.http.listening.tls import Certificate
 from spool.turns.fair_turns import FairTurns
 
@@ -32,7 +32,7 @@ BACKLOG = 1024
 OPERATOR_LISTEN = "127.0.0.1:4319"
 
 # aiohttp writes its own and Python's version into every answer. Who may not know them is served here, too.
-web_response.SERVER_SOFTWARE = "tollhouse"  # type: ignore[attr-defined]
+web_response.SERVER_SOFTWARE = SERVER  # type: ignore[attr-defined]
 
 _GRPC_HERE = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 53\r\n\r\n"
@@ -46,10 +46,9 @@ _TOO_MANY = (
 )
 
 
-class Connection(web.RequestHandler):
+class Connection(PlainRequests):
     """
-    aiohttp's protocol, counted, with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote
-    them.
+    A connection, counted, with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote them.
     """
 
     _first = True
@@ -59,10 +58,6 @@ class Connection(web.RequestHandler):
         super().__init__(server, **settings)
         self._connections = connections
         self.address = self.place = ""
-
-    @property
-    def is_idle(self) -> bool:
-        return self._current_request is None and not self._messages
 
     def end(self) -> None:
         self.force_close()

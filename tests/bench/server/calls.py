@@ -28,6 +28,7 @@ from exporters.route_loop import RouteLoop
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
 from gateway.http.listening.listener import Connection
+from gateway.http.listening.short_way import PlainRequests
 from gateway.normalise.payload import body_limits
 from spool.log.commits.writer import GroupWriter
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -39,7 +40,7 @@ from tests.integration.payloads import json_span, json_traces
 
 ROOT = Path(__file__).parents[3]
 OWN = tuple(str(ROOT / package) for package in ("gateway", "exporters", "spool"))
-ANSWER = web.Response.write_eof.__code__
+ANSWER = PlainRequests.finish_response.__code__
 # What begins the work of either: tasks, and functions that a task hands to the thread of the database.
 OF_REQUEST = {
     code.__code__
@@ -47,6 +48,7 @@ OF_REQUEST = {
         web.RequestHandler._handle_request,
         web.RequestHandler.start,
         Connection.data_received,
+        PlainRequests._answer,
         GroupWriter._run,
         SqliteLog._write,
     )

@@ -13,8 +13,8 @@ from aiohttp.test_utils import TestServer, make_mocked_request
 
 from gateway.addresses.areas import Area, AreaResource, AreaRoutes
 from gateway.http import bodies
-from gateway.http.listening.exact_paths import Handle, by_exact_path
 from gateway.http.listening.listener import Listener
+from gateway.http.listening.short_way import Handle, by_exact_path
 from tests.gateway.http import raw
 
 NAME = web.AppKey("NAME", str)
