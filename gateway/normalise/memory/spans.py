@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.normalise.memory import slots
 from gateway.normalise.memory.alone import are_apart
+from gateway.normalise.memory.contexts import Context, Contexts, EncodedResource
 from gateway.normalise.memory.forms import Varying
 from gateway.normalise.memory.learning import LearnedKind, ReadOtherwise, learn, read_otherwise
 from gateway.normalise.memory.pace import MemoryPace, Trials, TriedSender
@@ -27,7 +28,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp.admission import REDUCED, RULES
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.decoding.pieces import Malformed
-from gateway.normalise.otlp.model import Resource, Scope, Span
+from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
@@ -38,13 +39,11 @@ MOST_ITEMS: Final = 4096  # of a body
 MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
-MOST_CONTEXTS: Final = 4096
 MOST_BYTES: Final = 8 * 1024 * 1024  # of keys, names and texts
 ONE_IN: Final = 1000  # hits that are compared, once a kind is no longer new
 MOST_TOLD: Final = 20  # differences
 MOST_SEEN: Final = 128  # spans of one request that are counted while few are known
 _LONGEST_TOLD: Final = 300
-_LARGEST_CONTEXT: Final = 8192
 _ROUNDS: Final = 24  # of learning, until no variation reads more
 _TURN: Final = 16
 NEVER: Final = 2**32 - 1
@@ -54,14 +53,6 @@ _log = logging.getLogger(__name__)
 REASONS: Final = ("layout", "new", "unlearnable", "not_plain", "content", "events")
 _NEW: Final = REASONS.index("new")
 _UNREADABLE: Final = (DecodeError, UnicodeDecodeError, Malformed)
-
-
-class Context(NamedTuple):
-    """Resource and scope of neighbouring spans; `number` is 0 if their spans are not looked for."""
-
-    number: int
-    resource: Resource
-    scope: Scope
 
 
 class AskedBody(NamedTuple):
@@ -89,11 +80,9 @@ class SpanMemory:
         self._hits = self._next_hits()
         self._kinds: dict[int, LearnedKind] = {}
         self._last_kind = 0  # no number is given twice: a body may be half looked up
-        self._contexts: dict[tuple[Any, ...], int] = {}
-        self._last_context = 0
+        self._contexts = Contexts(self._memory, self.clear)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
-        self._of_resource: set[str] = set()
         self._trials = Trials(self._pace)
         self._samples = Samples(self._pace)
         self.spans: Counter[str] = Counter()  # by who read them
@@ -113,7 +102,8 @@ class SpanMemory:
     def clear(self) -> None:
         """Forget everything."""
         self._memory.clear()
-        self._kinds, self._contexts, self._reads, self._names = {}, {}, {}, set()
+        self._contexts.clear()
+        self._kinds, self._reads, self._names = {}, {}, set()
         self._trials = Trials(self._pace)
         self._samples.clear()
 
@@ -164,6 +154,10 @@ class SpanMemory:
         if found is None:
             return None
         outcome = Outcome(keep_tags=options.keep_tags, received=len(found))
+        rows = [row for _, kind, row, _ in found if kind is not None and kind.alone is not None]
+        if len(rows) == len(found) and are_apart(rows):
+            yield from self._book(found, outcome)
+            return outcome
         reader = SpanReader(outcome, options)
         yield from self._take(found, reader, outcome)
         for _ in reader.finish():
@@ -171,19 +165,31 @@ class SpanMemory:
             yield
         return outcome
 
+    def _book(self, found: list[_Looked], outcome: Outcome) -> Iterator[None]:
+        """Book spans that all stand alone."""
+        clock = SliceClock()
+        entered: EncodedResource | None = None
+        for place, (context, kind, row, _) in enumerate(found):
+            if context.of is not entered:
+                outcome.left_out += context.left_out
+                entered = context.of
+            if kind is not None and kind.alone is not None:
+                kind.alone.book(outcome, (*row[1:6], *row[6]), row[7])
+            if place % _TURN == _TURN - 1 and clock.is_over():
+                outcome.pack()
+                yield
+                clock.begin()
+        outcome.pack()
+
     def _take(self, found: list[_Looked], reader: SpanReader, outcome: Outcome) -> Iterator[None]:
         clock = SliceClock()
         entered: Context | None = None
-        rows = [row for _, kind, row, _ in found if kind is not None and kind.alone is not None]
-        are_alone = len(rows) == len(found) and are_apart(rows)
         for place, (context, kind, row, span) in enumerate(found):
             if context is not entered:
                 reader.enter(context.resource, context.scope)
                 entered = context
             if kind is None:
                 reader.take(place, span)
-            elif are_alone and kind.alone is not None:
-                kind.alone.book(outcome, (*row[1:6], *row[6]), row[7])
             else:
                 reader.take_read(place, kind.form.read_span((*row[1:6], *row[6]), row[7]))
             if place % _TURN == 0 and clock.is_over():
@@ -197,13 +203,12 @@ class SpanMemory:
         """Return what is known of each span; None if too few are known, or if settings changed meanwhile."""
         looked: list[_Looked] = []
         options, clock = self._options, SliceClock()
-        number, resource = -1, Resource({})
+        number, resource = -1, EncodedResource(b"")
         groups = self._memory.groups(asked.body, MOST_ITEMS)
         for at, encoded_resource, encoded_scope, spans in groups or ():
             if at != number:
-                number, resource = at, protobuf_decoder.one_resource(encoded_resource)
-            scope = protobuf_decoder.one_scope(encoded_scope)
-            context = Context(self._context(resource, scope), resource, scope)
+                number, resource = at, EncodedResource(encoded_resource)
+            context = self._contexts.enter(resource, encoded_scope, options)
             for span in spans:
                 row = self._memory.find(context.number, span) if context.number else (_NEW,)
                 kind = self._kinds[row[0]] if len(row) > 1 else None
@@ -288,25 +293,6 @@ class SpanMemory:
             extra={"action": "memory_different"},
         )
 
-    def _context(self, resource: Resource, scope: Scope) -> int:
-        """Return the number of a context; 0 if it is not remembered."""
-        attributes = resource.attributes
-        read = tuple([(name, repr(attributes[name])) for name in attributes if name in self._of_resource])
-        key = (tuple(attributes), read, scope.name, scope.version)
-        number = self._contexts.get(key)
-        if number is None:
-            size = sum(map(len, attributes)) + sum(len(text) for _, text in read) + len(scope.name)
-            if size > _LARGEST_CONTEXT:
-                return 0
-            if len(self._contexts) >= MOST_CONTEXTS:
-                self.clear()
-            self._last_context += 1
-            number = self._contexts[key] = self._last_context
-            texts = [attributes[name] for name, _ in read if type(attributes[name]) is str]
-            texts += [scope.name, scope.version]
-            self._memory.context(number, [text.encode() for text in texts])
-        return number
-
     def _sample(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
         """Take a span of a kind that may be learned; those with figures in content have new ones in each span."""
         kind = hash((context.number, span.name, tuple(span.attributes)))
@@ -331,7 +317,7 @@ class SpanMemory:
     def _learned(self, sample: Sample) -> Iterator[None]:
         span, encoded = sample.span, sample.encoded
         try:
-            context = self._context(span.resource, span.scope)
+            context = self._contexts.number(span.resource, span.scope)
             if not context or not self._has_room():
                 return
             for name in names_of(encoded) - self._names:
@@ -374,8 +360,8 @@ class SpanMemory:
             learned = yield from learn(span, varying[0], varying[1], reads, options, self._chance)
             if self._options != options:
                 return
-            if self._tell_apart(learned.of_resource - self._of_resource):
-                context = self._context(span.resource, span.scope)
+            if self._contexts.tell_apart(learned.of_resource):
+                context = self._contexts.number(span.resource, span.scope)
             elif learned.reads == reads:
                 kind = learned.kind
                 break
@@ -386,13 +372,6 @@ class SpanMemory:
             number = self._last_kind = self._last_kind + 1
             self._kinds[number] = kind
         self._memory.learn(context, encoded, _encoded(reads), number)
-
-    def _tell_apart(self, names: set[str]) -> bool:
-        """Tell contexts apart by values of the resource that are read for the first time; False if there are none."""
-        self._of_resource |= names
-        for key in [key for key in self._contexts if not names.isdisjoint(key[0])]:
-            del self._contexts[key]
-        return bool(names)
 
 
 def _encoded(names: set[str]) -> list[bytes]:

@@ -1,0 +1,135 @@
+"""
+Resources and scopes of spans, told apart by what rules read of them.
+
+Those that came before are known by a hash of their bytes, and not decoded again: nothing of a resource is kept but
+the values that rules read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp.decoding import protobuf_decoder
+from gateway.normalise.otlp.model import Resource, Scope
+from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.outcome import Outcome
+from spool.packed.native import ItemMemory
+
+MOST_CONTEXTS: Final = 4096
+_LARGEST_CONTEXT: Final = 8192
+
+
+class EncodedResource:
+    """A resource of a request, decoded when it is asked for."""
+
+    __slots__ = ("_decoded", "encoded")
+
+    def __init__(self, encoded: bytes) -> None:
+        self.encoded = encoded
+        self._decoded: Resource | None = None
+
+    @property
+    def decoded(self) -> Resource:
+        """Raises DecodeError or UnicodeDecodeError."""
+        if self._decoded is None:
+            self._decoded = protobuf_decoder.one_resource(self.encoded)
+        return self._decoded
+
+
+class _Known(NamedTuple):
+    """What is known of a resource with a scope: their number, and how many tags of the resource are left out."""
+
+    number: int
+    left_out: int
+
+
+class Context:
+    """Resource and scope of neighbouring spans; `number` is 0 if their spans are not looked for."""
+
+    __slots__ = ("_scope", "encoded_scope", "left_out", "number", "of")
+
+    def __init__(self, known: _Known, of: EncodedResource, encoded_scope: bytes) -> None:
+        self.number, self.left_out = known
+        self.of = of
+        self.encoded_scope = encoded_scope
+        self._scope: Scope | None = None
+
+    @property
+    def resource(self) -> Resource:
+        return self.of.decoded
+
+    @property
+    def scope(self) -> Scope:
+        if self._scope is None:
+            self._scope = protobuf_decoder.one_scope(self.encoded_scope)
+        return self._scope
+
+
+class Contexts:
+    """Numbers of contexts. No number is given twice: a body may be half looked up when all is forgotten."""
+
+    def __init__(self, memory: ItemMemory, forget: Callable[[], None]) -> None:
+        """`forget` is called when there are too many, and calls `clear`."""
+        self._memory = memory
+        self._forget = forget
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._known: dict[bytes, _Known] = {}
+        self._last = 0
+        self._read: set[str] = set()  # names of attributes of resources
+
+    def clear(self) -> None:
+        self._numbers.clear()
+        self._known.clear()
+
+    def enter(self, resource: EncodedResource, scope: bytes, options: Options) -> Context:
+        """Return the context of spans. Raises DecodeError or UnicodeDecodeError."""
+        encoded = resource.encoded
+        hash = blake2b(encoded, digest_size=16, salt=len(encoded).to_bytes(8))
+        hash.update(scope)
+        digest = hash.digest()
+        known = self._known.get(digest)
+        if known is None:
+            decoded = resource.decoded
+            number = self.number(decoded, protobuf_decoder.one_scope(scope))
+            known = _Known(number, _left_out(decoded, options))
+            if len(self._known) >= MOST_CONTEXTS:
+                self._known.clear()
+            self._known[digest] = known
+        return Context(known, resource, scope)
+
+    def number(self, resource: Resource, scope: Scope) -> int:
+        """Return the number of a context; 0 if it is not remembered."""
+        attributes = resource.attributes
+        read = tuple([(name, repr(attributes[name])) for name in attributes if name in self._read])
+        key = (tuple(attributes), read, scope.name, scope.version)
+        number = self._numbers.get(key)
+        if number is None:
+            size = sum(map(len, attributes)) + sum(len(text) for _, text in read) + len(scope.name)
+            if size > _LARGEST_CONTEXT:
+                return 0
+            if len(self._numbers) >= MOST_CONTEXTS:
+                self._forget()
+            self._last += 1
+            number = self._numbers[key] = self._last
+            texts = [attributes[name] for name, _ in read if type(attributes[name]) is str]
+            texts += [scope.name, scope.version]
+            self._memory.context(number, [text.encode() for text in texts])
+        return number
+
+    def tell_apart(self, names: set[str]) -> bool:
+        """Tell contexts apart by values of the resource that are read for the first time; False if there are none."""
+        new = names - self._read
+        self._read |= new
+        for key in [key for key in self._numbers if not new.isdisjoint(key[0])]:
+            del self._numbers[key]
+        self._known.clear()
+        return bool(new)
+
+
+def _left_out(resource: Resource, options: Options) -> int:
+    outcome = Outcome(keep_tags=options.keep_tags)
+    Senders(outcome, options).enter(resource)
+    return outcome.left_out
