@@ -13,6 +13,7 @@ from itertools import chain
 from gateway.plans.advice import SeatAdvice, advise
 from gateway.plans.beyond import allowance, used_of
 from gateway.plans.bills import BillDifference, PlanBill, read_bills, with_bills
+from gateway.plans.by_day import DaySums
 from gateway.plans.coverage import Coverage
 from gateway.plans.cycles import Cycle, cycles
 from gateway.plans.reading import UseReader, usable_plans
@@ -36,6 +37,7 @@ from spool.ledger.slices import SlicedLedger
 from spool.record import moment
 from spool.registry.registry import Registry
 from spool.registry.tables.plans import AssistantPlan, Seat
+from spool.statements.rules import day_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class PlanQuestion:
     currency: str
     now: float
     most: int
+    is_daily: bool = False
 
 
 async def asked_costs(asking: PlanQuestion) -> PlanCosts:
@@ -62,7 +65,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         converter=Converter(asking.whole.rates or no_rates, currency),
     )
     known = [plan for plan, _ in plans]
-    reader = UseReader(coverage=coverage, plans=known, asked=days, month=month)
+    reader = UseReader(coverage=coverage, plans=known, asked=days, month=month, is_daily=asking.is_daily)
     shown = used = await reader.read(asking.ledger)
     if not asking.ledger.is_whole:
         used = await reader.read(asking.whole)
@@ -76,6 +79,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         ledger=asking.ledger,
         most=asking.most,
         bills=await read_bills(asking.registry.statements, billers, month, days),
+        is_daily=asking.is_daily,
     )
     return await asyncio.to_thread(_answer, asked, used, shown)
 
@@ -91,6 +95,7 @@ class _Asked:
     ledger: SlicedLedger
     most: int
     bills: Mapping[str, PlanBill]
+    is_daily: bool
 
 
 def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
@@ -112,6 +117,7 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
         ),
         total=_total(months, seen, shown),
         plans=list(_plans(seen, shown, billed)),
+        days=list(DaySums(asked.days, used, shown).rows(seen)) if asked.is_daily else [],
         advice=_advice(seen, known, asked, used)[:most],
         differences=list(map(_difference, apart)) if asked.ledger.is_whole else [],
         rows=_rows(seen, shown, most),
@@ -201,8 +207,14 @@ def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> I
             used=money.text(sum(used)),
             included=None if included is None else money.text(included),
             beyond=money.text(sum(each.beyond for each in months)),
+            beyond_since=_beyond_since(months),
             source="statement" if plan.id in billed else "plan",
         )
+
+
+def _beyond_since(months: Iterable[SeatMonth]) -> str | None:
+    first = min(chain.from_iterable(each.by_day for each in months), default=None)
+    return None if first is None else day_text(first)
 
 
 def _advice(
@@ -274,6 +286,7 @@ def _row(month: SeatMonth, use: SeatUse, shown: Uses, others: Collection[str]) -
         unit=plan.unit,
         used=money.text(used_of(plan, use)),
         beyond=money.text(month.beyond),
+        beyond_since=_beyond_since([month]),
         calls=use.calls,
         unpriced_calls=use.unpriced,
         also_in=sorted(others),

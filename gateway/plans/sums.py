@@ -97,7 +97,7 @@ def month_of_plan(plan: AssistantPlan, asked: AskedDays, uses: Uses) -> list[Sea
     for cycle, seats in shared(plan, asked):
         for mark, days in beyond_of(plan, cycle, seats, uses, until=asked.end).items():
             by_mark[mark].update(days)
-    fees = _fees(plan, asked)
+    fees = fees_of(plan, asked)
     months = []
     for place, seat in enumerate(plan.seats):
         if any(is_held(seat, day) for day in asked.texts):
@@ -164,7 +164,7 @@ def overage_of(plan: AssistantPlan, overage: int, asked: AskedDays, lacking: Cou
 
 def whole_fee(plan: AssistantPlan, asked: AskedDays, lacking: Counter[str]) -> int:
     """Return the fee of a seat that is held on all asked days."""
-    return asked.converted(_fees(plan, asked), plan.currency, lacking)
+    return asked.converted(fees_of(plan, asked), plan.currency, lacking)
 
 
 def overage_for(plan: AssistantPlan, use: SeatUse, asked: AskedDays, lacking: Counter[str]) -> int:
@@ -175,7 +175,7 @@ def overage_for(plan: AssistantPlan, use: SeatUse, asked: AskedDays, lacking: Co
     return overage_of(plan, price_beyond(plan, beyond), asked, lacking)
 
 
-def _fees(plan: AssistantPlan, asked: AskedDays) -> dict[int, int]:
+def fees_of(plan: AssistantPlan, asked: AskedDays) -> dict[int, int]:
     """
     Return the parts of the fee of a seat by the asked days that have begun, in units of the plan's currency. Those of
     all days of a cycle are the whole fee.

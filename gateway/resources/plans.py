@@ -143,6 +143,7 @@ class PlanOfMonth(msgspec.Struct, kw_only=True):
     used: str
     included: Annotated[str | None, words("Null: everything.")]
     beyond: str
+    beyond_since: Annotated[str | None, words("The first day of the month on which something was beyond.")]
     source: Annotated[str, words("What `paid` is by: `plan`, or a `statement` of the whole month.")]
 
 
@@ -159,9 +160,24 @@ class SeatOfMonth(msgspec.Struct, kw_only=True):
     unit: str
     used: str
     beyond: str
+    beyond_since: Annotated[str | None, words("The first day of the month on which something was beyond.")]
     calls: int
     unpriced_calls: int
     also_in: Annotated[list[str], words("The other plans in which the user has a seat in the month.")]
+
+
+class PlanDay(msgspec.Struct, kw_only=True):
+    """
+    A day (UTC) of a month. `overage` stands on the day on which what is included was used up, and on days after it.
+    The days add up to the totals of the month.
+    """
+
+    day: str
+    paid: str
+    fees: str
+    overage: str
+    metered: str
+    included_value: str
 
 
 class SeatAdviceItem(msgspec.Struct, kw_only=True):
@@ -201,6 +217,7 @@ class PlanCosts(msgspec.Struct, kw_only=True):
     plan_costs: PlanMonth
     total: PlanTotal
     plans: list[PlanOfMonth]
+    days: Annotated[list[PlanDay], words("Empty unless `per=daily` asks for them.")]
     advice: Annotated[list[SeatAdviceItem], words("Of the cycles that end in the month, once they are over.")]
     differences: Annotated[list[PlanDifference], words("None for who may see some calls alone.")]
     rows: list[SeatOfMonth]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from datetime import UTC, datetime, timedelta
 
 from playwright.sync_api import expect
@@ -50,6 +51,9 @@ def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: Op
     advice = page.get_by_role("table", name="Seats that could cost less")
     expect(advice.locator("tbody tr")).to_have_count(2)
     expect(advice).to_contain_text("31 of fee, and no call that worked")
+    page.get_by_role("link", name="By day").click()
+    days = page.get_by_role("table", name="By day").locator("tbody tr")
+    expect(days).to_have_count(monthrange(LAST.year, LAST.month)[1])
     page.locator("details summary", has_text="2 seats").click()
     expect(page.get_by_role("table", name="Seats", exact=True)).to_contain_text("search")
     assert [] == console.audit()

@@ -182,6 +182,11 @@ def _today(day: str | None) -> str:
 )
 @click.option("--by-seat", is_flag=True, help="A line for each seat.")
 @click.option(
+    "--by-day",
+    is_flag=True,
+    help="A line for each day: what is beyond stands on the days on which it was used.",
+)
+@click.option(
     "--advice", is_flag=True, help="Seats that nobody used, and those that another plan serves for less."
 )
 @click.option(
@@ -194,6 +199,7 @@ def costs(
     client: OperatorClient,
     month: str | None,
     by_seat: bool,
+    by_day: bool,
     advice: bool,
     differences: bool,
     currency: str | None,
@@ -205,7 +211,9 @@ def costs(
     Paid are the fees of seats, what was used beyond, and the calls that no plan covers. The value of what a plan
     includes is at list prices: nobody paid it.
     """
-    query = [(name, value) for name, value in (("month", month), ("currency", currency)) if value]
+    per = "daily" if by_day else ""
+    given = (("month", month), ("currency", currency), ("per", per))
+    query = [(name, value) for name, value in given if value]
     answer = client.request("GET", "/plan-costs", query=query)
     if as_json:
         show_json(answer)
@@ -216,6 +224,11 @@ def costs(
         return
     code = answer["plan_costs"]["currency"]
     total = answer["total"]
+    if by_day:
+        days = [_readable(row, code) for row in (*answer["days"], {"day": "total", **total})]
+        show_table(days, ("day", *_SUMS, "metered"))
+        _name_lacking(total, code)
+        return
     names = ("plan", "user", "team") if by_seat else ("name", "seats")
     rows = [_readable(row, code) for row in answer["rows" if by_seat else "plans"]]
     rows.append(_readable({names[0]: "no plan", "paid": total["metered"]}, code))
@@ -225,15 +238,20 @@ def costs(
         click.echo(
             f"{answer['plan_costs']['row_count']} seats; these are the first, the total is of all", err=True
         )
+    _name_lacking(total, code)
+
+
+def _name_lacking(total: dict[str, Any], currency: str) -> None:
     for lacking in (total["unconverted"], total["included_unconverted"]):
         if lacking:
-            click.echo(unconverted_words(lacking, code), err=True)
+            click.echo(unconverted_words(lacking, currency), err=True)
 
 
 def _readable(row: dict[str, Any], currency: str) -> dict[str, Any]:
     """Money with two decimals, quantities with at most two."""
     before, behind = ("$", "") if currency == CURRENCY else ("", f" {currency}")
-    sums = {name: f"{before}{Decimal(row[name]):,.2f}{behind}" for name in _SUMS if name in row}
+    names = (*_SUMS, "metered")
+    sums = {name: f"{before}{Decimal(row[name]):,.2f}{behind}" for name in names if name in row}
     quantities = {name: f"{Decimal(row[name]):,.2f}" for name in _QUANTITIES if name in row}
     return {**row, **sums, **quantities}
 

@@ -25,6 +25,7 @@ const PLAN_COLUMNS = [
   {title: "Seats", kind: "number", value: (row) => exactCount(row.seats)},
   ...SUMS,
   {title: "Used", wide: true, value: (row) => `${quantity(row.used)} of ${quantity(row.included)} ${UNITS[row.unit]}`},
+  {title: "Beyond since", wide: true, value: (row) => row.beyond_since ?? ""},
   {title: "Paid is", wide: true, value: (row) => SOURCES[row.source]},
 ];
 const SEAT_COLUMNS = [
@@ -44,6 +45,7 @@ const ADVICE_COLUMNS = [
   amount("Saves", "saves"),
   {title: "How we calculated this", kind: "words", value: (row) => row.formula},
 ];
+const DAY_COLUMNS = [{title: "Day", value: (row) => row.day}, ...SUMS, amount("Calls of no plan", "metered")];
 const DIFFERENCE_COLUMNS = [
   {title: "Provider", value: (row) => row.provider},
   {title: "What is apart", value: (row) => spaced(row.cause)},
@@ -62,14 +64,17 @@ const Sums = ({total}) => html`<dl class="numbers">
 
 function Month({query}) {
   const month = query.get("month") ?? months()[0];
-  const found = useQuery(() => get("/plan-costs", {month}), [month], ["plans", "ledger", "statements"]);
+  const per = query.get("per") === "daily" ? "daily" : "monthly";
+  const found = useQuery(() => get("/plan-costs", {month, per}), [month, per], ["plans", "ledger", "statements"]);
   const {data, error, at: when, reload} = found;
   return html`<nav class="bar" aria-label="Month">${months().map((name) => html`<a key=${name} class="chip" href=${to(PATH, {month: name})}
-      aria-current=${name === month ? "true" : undefined}>${name}</a>`)}</nav>
+      aria-current=${name === month ? "true" : undefined}>${name}</a>`)}
+      <a class="chip" href=${to(PATH, per === "daily" ? {month} : {month, per: "daily"})} aria-current=${per === "daily" ? "true" : undefined}>By day</a></nav>
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<${Sums} total=${data.total} />
       ${data.plans.length > 0 && html`<${Table} caption=${`Plans in ${month}`} rows=${data.plans} columns=${PLAN_COLUMNS} identity=${(row) => row.id}
         href=${(row) => to(PATH, {month, open: row.id})} />`}
+      ${data.days.length > 0 && html`<${Table} caption="By day" rows=${data.days} columns=${DAY_COLUMNS} identity=${(row) => row.day} />`}
       ${data.advice.length > 0 && html`<h2>Seats that could cost less</h2><${Table} caption="Seats that could cost less" rows=${data.advice} columns=${ADVICE_COLUMNS}
         identity=${(row) => `${row.plan} ${row.user}`} />`}
       ${data.differences.length > 0 && html`<h2>Statements tell something else</h2><${Table} caption="Statements tell something else" rows=${data.differences}

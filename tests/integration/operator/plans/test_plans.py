@@ -154,6 +154,7 @@ class OwnSeat:
     overage: Fraction = Fraction(0)
     beyond_value: Fraction = Fraction(0)
     by_day: dict[date, tuple[Fraction, int]] = field(default_factory=dict)  # value and calls
+    overage_of: dict[date, Fraction] = field(default_factory=dict)
 
     @property
     def used(self) -> Fraction:
@@ -216,7 +217,8 @@ def use_up(together: list[OwnSeat], left: Fraction, days: list[date]) -> None:
         for each in together if beyond else ():
             share = each.used_on(day) / today
             each.beyond += beyond * share
-            each.overage += beyond * share * Fraction(each.plan["overage_price"])
+            each.overage_of[day] = beyond * share * Fraction(each.plan["overage_price"])
+            each.overage += each.overage_of[day]
             if each.used_on(day):
                 each.beyond_value += each.by_day[day][0] * beyond / today
 
@@ -248,7 +250,26 @@ async def check_company(server: OperatorServer, records: list[Inference]) -> Any
     for name in ("paid", "fees", "overage", "included_value", "beyond"):
         by_plan = sum(Fraction(plan[name]) for plan in found["plans"])
         assert by_plan == sum(Fraction(row.get(name, "0")) for row in found["rows"])
+    await check_days(server, seats, found)
     return found
+
+
+async def check_days(server: OperatorServer, seats: list[OwnSeat], month: Any) -> None:
+    """The days add up to the month; what is beyond stands on the days that the arithmetic of this test says."""
+    answer = await server.ask("GET", "/plan-costs?month=2026-08&per=daily")
+    days = answer.payload.pop("days")
+    assert {**answer.payload, "days": []} == month
+    assert [f"2026-08-{day:02}" for day in range(1, 32)] == [each["day"] for each in days]
+    for name in ("paid", "fees", "overage", "metered", "included_value"):
+        assert Fraction(month["total"][name]) == sum(Fraction(each[name]) for each in days)
+    for each in days:
+        day = date.fromisoformat(each["day"])
+        overage = sum((seat.overage_of.get(day, Fraction(0)) for seat in seats), Fraction(0))
+        assert is_near(overage, each["overage"], parts=100), each
+        assert sum(Fraction(each[name]) for name in ("fees", "overage", "metered")) == Fraction(each["paid"])
+    for seat, row in zip(seats, month["rows"], strict=True):
+        first = min(seat.overage_of, default=None) if seat.overage else None
+        assert (first and first.isoformat()) == row["beyond_since"]
 
 
 async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: OperatorServer) -> None:
@@ -423,6 +444,8 @@ async def test_who_sees_one_team_sees_its_seats_and_the_value_of_its_calls(serve
         ({"name": " "}, "name has 1 to 100"),
         ({"view": "nowhere"}, "view: there is no view"),
         ({"fee": "-1"}, "fee must not be negative"),
+        ({"cycle_day": 0}, "cycle_day is the day of a month"),
+        ({"cycle_day": 32}, "cycle_day is the day of a month"),
         ({"fee": "much"}, "fee must be a decimal number"),
         ({"unit": "credits"}, "credit_value is required"),
         ({"credit_value": "0.01"}, "credit_value is required with the unit credits, and of no other one"),
@@ -445,6 +468,7 @@ async def test_what_is_wrong_is_named(server: OperatorServer, body: Any, words: 
     assert 400 == answer.status and words in answer.error[2], answer.payload
     assert [] == server.registry.plans.all()
     assert 400 == (await server.ask("GET", "/plan-costs?month=2026-8")).status
+    assert 400 == (await server.ask("GET", "/plan-costs?per=hourly")).status
 
 
 async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorServer) -> None:
@@ -494,6 +518,8 @@ async def test_by_command(tmp_path: Path) -> None:
     assert "bob since 2025-08-30" in await run("plans", "edit", "team", "--seats", str(seats))
     by_seat = await run("plans", "costs", "--month", "2025-08", "--by-seat")
     assert "$31.00" in by_seat and "$1.00" in by_seat and "$32.00" in by_seat
+    by_day = await run("plans", "costs", "--month", "2025-08", "--by-day")
+    assert "2025-08-29  $1.00   $1.00" in by_day and "2025-08-30  $2.00   $2.00" in by_day
     advised = await run("plans", "costs", "--month", "2025-07", "--advice")
     assert "KIND" in advised and "idle" not in advised  # nobody had a seat then
     assert "idle" in await run("plans", "costs", "--month", "2025-08", "--advice")
