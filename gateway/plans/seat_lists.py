@@ -20,14 +20,24 @@ import msgspec
 from spool.errors import Invalid
 from spool.registry.tables.plans import Seat
 
-# Columns of a file, in small letters, the first that there is.
-_USER = ("user", "email", "e-mail", "email address", "user email", "login", "username")
-_SINCE = ("since", "created_at", "created at", "added", "added_at", "date added", "joined")
-_UNTIL = ("until", "pending_cancellation_date", "ends", "end date")
-_TEAM = ("team", "group", "department", "cost center")
-_TIER = ("seat tier", "seat type", "tier", "plan_type", "license", "plan")
-_STATUS = ("status",)
-_GONE = frozenset({"removed", "deactivated", "deleted", "suspended"})  # of who is invited a vendor charges
+# Columns of a file, of which the first that there is counts: letters and digits alone are compared, so "Created at",
+# "created_at" and "createdAt" are one. docs/plans.md says which of them a vendor documents.
+_USER = (
+    "user", "email", "email address", "user email", "member email", "account email", "user principal", "login",
+    "username", "assignee",
+)  # fmt: skip
+_SINCE = (
+    "since", "created at", "added", "added at", "date added", "joined", "joined at", "date joined", "assign time",
+    "assigned at", "license assigned", "license assignment date", "created or invited date",
+)  # fmt: skip
+_UNTIL = ("until", "pending cancellation date", "ends", "end date")
+_TEAM = ("team", "assigning team", "group", "department", "cost center")
+_TIER = ("seat tier", "seat type", "tier", "plan type", "license type", "license", "plan")
+_STATUS = ("status", "user status", "member status", "account status", "license assignment state")
+# Of who is invited a vendor charges.
+_GONE = frozenset(
+    {"removed", "deactivated", "deleted", "suspended", "disabled", "revoked", "expired", "unassigned"}
+)
 _FREE_ROLES = frozenset({"free-owner", "freeowner", "free_owner"})  # Cursor's owners who have no seat
 
 
@@ -76,22 +86,35 @@ def read_list(name: str, content: bytes) -> list[ListedSeat]:
 def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
     """Return the seats of all pages of a list. Invalid if a page or a seat cannot be read, or pages are missing."""
     found: list[ListedSeat] = []
-    totals: list[int] = []
     for page in pages:
         rows = None
         if isinstance(page, dict):
             field = next((each for each in _READERS if isinstance(page.get(each), list)), None)
             rows = None if field is None else page[field]
-            total = page.get("total_seats")
-            totals += [total] if isinstance(total, int) else []
         if rows is None:
             raise Invalid(f"{name} is not a list of seats: it has none of {', '.join(_READERS)}")
         for place, row in enumerate(rows, start=1):
             found += _read_row(name, field or "", place, row)
-    users = {seat.user.casefold() for seat in found}
-    if totals and len(users) < max(totals):
-        raise Invalid(f"{name} has {len(users)} of {max(totals)} seats: give all of its pages")
+    _check_pages(name, pages, len({seat.user.casefold() for seat in found}))
     return found
+
+
+def _check_pages(name: str, pages: Sequence[Mapping[str, Any]], users: int) -> None:
+    """Invalid if the pages themselves say that there are others."""
+    seats = max(_numbers(pages, "total_seats"), default=0)
+    if users < seats:
+        raise Invalid(f"{name} has {users} of {seats} seats: give all of its pages")
+    count = max(_numbers(pages, "totalPages"), default=0)
+    if len(pages) < count:
+        raise Invalid(f"{name} has {len(pages)} of {count} pages: give all of them")
+    has_more = [bool(page.get("has_more") or page.get("nextPageToken")) for page in pages]
+    if has_more and all(has_more):
+        raise Invalid(f"{name} lacks its last page: give all of its pages")
+
+
+def _numbers(pages: Sequence[Mapping[str, Any]], field: str) -> list[int]:
+    values = [page.get(field) for page in pages]
+    return [value for value in values if isinstance(value, int)]
 
 
 def _read_row(name: str, field: str, place: int, row: Any) -> list[ListedSeat]:
@@ -123,18 +146,41 @@ def _of_cursor(row: Mapping[str, Any]) -> ListedSeat | None:
     return ListedSeat(user=str(row["email"]))
 
 
+def _of_claude(row: Mapping[str, Any]) -> ListedSeat | None:
+    """A member of an organization, or who is invited to it."""
+    if row["type"] == "invite":
+        is_open = row["status"] == "pending"
+        return ListedSeat(user=str(row["email"]), since=_day(row.get("invited_at"))) if is_open else None
+    if row["type"] != "user":
+        raise ValueError(f"type {row['type']}")
+    return ListedSeat(user=str(row["email"]), since=_day(row.get("added_at")))
+
+
+def _of_code_assist(row: Mapping[str, Any]) -> ListedSeat:
+    return ListedSeat(user=str(row["username"]), since=_day(row.get("assignTime")))
+
+
+def _of_gemini(row: Mapping[str, Any]) -> ListedSeat | None:
+    if row["licenseAssignmentState"] != "ASSIGNED":
+        return None
+    return ListedSeat(user=str(row["userPrincipal"]), since=_day(row.get("createTime")))
+
+
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], ListedSeat | None]] = {
     "seats": _of_github,
     "teamMembers": _of_cursor,
     "teamMemberSpend": _of_cursor,
+    "licensedUsers": _of_code_assist,
+    "userLicenses": _of_gemini,
+    "data": _of_claude,
 }
 
 
 def _of_table(name: str, text: str) -> Iterator[ListedSeat]:
     rows = csv.reader(io.StringIO(text), strict=True)
-    columns = [cell.strip().lower() for cell in next(rows, [])]
+    columns = [_plain(cell) for cell in next(rows, [])]
     places = {
-        what: next((columns.index(each) for each in names if each in columns), None)
+        what: next((columns.index(each) for each in map(_plain, names) if each in columns), None)
         for what, names in (
             ("user", _USER), ("since", _SINCE), ("until", _UNTIL), ("team", _TEAM), ("tier", _TIER),
             ("status", _STATUS),
@@ -162,6 +208,10 @@ def _of_table(name: str, text: str) -> Iterator[ListedSeat]:
             tier=cells["tier"],
             tells_until=places["until"] is not None,
         )
+
+
+def _plain(column: str) -> str:
+    return "".join(filter(str.isalnum, column.lower()))
 
 
 def _cell(row: Sequence[str], place: int | None) -> str:

@@ -83,6 +83,74 @@ def test_members_in_a_table() -> None:
     ] == own
 
 
+def test_members_of_claude() -> None:
+    """Members of /v1/organizations/users, and who is still invited, over pages of which the last says so."""
+    user = {
+        "id": "user_1",
+        "type": "user",
+        "name": "Ann",
+        "role": "user",
+        "added_at": "2026-10-30T23:58:27.427722Z",
+    }
+    invite = {"id": "invite_1", "type": "invite", "role": "user", "invited_at": "2026-11-02T08:00:00Z"}
+    pages = [
+        {"data": [{**user, "email": "ann@example.com"}], "has_more": True, "last_id": "user_1"},
+        {
+            "data": [
+                {**invite, "email": "bob@example.com", "status": "pending"},
+                {**invite, "email": "cid@example.com", "status": "expired"},
+            ],
+            "has_more": False,
+        },
+    ]
+    found = read_list("members.json", json.dumps(pages).encode())
+    assert [("ann@example.com", "2026-10-30"), ("bob@example.com", "2026-11-02")] == [
+        (each.user, each.since) for each in found
+    ]
+
+
+def test_licenses_of_google() -> None:
+    """Those of Gemini Code Assist, and those of Gemini Enterprise that are assigned."""
+    used = {"assignTime": "2026-09-01T07:00:00Z", "recentUsageTime": "2026-11-19T00:00:00Z"}
+    pages = [{"licensedUsers": [{"username": "ann@example.com", **used}], "nextPageToken": "t"},
+             {"licensedUsers": [{"username": "bob@example.com"}]}]  # fmt: skip
+    found = read_list("licenses.json", json.dumps(pages).encode())
+    assert [("ann@example.com", "2026-09-01"), ("bob@example.com", "")] == [
+        (each.user, each.since) for each in found
+    ]
+    states = {"cid@example.com": "ASSIGNED", "dan@example.com": "UNASSIGNED", "eve@example.com": "NO_LICENSE"}
+    rows = [{"userPrincipal": user, "licenseAssignmentState": state} for user, state in states.items()]
+    [one] = read_list("licenses.json", json.dumps({"userLicenses": rows}).encode())
+    assert "cid@example.com" == one.user
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "seat"),
+    [
+        ("report_time,login,last_authenticated_at,last_activity_at,last_surface_used",
+         "2026-11-20T00:00:00Z,ann,2026-11-19T09:00:00Z,2026-11-19T21:00:00Z,vscode", ListedSeat(user="ann")),
+        ("period_start,period_end,account_id,public_id,name,email,role,user_role,department,groups,user_status,"
+         "created_or_invited_date,is_active,messages",
+         "2026-10-01,2026-10-31,a1,p1,Ann,ann@example.com,,standard-user,Search,,enabled,2026-03-01,1,25",
+         ListedSeat(user="ann@example.com", since="2026-03-01", team="Search")),
+        ("User Email,Seat-Type,Date Added,Cost Center", "ann@example.com,Premium,2026-03-01,Search",
+         ListedSeat(user="ann@example.com", since="2026-03-01", team="Search", tier="Premium")),
+        ("memberEmail,assignTime,License Type", "ann@example.com,2026-03-01T10:00:00Z,Enterprise",
+         ListedSeat(user="ann@example.com", since="2026-03-01", tier="Enterprise")),
+    ],
+    ids=["copilot activity report", "chatgpt user report", "words apart", "one word"],
+)  # fmt: skip
+def test_columns_are_found_by_their_letters(head: str, row: str, seat: ListedSeat) -> None:
+    """However a vendor writes their names."""
+    assert [seat] == read_list("list.csv", f"{head}\n{row}\n".encode())
+
+
+@pytest.mark.parametrize("status", ["Removed", "disabled", "Expired", "UNASSIGNED"])
+def test_who_is_gone_has_no_seat(status: str) -> None:
+    table = f"email,user_status\nann@example.com,{status}\nbob@example.com,pending\n"
+    assert ["bob@example.com"] == [each.user for each in read_list("list.csv", table.encode())]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -90,7 +158,15 @@ def test_members_in_a_table() -> None:
         (b'{"seats": [7]}', "entry 1 of seats is not a seat"),
         (b'{"teamMembers": [{"email": ""}]}', "entry 1 of teamMembers names nobody"),
         (json.dumps(page(github("ann"), total=2)).encode(), "has 1 of 2 seats: give all of its pages"),
-        (b'{"data": []}', "is not a list of seats"),
+        (b'{"rows": []}', "is not a list of seats"),
+        (
+            b'{"data": [{"object": "organization.user", "email": "a@example.com"}]}',
+            "entry 1 of data is not a seat",
+        ),
+        (b'{"data": [{"type": "api_key", "email": "a@example.com"}]}', "entry 1 of data is not a seat"),
+        (b'{"data": [{"type": "user", "email": "a@example.com"}], "has_more": true}', "lacks its last page"),
+        (b'{"licensedUsers": [{"username": "a@example.com"}], "nextPageToken": "x"}', "lacks its last page"),
+        (b'{"teamMemberSpend": [{"email": "a@example.com"}], "totalPages": 2}', "has 1 of 2 pages"),
         (b"[1]", "is not a list of seats"),
         (b"{", "is not JSON"),
         (b"", "has no column of users"),

@@ -136,9 +136,10 @@ def fill(
     """
     Take the seats of a plan from a list of its vendor.
 
-    FILES are all pages of GitHub's /orgs/ORG/copilot/billing/seats, of Cursor's /teams/members or /teams/spend, or a
-    table (CSV) with a column of users or addresses, as Claude's administration exports it. Who is new in the list has a
-    seat since the day that it states, else since today; who is not in it any more had one until today.
+    FILES are all pages of GitHub's /orgs/ORG/copilot/billing/seats, of Cursor's /teams/members or /teams/spend, of
+    Claude's /v1/organizations/users, of Google's licensed users, or a table (CSV) with a column of users or addresses.
+    Who is new in the list has a seat since the day that it states, else since today; who is not in it any more had one
+    until today.
     """
     today = _today(day)
     before = client.request("GET", f"/plans/{part(plan)}")["plan"]
