@@ -19,6 +19,7 @@ from gateway.demo.bills import Bills
 from gateway.demo.month import Month, Period, Report
 from gateway.demo.plants import Plants, missed
 from gateway.demo.samples import SetClock, add_samples
+from gateway.demo.seats import add_plans
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import InspectionReport, Inspector
 from gateway.intake.attribution import Attribution
@@ -78,9 +79,10 @@ async def fill(
         await ledger.catch_up(storage.log)
         await ledger.tidy()
         await publish_definition(registry, ledger)
+        await add_plans(registry, ledger, end=period.end, words=plan.words)
         await bills.keep(registry.statements, begin=period.begin, end=period.end)
         inspected = await _inspect(storage, registry, book, clock)
-        sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book)
+        sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book, registry=registry)
         look = await Adviser(sources, registry.recommendations, clock).look()
         terms = (await storage.log.books()).topics.get(AI_TELEMETRY, {})
         return Filled(

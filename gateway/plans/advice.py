@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gateway.plans.sums import AskedDays, SeatMonth, overage_for, whole_fee
 from gateway.plans.uses import SeatUse
 from spool.ledger import money
-from spool.registry.tables.plans import AssistantPlan
+from spool.registry.tables.plans import CALLS, AssistantPlan
 
 IDLE, OTHER_PLAN = "idle", "other_plan"
 
@@ -40,7 +40,8 @@ def advise(months: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: A
     Return the best advice on each seat that was held on all days of a cycle, what saves most first.
 
     A seat of a pool can be idle, and no more is said of it: what it used is shared. Where calls have no price, nobody
-    knows what they would cost in another plan; where no rate is known, nobody knows what a plan costs.
+    knows what they would cost in a plan that includes so much of value; where no rate is known, nobody knows what a
+    plan costs.
     """
     held = set(_held(plans, asked))
     found: list[SeatAdvice] = []
@@ -57,6 +58,10 @@ def advise(months: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: A
         if best is not None and best.saves > 0:
             found.append(best)
     return sorted(found, key=lambda each: -each.saves)
+
+
+def _needs_value(plan: AssistantPlan) -> bool:
+    return bool(plan.included) and plan.unit != CALLS
 
 
 def _held(plans: Sequence[AssistantPlan], asked: AskedDays) -> Iterator[tuple[str, str]]:
@@ -83,10 +88,12 @@ def _idle(month: SeatMonth, asked: AskedDays) -> SeatAdvice:
 def _cheaper(month: SeatMonth, plans: Sequence[AssistantPlan], asked: AskedDays) -> Iterator[SeatAdvice]:
     """Yield what the calls of a seat would have cost in the other plans of the same view."""
     own = month.plan
-    if own.is_pooled or month.use.unpriced:
+    if own.is_pooled:
         return
     for plan in plans:
         if plan.is_pooled or plan.view_id != own.view_id:
+            continue
+        if month.use.unpriced and (_needs_value(own) or _needs_value(plan)):
             continue
         lacking: Counter[str] = Counter()
         fee = whole_fee(plan, asked, lacking)

@@ -58,7 +58,7 @@ class DaySums:
             self.included = _added(self.included, in_turn(included, self._included_weights(month)))
 
     def _fee_weights(self, month: SeatMonth) -> list[int]:
-        """By the parts of the fee; of a plan without one, evenly over the days on which the seat is held."""
+        """Return the parts of the fee; of a plan without one, 1 for each day on which the seat is held."""
         asked, plan = self.asked, month.plan
         held = [int(is_held(month.seat, text)) for text in asked.texts]
         parts = fees_of(plan, asked)
@@ -70,7 +70,7 @@ class DaySums:
         return weights if any(weights) else held
 
     def _overage_weights(self, month: SeatMonth) -> list[int]:
-        """By what was beyond on each day; if only a statement tells that something was, by what was used."""
+        """Return what was beyond on each day; if only a statement tells that something was, what was used."""
         beyond = [each.overage for each in map(month.by_day.get, self.asked.days) if each]
         if any(beyond):
             found = map(month.by_day.get, self.asked.days)
@@ -78,7 +78,7 @@ class DaySums:
         return [max(0, self.used.on(month.mark, day).value) for day in self.asked.days]
 
     def _included_weights(self, month: SeatMonth) -> list[int]:
-        """By the value of the calls that are seen, less the share of a day that was beyond."""
+        """Return the value of the calls that are seen, less the share of a day that was beyond."""
         weights = []
         for day in self.asked.days:
             worth = max(0, self.shown.on(month.mark, day).worth)

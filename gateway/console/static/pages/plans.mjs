@@ -64,12 +64,12 @@ const Sums = ({total}) => html`<dl class="numbers">
 
 function Month({query}) {
   const month = query.get("month") ?? months()[0];
-  const per = query.get("per") === "daily" ? "daily" : "monthly";
+  const per = query.get("expand") === "days" ? "daily" : "monthly";
   const found = useQuery(() => get("/plan-costs", {month, per}), [month, per], ["plans", "ledger", "statements"]);
   const {data, error, at: when, reload} = found;
   return html`<nav class="bar" aria-label="Month">${months().map((name) => html`<a key=${name} class="chip" href=${to(PATH, {month: name})}
       aria-current=${name === month ? "true" : undefined}>${name}</a>`)}
-      <a class="chip" href=${to(PATH, per === "daily" ? {month} : {month, per: "daily"})} aria-current=${per === "daily" ? "true" : undefined}>By day</a></nav>
+      <a class="chip" href=${to(PATH, per === "daily" ? {month} : {month, expand: "days"})} aria-current=${per === "daily" ? "true" : undefined}>By day</a></nav>
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<${Sums} total=${data.total} />
       ${data.plans.length > 0 && html`<${Table} caption=${`Plans in ${month}`} rows=${data.plans} columns=${PLAN_COLUMNS} identity=${(row) => row.id}
