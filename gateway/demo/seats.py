@@ -1,6 +1,6 @@
 """
-Plans of the made-up organization: a seat that nobody uses, and one that has outgrown its plan. Their billing cycles
-begin on the day on which the month ends, so the last one is over.
+Plans of the made-up organization: a seat that nobody uses, and one that has outgrown its plan. Their
+billing cycles begin on the day on which the month ends, so the last one is over.
 """
 
 from __future__ import annotations

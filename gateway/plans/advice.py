@@ -1,6 +1,6 @@
 """
-Advice on the seats of billing cycles that are over: those that nobody used, and those that another plan serves for
-less. Pure.
+Advice on the seats of billing cycles that are over: those that nobody used, and those that another plan
+serves for less. Pure.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def advise(months: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: A
     """
     Return the best advice on each seat that was held on all days of a cycle, what saves most first.
 
-    A seat of a pool can be idle, and no more is said of it: what it used is shared. Where calls have no price, nobody
-    knows what they would cost in a plan that includes so much of value; where no rate is known, nobody knows what a
-    plan costs.
+    A seat of a pool can be idle, and no more is said of it: what it used is shared. Where calls have no
+    price, nobody knows what they would cost in a plan that includes so much of value; where no rate is
+    known, nobody knows what a plan costs.
     """
     held = set(_held(plans, asked))
     found: list[SeatAdvice] = []

@@ -1,6 +1,6 @@
 """
-What was used beyond, by day: what a cycle includes is used up on a day, and what comes on this day and after it is
-beyond. Pure, and exact: the days of a cycle add up to what is beyond in all of it.
+What was used beyond, by day: what a cycle includes is used up on a day, and what comes on this day and
+after it is beyond. Pure, and exact: the days of a cycle add up to what is beyond in all of it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Shared = Sequence[tuple[Seat, str]]  # seats with their marks
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
     """
-    What was beyond of a seat on a day: in the unit of the plan, what it costs in units of the plan's currency, and its
-    value at list prices in dollars.
+    What was beyond of a seat on a day: in the unit of the plan, what it costs in units of the plan's
+    currency, and its value at list prices in dollars.
     """
 
     quantity: int
@@ -65,8 +65,8 @@ def beyond_of(
     plan: AssistantPlan, cycle: Cycle, seats: Shared, uses: Uses, *, until: int
 ) -> dict[str, dict[int, Beyond]]:
     """
-    Return what was beyond before `until`, by mark and day. What is beyond on a day is divided over the seats by what
-    they used on this day.
+    Return what was beyond before `until`, by mark and day. What is beyond on a day is divided over the
+    seats by what they used on this day.
     """
     included = allowance(plan, [seat for seat, _ in seats])
     if included is None or not is_beyond(plan, cycle, seats, uses, until):

@@ -1,8 +1,8 @@
 """
 What statements tell of plans: fees of seats, what was used beyond, and the value of what was included.
 
-A statement of a whole month that is settled replaces what plans come to by themselves, and is never added to it.
-What is apart has a cause.
+A statement of a whole month that is settled replaces what plans come to by themselves, and is never
+added to it. What is apart has a cause.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _KINDS = {SEAT: SEAT, "throughput": SEAT, DISCOUNT: DISCOUNT}  # all other lines
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanBill:
     """
-    The statements of a provider of a whole month, in units of the currency that is asked for. `seats` are those of
-    whole months; None, with `fees`, if no line is of seats. Nothing of it is used if a rate is `lacking`.
+    The statements of a provider of a whole month, in units of the currency that is asked for. `seats`
+    are those of whole months; None, with `fees`, if no line is of seats. Nothing of it is used if a
+    rate is `lacking`.
     """
 
     overage: int
@@ -113,9 +114,11 @@ def with_bills(
     months: Sequence[SeatMonth], bills: Mapping[str, PlanBill]
 ) -> tuple[list[SeatMonth], list[BillDifference], set[str]]:
     """
-    Return the months of seats as they were billed, what is apart, and the ids of the plans of which a bill tells.
+    Return the months of seats as they were billed, what is apart, and the ids of the plans of which a
+    bill tells.
 
-    A bill is of all plans of its provider: it is spread over their seats by what these come to by themselves.
+    A bill is of all plans of its provider: it is spread over their seats by what these come to by
+    themselves.
     """
     by_provider: dict[str, list[int]] = defaultdict(list)
     for place, month in enumerate(months):

@@ -1,6 +1,6 @@
 """
-The sums of a month by day. Pure: each sum of the month is divided over its days by what these came to, so the days add
-up to the month in every currency, to the last digit.
+The sums of a month by day. Pure: each sum of the month is divided over its days by what these came to,
+so the days add up to the month in every currency, to the last digit.
 """
 
 from __future__ import annotations

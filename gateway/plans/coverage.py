@@ -1,5 +1,6 @@
 """
-Which seat covers a call, as a dimension of a question to the ledger. No sum knows it, so a plan may begin in the past.
+Which seat covers a call, as a dimension of a question to the ledger. No sum knows it, so a plan may
+begin in the past.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def seat_mark(plan: AssistantPlan, place: int) -> str:
 
 class Coverage:
     """
-    A call is covered by the first plan, in their order, whose view holds it and in which its user has a seat on its
-    day (UTC).
+    A call is covered by the first plan, in their order, whose view holds it and in which its user has a
+    seat on its day (UTC).
     """
 
     def __init__(self, plans: Sequence[tuple[AssistantPlan, View]], derived: Sequence[Derived]) -> None:
@@ -46,7 +47,7 @@ class Coverage:
         self._places = {name: place for place, name in enumerate(self._sources)}
 
     def spans(self, edges: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield the spans from the first edge until before the last in which the same seats are held, cut at edges."""
+        """Yield the spans between the first and the last edge in which the same seats are held, cut at edges."""
         days: set[str] = set()
         for plan, _ in self._plans:
             days.update(seat.since for seat in plan.seats)

@@ -1,4 +1,4 @@
-"""Billing cycles of plans: from the day of a month on which a vendor bills until the day before the next. Pure."""
+"""Billing cycles of plans, which begin on the day of a month on which a vendor bills. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class Cycle:
 
 def cycles(day: int, start: int, end: int) -> Iterator[Cycle]:
     """
-    Yield the cycles that have a day of the time from `start` until before `end`. One begins on the `day` of each month,
-    of a month without this day on its last one: the cycles of the 31st begin on 31 January, 28 February, 31 March.
+    Yield the cycles that have a day of the time from `start` until before `end`. One begins on the
+    `day` of each month, of a month without this day on its last one: the cycles of the 31st begin on 31
+    January, 28 February, 31 March.
     """
     at = datetime.fromtimestamp(start, UTC)
     month = at.year * 12 + at.month - 1

@@ -34,8 +34,8 @@ class SeatPull(Protocol):
 
 async def keep_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, now: float) -> str:
     """
-    Change the seats of a plan to those of a list. Returns what it changed, for people. Invalid or NotThere if the list
-    or the plan cannot be used, which changes nothing.
+    Change the seats of a plan to those of a list. Returns what it changed, for people. Invalid or
+    NotThere if the list or the plan cannot be used, which changes nothing.
     """
     plan = plans.find_any(pull.plan)
     changes = await asyncio.to_thread(_read, pull, plan, pages, now)

@@ -46,8 +46,8 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseReader:
     """
-    Reads what was used in a month, as the ledger has it, corrections included, and of billing cycles that began before
-    it; money in a currency, too.
+    Reads what was used in a month, as the ledger has it, corrections included, and of billing cycles
+    that began before it; money in a currency, too.
     """
 
     coverage: Coverage

@@ -1,8 +1,8 @@
 """
 Lists of seats as vendors give them, and what they make of the seats of a plan. Pure.
 
-A list that cannot be read as a whole, or is empty, is refused: seats that it lacks are ended, so half of it would end
-the others.
+A list that cannot be read as a whole, or is empty, is refused: seats that it lacks are ended, so half
+of it would end the others.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _FREE_ROLES = frozenset({"free-owner", "freeowner", "free_owner"})  # Cursor's o
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSeat:
     """
-    A seat of a list. Days are such as 2026-11-20, "" where the list says nothing; `tells_until`: it does say when
-    seats end, so "" is a seat that does not.
+    A seat of a list. Days are such as 2026-11-20, "" where the list says nothing; `tells_until`: it
+    does say when seats end, so "" is a seat that does not.
     """
 
     user: str
@@ -228,7 +228,8 @@ def _day(value: Any) -> str:
 
 def read_names(name: str, content: bytes) -> dict[str, str]:
     """
-    Return what telemetry calls the people of a list, of a CSV file with a name of the list and a user in each line.
+    Return what telemetry calls the people of a list, of a CSV file with a name of the list and a user
+    in each line.
     """
     try:
         rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig")), strict=True))
@@ -244,8 +245,8 @@ def chosen(
     listed: Iterable[ListedSeat], *, tier: str = "", names: Mapping[str, str] | None = None
 ) -> list[ListedSeat]:
     """
-    Return the seats of a tier, "" for all, by the users of telemetry: each once, since the first day that is stated.
-    Invalid if there are none.
+    Return the seats of a tier, "" for all, by the users of telemetry: each once, since the first day
+    that is stated. Invalid if there are none.
     """
     by_user: dict[str, list[ListedSeat]] = defaultdict(list)
     for seat in listed:
@@ -270,8 +271,9 @@ def _once(seats: Sequence[ListedSeat]) -> ListedSeat:
 
 def merged(seats: Sequence[Seat], listed: Sequence[ListedSeat], today: str) -> SeatChanges:
     """
-    Return the seats of a plan as a list of `today` has them: who is new has one since the day that the list states,
-    else since today; who is not in it any more had one until today. Days that are over stay as they are.
+    Return the seats of a plan as a list of `today` has them: who is new has one since the day that the
+    list states, else since today; who is not in it any more had one until today. Days that are over
+    stay as they are.
     """
     own: dict[str, list[Seat]] = defaultdict(list)
     for seat in sorted(seats, key=lambda each: each.since):

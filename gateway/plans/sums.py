@@ -1,9 +1,10 @@
 """
-Paid, included and beyond: what the seats of a plan came to on the days that are asked for. Pure, and exact.
+Paid, included and beyond: what the seats of a plan came to on the days that are asked for. Pure, and
+exact.
 
-The three never stand in one sum: paid are the fees and what was used beyond; the value of what a plan includes is no
-money that anybody paid. A fee, and what it includes, is of a billing cycle; days that are a part of one have a part of
-the fee, and what was beyond on these days.
+The three never stand in one sum: paid are the fees and what was used beyond; the value of what a plan
+includes is no money that anybody paid. A fee, and what it includes, is of a billing cycle; days that
+are a part of one have a part of the fee, and what was beyond on these days.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from spool.statements.values import DAY_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedDays:
-    """Days of a month or of a cycle, of which the first `begun` have begun, and by what money is converted."""
+    """Days of a month or a cycle, of which the first `begun` have begun, and what converts money."""
 
     days: Sequence[int]
     begun: int
@@ -59,9 +60,9 @@ class AskedDays:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatMonth:
     """
-    A seat on the asked days. `fee` and `overage` are in units of the currency that is asked for, without what `lacking`
-    has by currency, for want of a rate. `used` and `beyond` are in the unit of the plan; `by_day` has the days on
-    which something was beyond.
+    A seat on the asked days. `fee` and `overage` are in units of the currency that is asked for,
+    without what `lacking` has by currency, for want of a rate. `used` and `beyond` are in the unit of
+    the plan; `by_day` has the days on which something was beyond.
 
     `included_value` is what the covered calls are worth at list prices in dollars, less those beyond.
     """
@@ -177,8 +178,8 @@ def overage_for(plan: AssistantPlan, use: SeatUse, asked: AskedDays, lacking: Co
 
 def fees_of(plan: AssistantPlan, asked: AskedDays) -> dict[int, int]:
     """
-    Return the parts of the fee of a seat by the asked days that have begun, in units of the plan's currency. Those of
-    all days of a cycle are the whole fee.
+    Return the parts of the fee of a seat by the asked days that have begun, in units of the plan's
+    currency. Those of all days of a cycle are the whole fee.
     """
     begun = set(asked.days[: asked.begun])
     found: dict[int, int] = {}

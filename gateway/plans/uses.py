@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatUse:
     """
-    The calls of a seat that its plan covers: their value at list prices in dollars, the same in the currency that is
-    asked for (`worth`), both in units, and how many worked.
+    The calls of a seat that its plan covers: their value at list prices in dollars, the same in the
+    currency that is asked for (`worth`), both in units, and how many worked.
     """
 
     value: int = 0
@@ -38,11 +38,12 @@ def _by_seat() -> dict[str, dict[int, SeatUse]]:
 @dataclass(slots=True)
 class Uses:
     """
-    By the mark of a seat, and the start of the span or of the day. Days are known of some seats alone: those that went
-    beyond, or all.
+    By the mark of a seat, and the start of the span or of the day. Days are known of some seats alone:
+    those that went beyond, or all.
 
-    `metered` is the counted cost of the calls of the asked month that no plan covers, in units, also by day. What no
-    rate is known for is by its currency: of these calls in `unpaid`, of covered ones in `unvalued`.
+    `metered` is the counted cost of the calls of the asked month that no plan covers, in units, also by
+    day. What no rate is known for is by its currency: of these calls in `unpaid`, of covered ones in
+    `unvalued`.
     """
 
     spans: dict[str, dict[int, SeatUse]] = field(default_factory=_by_seat)

@@ -81,8 +81,8 @@ class RecentCall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatSaving:
     """
-    A seat of a plan on the days of a billing cycle that is over (epoch seconds): what it cost, and what less it could
-    have cost, given back or in the plan `instead`. `kind` is one of gateway.plans.advice.
+    A seat of a plan on the days of a billing cycle that is over (epoch seconds): what it cost, and what
+    less it could have cost, given back or in the plan `instead`. `kind` is one of gateway.plans.advice.
     """
 
     kind: str
@@ -162,8 +162,8 @@ class Opportunity:
     @property
     def concerns(self) -> Mapping[str, str]:
         """
-        Return the values of dimensions that all of it has of which texts and numbers are, empty if they are of
-        others, too. The seats of one opportunity are of one team.
+        Return the values of dimensions that all of it has of which texts and numbers are, empty if they
+        are of others, too. The seats of one opportunity are of one team.
         """
         if self.seats:
             return {"team": self.seats[0].team}

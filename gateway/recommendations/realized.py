@@ -20,8 +20,8 @@ LEAST_DAYS = 14  # whole days after the one on which it was addressed
 
 async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Realized | None:
     """
-    Return the money that a recommendation saved, over thirty days at most; None if it is not addressed, is about
-    seats, or it is too early to say.
+    Return the money that a recommendation saved, over thirty days at most; None if it is not addressed,
+    is about seats, or it is too early to say.
     """
     if each.addressed_at is None or each.promised is None or not each.saving.measured_by:
         return None

@@ -1,6 +1,6 @@
 """
-Seats that could cost less, as recommendations tell it: what is advised for the newest cycles that are over, in
-dollars, as far as it still holds.
+Seats that could cost less, as recommendations tell it: what is advised for the newest cycles that are
+over, in dollars, as far as it still holds.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _Key = tuple[str, str]  # the name of a plan, and a user
 
 async def seat_savings(ledger: Ledger, registry: Registry, now: float) -> tuple[Sequence[SeatSaving], int]:
     """
-    Return the seats that are held still and could have cost less in the newest cycle that is over, and what all seats
-    cost in the last month. Who was idle and has called since is not among them.
+    Return the seats that are held still and could have cost less in the newest cycle that is over, and
+    what all seats cost in the last month. Who was idle and has called since is not among them.
     """
     month = CalendarMonth.at(now)
     last = await _costs(ledger, registry, month.previous, now)

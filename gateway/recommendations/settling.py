@@ -1,9 +1,9 @@
 """
-Each token is saved once: recommendations on the same tokens are taken one after the other, the largest first. A seat
-is in one recommendation alone.
+Each token is saved once: recommendations on the same tokens are taken one after the other, the largest
+first. A seat is in one recommendation alone.
 
-What one leaves of a use's cost is what the next can take its share of, so that all of them together never
-save more than was spent.
+What one leaves of a use's cost is what the next can take its share of, so that all of them together
+never save more than was spent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-What calls would have cost with another model: the arithmetic of the recommendation `cheaper_model`, for whatever
-model somebody asks about.
+What calls would have cost with another model: the arithmetic of the recommendation `cheaper_model`, for
+whatever model somebody asks about.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ async def what_if(
     now: float,
 ) -> WhatIf:
     """
-    Calls of days (epoch seconds of their begin, UTC) that are chosen, of each day the dearest sums. AskedTooMuch as
-    of a question to the ledger.
+    Calls of days (epoch seconds of their begin, UTC) that are chosen, of each day the dearest sums.
+    AskedTooMuch as of a question to the ledger.
     """
     found: dict[Group, Instead] = defaultdict(Instead)
     total = Instead()

@@ -1,4 +1,4 @@
-"""Seats that have outgrown their plan, or use little of a large one: what the same calls cost in another plan."""
+"""Seats that have outgrown their plan, or use little of a large one: their calls in another plan."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-Plans of assistants: what a seat costs, what it includes, and who has one since when. Values, rules and their table,
-all of it in memory, too.
+Plans of assistants: what a seat costs, what it includes, and who has one since when. Values, rules and
+their table, all of it in memory, too.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class Seat:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
     """
-    What people state. Amounts are decimal text: `fee` for a seat and a billing cycle, `included` in its unit, ""
-    without a bound. A cycle begins on the `cycle_day` of each month, of a month without it on the last day.
-    `overage_price` is for each unit beyond; both are in `currency`. `credit_value` is what a credit is worth at list
-    prices, in dollars. `billed_by` is the provider whose statements tell fees and what was beyond.
+    What people state. Amounts are decimal text: `fee` for a seat and a billing cycle, `included` in its
+    unit, "" without a bound. A cycle begins on the `cycle_day` of each month, of a month without it on
+    the last day. `overage_price` is for each unit beyond; both are in `currency`. `credit_value` is
+    what a credit is worth at list prices, in dollars. `billed_by` is the provider whose statements tell
+    fees and what was beyond.
     """
 
     name: str

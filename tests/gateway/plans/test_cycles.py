@@ -1,4 +1,4 @@
-"""Billing cycles that begin on any day of the month, and what months and days have of their fees and overage."""
+"""Billing cycles that begin on any day of the month, and what of them months and days have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_leap_year() -> None:
 
 @pytest.mark.parametrize("day", range(1, 32))
 def test_every_day_is_in_one_cycle(day: int) -> None:
-    """Over three years, one cycle ends where the next begins, and has a day of each time that is asked for."""
+    """Over three years, one cycle ends where the next begins."""
     start, end = day_from("2026-01-01"), day_from("2029-01-01")
     found = list(cycles(day, start, end))
     assert found[0].start <= start < found[0].end and found[-1].start < end <= found[-1].end
@@ -115,8 +115,8 @@ def months_from(first: str, count: int) -> Iterator[AskedDays]:
 @pytest.mark.parametrize("day", [1, 17, 29, 31])
 def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
     """
-    A made-up year: the fees of all months are those of the cycles, and so is what was beyond, worked out without days;
-    what a seat has beyond on a day is no more than what it used on it.
+    A made-up year: the fees of all months are those of the cycles, and so is what was beyond, worked
+    out without days; what a seat has beyond on a day is no more than what it used on it.
     """
     chance = random.Random(day)
     seats = [Seat(user=user, since="2025-01-01") for user in ("ann", "bob", "cid")]

@@ -1,7 +1,9 @@
 """
-Plans of assistants: seats as people keep them, and a month of a made-up company beside an arithmetic of its own.
+Plans of assistants: seats as people keep them, and a month of a made-up company beside an arithmetic of
+its own.
 
-Paid, the value of what is included and what was used beyond are three sums, and no call is in two of them.
+Paid, the value of what is included and what was used beyond are three sums, and no call is in two of
+them.
 """
 
 from __future__ import annotations
@@ -274,8 +276,9 @@ async def check_days(server: OperatorServer, seats: list[OwnSeat], month: Any) -
 
 async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: OperatorServer) -> None:
     """
-    Seats that begin, end and come back in the middle of the month, a pool of credits, calls, dollars, two plans of
-    one person, calls before a seat, of nobody and of a cache; then a late correction of a covered call.
+    Seats that begin, end and come back in the middle of the month, a pool of credits, calls, dollars,
+    two plans of one person, calls before a seat, of nobody and of a cache; then a late correction of a
+    covered call.
     """
     await keep_plans(server)
     calls = august(random.Random(36))
@@ -324,8 +327,9 @@ async def test_days_of_a_running_month(server: OperatorServer) -> None:
 
 async def test_advice_on_seats_of_a_month_that_is_over(server: OperatorServer) -> None:
     """
-    An idle seat saves its fee; who used much, or little, is told what the same calls cost in another plan. Who has both
-    plans, had the seat for a part of the month, or calls without a price, is told of no other plan.
+    An idle seat saves its fee; who used much, or little, is told what the same calls cost in another
+    plan. Who has both plans, had the seat for a part of the month, or calls without a price, is told of
+    no other plan.
     """
     since = {"since": "2026-07-01"}
     people = ("ann", "dan", "eve", "idle")
