@@ -5,7 +5,11 @@ AUDIT := .venv-audit
 DOCS := .venv-docs
 NATIVE := .venv-native
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet
+# Into an environment beside, for one program: it needs no pip of its own, and what it never imports is not compiled.
+ENVIRONMENT := $(PYTHON) -m venv --without-pip
+INSTALL_INTO = $(PIP) --python $(1)/bin/python install --quiet --no-compile --require-hashes
 # Without its cache of compiled modules every start of the command compiles 500 of them, which doubles what a start costs.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -73,8 +77,14 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 # Four lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The longest
 # parts begin first, so that no lane is left alone at the end; with a failure the others still run to their end.
 LANES ?= 4
-test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp $(VENV)/tools.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on every Python there is
+test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on every Python there is
+	@$(MAKE) --no-print-directory -j 2 $(AUDIT)/stamp environment
 	@$(MAKE) --no-print-directory -k -j $(LANES) test-integration test-code test-faults test-browser test-api test-program test-deploy test-native lint audit
+
+# One after the other, as apt-get runs once at a time. MAKEFLAGS has the number of lanes.
+.PHONY: environment
+environment:
+	@MAKEFLAGS= $(MAKE) --no-print-directory $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp $(VENV)/tools.stamp
 
 # Together all of tests/. Each part ends with the tests that took longest.
 SLOWEST := --durations=25 --durations-min=3
@@ -125,9 +135,9 @@ checked-native: $(NATIVE)/site/stamp $(VENV)/postgres.stamp
 soak-native: $(NATIVE)/site/stamp
 	$(WITH_NATIVE) TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q -rfEs $(WITHOUT) tests/packed --timeout 7200
 
-$(NATIVE)/stamp: requirements-native-build.lock
-	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
-	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-native-build.lock
+$(NATIVE)/stamp: requirements-native-build.lock | $(VENV)/run.stamp
+	@test -x $(NATIVE)/bin/python || $(ENVIRONMENT) $(NATIVE)
+	$(call INSTALL_INTO,$(NATIVE)) -r requirements-native-build.lock
 	@touch $@
 
 $(NATIVE)/wheels/stamp: $(NATIVE)/stamp $(VENV)/run.stamp native/Cargo.toml native/Cargo.lock native/pyproject.toml $(wildcard native/src/*.rs)
@@ -214,9 +224,9 @@ format: $(VENV)/test.stamp  ## format the code with ruff
 docs-reference: $(VENV)/run.stamp  ## write what the documents take from the code: configuration, commands, HTTP API, limits
 	$(BIN)/python -m gateway.cli.reference
 
-$(DOCS)/stamp: requirements-docs.lock
-	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+$(DOCS)/stamp: requirements-docs.lock | $(VENV)/run.stamp
+	@test -x $(DOCS)/bin/python || $(ENVIRONMENT) $(DOCS)
+	$(call INSTALL_INTO,$(DOCS)) -r requirements-docs.lock
 	@touch $@
 
 screenshots: $(VENV)/chromium.stamp  ## take the pictures of the documents again
@@ -254,9 +264,9 @@ prices: $(VENV)/test.stamp  ## make the rate card again from today's public pric
 	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices msgspec
 	.venv-prices/bin/python -m gateway.rate_cards.convert
 
-$(AUDIT)/stamp: requirements-audit.lock
-	@test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
-	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.lock
+$(AUDIT)/stamp: requirements-audit.lock | $(VENV)/run.stamp
+	@test -x $(AUDIT)/bin/python || $(ENVIRONMENT) $(AUDIT)
+	$(call INSTALL_INTO,$(AUDIT)) -r requirements-audit.lock
 	@touch $@
 
 audit: $(AUDIT)/stamp  ## look every lock file up among known vulnerabilities (AUDIT=required: what cannot be looked up fails)

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.free_ports import free_port
 
 BUCKET = "acme"
-_START_S = 60
+_START_S = 300
 
 
 @contextmanager
