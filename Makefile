@@ -74,10 +74,10 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-# Four lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The longest
+# Five lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The longest
 # parts begin first, so that no lane is left alone at the end; with a failure the others still run to their end.
-LANES ?= 4
-test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on every Python there is
+LANES ?= 5
+test: $(VENV)/run.stamp  ## the whole suite with the linters, five parts at a time, and the wheel on every Python there is
 	@$(MAKE) --no-print-directory -j 2 $(AUDIT)/stamp environment
 	@$(MAKE) --no-print-directory -k -j $(LANES) test-integration test-code test-faults test-browser test-api test-program test-deploy test-native lint audit
 
