@@ -58,9 +58,10 @@ def figures(path: Path) -> Figures:
     text = path.read_text()
     tree = ast.parse(text)
     lines = text.splitlines()
-    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    nodes = list(ast.walk(tree))
+    functions = [node for node in nodes if isinstance(node, Function)]
     docstrings = [(function.name, ast.get_docstring(function)) for function in functions]
-    tokens, type_tokens, code_lines = _tokens(text, _docstring_lines(tree), _annotations(tree))
+    tokens, type_tokens, code_lines = _tokens(text, _docstring_lines(nodes), _annotations(nodes))
     return Figures(
         path=path.relative_to(ROOT),
         lines=len(lines),
@@ -69,7 +70,7 @@ def figures(path: Path) -> Figures:
         tokens=tokens,
         type_tokens=type_tokens,
         functions=[(function.end_lineno or 0) - function.lineno + 1 for function in functions],
-        classes=sum(isinstance(node, ast.ClassDef) for node in ast.walk(tree)),
+        classes=sum(isinstance(node, ast.ClassDef) for node in nodes),
         docstrings=sum(text is not None for _, text in docstrings),
         clauses=[name for name, text in docstrings if text and _first_word(text) in CLAUSES],
     )
@@ -89,19 +90,19 @@ def _first_word(text: str) -> str:
     return text.split(maxsplit=1)[0].rstrip(",.:;")
 
 
-def _docstring_lines(tree: ast.Module) -> set[int]:
+def _docstring_lines(nodes: Sequence[ast.AST]) -> set[int]:
     """The lines on which a text stands that is a statement by itself."""
     lines: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return lines
 
 
-def _annotations(tree: ast.Module) -> list[tuple[Place, Place]]:
+def _annotations(nodes: Sequence[ast.AST]) -> list[tuple[Place, Place]]:
     """Where each annotation begins and ends, in order."""
     found: list[ast.expr | None] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.arg | ast.AnnAssign):
             found.append(node.annotation)
         elif isinstance(node, Function):

@@ -113,6 +113,7 @@ async def lived(ledgers: Ledgers, begin: datetime) -> History:
 
 
 @pytest.mark.asyncio
+@pytest.mark.rule
 @pytest.mark.parametrize("begin", BEGINS, ids=lambda begin: begin.strftime("%B"))
 async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None:
     """Where sums are fine enough the answer is the recount, to the digit; elsewhere the border is named."""
@@ -144,6 +145,7 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
 
 
 @pytest.mark.asyncio
+@pytest.mark.rule
 @pytest.mark.parametrize("seed", range(2))
 async def test_any_span(ledgers: Ledgers, seed: int) -> None:
     """A span is refused if and only if one of its ends divides an hour or a day that has calls."""

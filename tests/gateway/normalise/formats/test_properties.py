@@ -9,6 +9,7 @@ import copy
 import json
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import pytest
@@ -70,8 +71,9 @@ ANYTHING = st.recursive(
 )
 
 
+@cache
 def payloads(format: str) -> list[Any]:
-    """The cases of one format, decoded; lines as a list."""
+    """The cases of one format, decoded; lines as a list. Whoever changes one copies it first."""
     bodies = [one.body for one in cases(format) if b"resourceSpans" not in one.body]
     return [
         json.loads(body) if not _is_lines(body) else [json.loads(line) for line in body.splitlines()]
