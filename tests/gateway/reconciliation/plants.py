@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
 from random import Random
 
 import msgspec
@@ -282,6 +283,12 @@ PLANTS: dict[str, Planting] = {
 }
 
 
+@lru_cache(maxsize=8)
+def _month(provider: str, seed: int) -> Calls:
+    """The calls of a month in which nothing is planted."""
+    return tuple(month(seed=seed, a_day=A_DAY, providers=(provider,)))
+
+
 async def planted(
     provider: str,
     seed: int,
@@ -290,7 +297,7 @@ async def planted(
     base: Callable[[Calls], Calls] = same_calls,
 ) -> Reconciliation:
     """The comparison of a month with some plants in it, `without` some of its calls; `base` changes them first."""
-    calls = [call for call in month(seed=seed, a_day=A_DAY, providers=(provider,)) if not without(call)]
+    calls = [call for call in _month(provider, seed) if not without(call)]
     rows, reports = both_sides(base(calls), list(plants))
     return reconcile(provider, rows, await count(reports, book()))
 

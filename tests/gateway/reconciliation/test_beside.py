@@ -99,7 +99,7 @@ async def test_causes_together(provider: str, seed: int, names: str, state: str)
     verdict = await judged_together(provider, seed, found, plants)
     assert state == verdict.state, verdict.words
     for name, plant in zip(names.split(", "), plants, strict=True):
-        amount = dollars((await planted(provider, seed, [plant])).total.difference)
-        claimed = sum(dollars(claim.amount) for claim in found.claims if claim.cause in plant.causes)
         if state == SAID and name == "half a day":  # what is open is the price of the hours alone
+            amount = dollars((await planted(provider, seed, [plant])).total.difference)
+            claimed = sum(dollars(claim.amount) for claim in found.claims if claim.cause in plant.causes)
             assert abs(claimed - amount) <= abs(amount) / 5, verdict.words
