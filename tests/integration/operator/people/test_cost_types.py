@@ -43,6 +43,7 @@ from tests.integration.operator.people.test_limited_person import (
     fill,
     quick_beat,
     schedule,
+    without_cookies,
 )
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import operator_server
@@ -105,7 +106,10 @@ async def keep_bill(there: Place) -> None:
 @asynccontextmanager
 async def place(directory: Path, *drafts: RoleDraft, engine: str = MEMORY) -> AsyncIterator[Place]:
     """A person with these roles, and calls and a bill that all have figures of their own."""
-    async with operator_server(directory, engine=engine, clock=MovedClock()) as server:
+    async with (
+        operator_server(directory, engine=engine, clock=MovedClock()) as server,
+        without_cookies() as session,
+    ):
         own = World(OWN)
         await fill(server, own, 0)
         for number, team in enumerate((OWN, "ads")):
@@ -118,7 +122,7 @@ async def place(directory: Path, *drafts: RoleDraft, engine: str = MEMORY) -> As
         for draft in drafts:
             await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
         await schedule(server.registry, own, EVA)
-        there = Place(server, await signed_in(server, "none", EVA), own=own, foreign=own)
+        there = Place(server, session, await signed_in(server, "none", EVA), own=own, foreign=own)
         await keep_bill(there)
         yield there
 

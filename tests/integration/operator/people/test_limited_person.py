@@ -92,6 +92,7 @@ class World:
 @dataclass
 class Place:
     server: OperatorServer
+    session: aiohttp.ClientSession  # for all requests: one of its own costs as much as an answer
     eva: dict[str, str]
     own: World
     foreign: World
@@ -99,16 +100,13 @@ class Place:
 
     async def send(self, method: str, path: str, body: object, headers: dict[str, str]) -> tuple[int, str]:
         """Status, and everything that was answered: headers and body."""
-        async with (
-            aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.request(
-                method,
-                f"{self.server.url}{OPERATOR_API}{path}",
-                json=body,
-                headers=headers,
-                allow_redirects=False,
-            ) as answer,
-        ):
+        async with self.session.request(
+            method,
+            f"{self.server.url}{OPERATOR_API}{path}",
+            json=body,
+            headers=headers,
+            allow_redirects=False,
+        ) as answer:
             if answer.content_type == "text/event-stream":
                 return answer.status, await self._hear(answer)
             text = await answer.text()
@@ -146,13 +144,21 @@ def calls(world: World, now: float, number: int) -> list[Any]:
     ]  # fmt: skip
 
 
+def without_cookies() -> aiohttp.ClientSession:
+    """Connections that keep no cookie: each request says who asks."""
+    return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+
+
 @asynccontextmanager
 async def place(directory: Path, role: RoleFilter | None, engine: str = MEMORY) -> AsyncIterator[Place]:
     """`role` None: the person may see no call at all."""
-    async with operator_server(directory, engine=engine, clock=MovedClock()) as server:
+    async with (
+        operator_server(directory, engine=engine, clock=MovedClock()) as server,
+        without_cookies() as session,
+    ):
         filters = () if role is None else (role,)
         own, foreign = await prepare(server, [filters])
-        yield Place(server, await signed_in(server, "none", EVA), own=own, foreign=foreign)
+        yield Place(server, session, await signed_in(server, "none", EVA), own=own, foreign=foreign)
 
 
 async def prepare(

@@ -112,11 +112,14 @@ def less_cursors(line: str) -> Any:
 async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind: str) -> None:
     """
     The same rows, totals, lists, links and refusals, and their sum is that of the calls in the role. More calls of
-    others change nothing; no word of another team is in an answer, but where it was asked for.
+    others, which come between the two, change nothing; no word of another team is in an answer, but where it was
+    asked for.
     """
     roles, cost = SLICES[kind]
     async with site(serve, tmp_path, roles) as there:
         found = await answers(there.over_token, there.worlds)
+        for number in (100, 101):
+            await there.more_of(there.worlds[1], number)
         shown = await answers(there.over_console, there.worlds)
         assert list(shown) == list(found)
         for question, line in found.items():
@@ -130,9 +133,8 @@ async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind
         assert (total["cost"], total["calls"]) == tuple(
             report.payload["total"][name] for name in ("cost", "calls")
         )
-        for number in (100, 101):
-            await there.more_of(there.worlds[1], number)
-        assert found == await answers(there.over_token, there.worlds)
+        if kind == "is":  # to the last byte, with what stands for a place
+            assert found == await answers(there.over_token, there.worlds)
 
 
 async def test_a_role_that_goes_takes_its_calls_along(serve: Serve, tmp_path: Path) -> None:
