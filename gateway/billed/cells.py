@@ -219,18 +219,14 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
     compared with all their quantities together, and only with what cells that gave up less leave of them.
     """
     told: dict[BilledCell, int] = defaultdict(int)
-    untold: set[BilledCell] = set()
     places = [calls.place(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):
-        kept = calls.place(cell).kept
-        if quantity is None:
-            untold.add(kept)
-        else:
-            told[kept] += quantity
+        if quantity is not None:
+            told[calls.place(cell).kept] += quantity
     found = []
-    for (cell, _), pool in zip(parts, places, strict=True):
+    for (cell, own), pool in zip(parts, places, strict=True):
         kept, weights = pool.kept, pool.weights
-        quantity = None if kept in untold or kept not in told else told[kept]
+        quantity = None if own is None else told[kept]
         basis = POOL if kept != cell else VALUE if quantity is None else EXACT
         if quantity is not None and kept != cell:
             weights, quantity = _left(pool, quantity, told)

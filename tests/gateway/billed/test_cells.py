@@ -87,6 +87,20 @@ def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
     assert {("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "pooled"): 3 * UNIT} == paid(found)
 
 
+def test_money_without_a_quantity_beside_a_kind_that_nobody_reports() -> None:
+    """It is divided by value; what the bill tells of the kind is still of nobody."""
+    rows = [
+        row("input", 4),
+        row("input", 100, unit="tokens"),
+        row("output", 3),
+        row("output", 50, unit="tokens"),
+    ]
+    found = divided([*rows, row("cost", 2)], [calls("a", 100)])
+    assert {
+        ("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "value"): 2 * UNIT, ("-", "usage", "unallocated"): 3 * UNIT,
+    } == paid(found)  # fmt: skip
+
+
 def test_a_tier_is_paid_by_its_own_calls() -> None:
     """Batch calls pay the batch rate, also where another team used the model at full price."""
     rows = [row("input", 4, tier="standard"), row("input", 1, batch=True)]
