@@ -12,12 +12,13 @@ import msgspec
 
 from gateway.billed.spreading import in_turn
 from gateway.reconciliation.matching import Keys, Owner, billed, day_of, families_of, one_source
-from gateway.reconciliation.sides import DAY_S, BilledMoney, BilledTokens, CountedUse
+from gateway.reconciliation.sides import ANYWHERE, DAY_S, BilledMoney, BilledTokens, CountedUse
 from spool.ledger import money
 from spool.ledger.billed import CLOSED, PROVISIONAL
 from spool.statements.values import CORRECTION, REFUND, StatementRow
 
 _LONG_S = DAY_S + DAY_S // 2  # buckets that are longer are of several days
+Regions = Mapping[str, frozenset[str]]  # by family of models
 _Told = TypeVar("_Told", BilledMoney, BilledTokens)
 
 
@@ -38,6 +39,8 @@ class Bill:
     states: Mapping[int, str]
     sources: Mapping[int, str]
     foreign: Mapping[int, Mapping[str, int]]
+    money_regions: Regions  # that it tells apart in its money, and calls of the month know
+    token_regions: Regions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,17 +84,39 @@ def bill_of(sides: BillSides) -> Bill:
     for row in rows:
         if row.currency not in (None, "USD"):
             foreign[day_of(row)][str(row.currency)] += 1
+    families = families_of(tokens, named, sides.counted)
+    known = _regions(sides.counted, families)
     return Bill(
         provider=sides.provider,
         amounts=_of_days(amounts),
         accrued=_of_days(row for row in told.accrued if of_money.get(row.day) == row.source),
         quantities=_of_days(tokens),
-        families=families_of(tokens, named, sides.counted),
+        families=families,
         keys=Keys(owners, theirs, {row.key for row in sides.counted}),
         states=states,
         sources={day: of_money[day] for day in states},
         foreign=foreign,
+        money_regions=_both(_regions([*named, *told.accrued], families), known),
+        token_regions=_both(_regions(tokens, families), known),
     )
+
+
+def _regions(rows: Iterable[BilledMoney | BilledTokens | CountedUse], families: Mapping[str, str]) -> Regions:
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.region not in ANYWHERE:
+            found[families.get(row.model, row.model)].add(row.region)
+    return {model: frozenset(regions) for model, regions in found.items()}
+
+
+def _both(told: Regions, known: Regions) -> Regions:
+    """Return the regions that both sides tell, of the models that have any; "" is every model."""
+    every = frozenset[str]().union(*known.values())
+    found = {
+        model: regions & (known.get(model, frozenset()) if model else every)
+        for model, regions in told.items()
+    }
+    return {model: regions for model, regions in found.items() if regions}
 
 
 def _is_unsettled(sides: BillSides, told: Mapping[str, frozenset[int]], source: str, day: int) -> bool:

@@ -84,28 +84,17 @@ class DayCalls:
             for place in {(use.key, use.model), ("", use.model), (use.key, ""), ("", "")}:
                 self._by_model[place].append((dimensions, use))
         self._known: dict[BilledCell, CellCalls] = {}
-        self._regions: dict[str, set[str]] = defaultdict(set)  # that calls know, by model
-        for _, use in self._rows:
-            for model in (use.model, ""):
-                self._regions[model].add(use.region)
-        self._told: dict[tuple[type, str], set[str]] = {}
-
-    def tell(self, rows: Iterable[BilledMoney | BilledTokens]) -> None:
-        """Take the rows of a kind of which the cells are asked for: which regions they tell apart."""
-        for row in rows:
-            model = self._bill.families.get(row.model, row.model)
-            known = self._regions.get(model, set()) - ANYWHERE
-            if row.region in known:
-                self._told.setdefault((type(row), model), set()).add(row.region)
 
     def cell_of(self, row: BilledMoney | BilledTokens) -> BilledCell:
         """Return the cell of a row; a key that neither side is known to share is not told."""
-        model = self._bill.families.get(row.model, row.model)
+        bill = self._bill
+        model = bill.families.get(row.model, row.model)
         region = row.region
         if region in ANYWHERE:
-            region = ELSEWHERE if (type(row), model) in self._told else ""
+            told = bill.token_regions if isinstance(row, BilledTokens) else bill.money_regions
+            region = ELSEWHERE if model in told else ""
         return BilledCell(
-            key=self._bill.keys.of_billed(row) if self._bill.keys.any else "",
+            key=bill.keys.of_billed(row) if bill.keys.any else "",
             model=model,
             tier=None if row.tier is None else tier_of(row.tier),
             region=region,
@@ -141,8 +130,8 @@ class DayCalls:
 
     def _is_in(self, region: str, cell: BilledCell) -> bool:
         if cell.region == ELSEWHERE:
-            told = (found for (_, model), found in self._told.items() if model == cell.model)
-            return not any(region in each for each in told)
+            both = (self._bill.token_regions, self._bill.money_regions)
+            return not any(region in told.get(cell.model, ()) for told in both)
         return cell.region in ("", region)
 
     def _why(self, cell: BilledCell) -> str:

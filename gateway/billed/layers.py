@@ -186,7 +186,6 @@ class _Day:
     def _usage(self, rows: list[BilledMoney], charge: str, arranged: int) -> None:
         """Divide what is of tokens over their calls. Layers are divided by what the bill itself has of them."""
         told = self._bill.quantities.get(self._day, ())
-        self._calls.tell([*rows, *told])
         quantities = quantities_of(self._calls, told)
         as_billed: dict[object, dict[Dimensions, int]] = defaultdict(lambda: defaultdict(int))
         for row in rows:

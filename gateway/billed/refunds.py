@@ -53,7 +53,6 @@ def shares_of(
     """Divide what is of a day over its calls. `bill` is that of its month."""
     calls, told = DayCalls(bill, uses), bill.quantities.get(day, ())
     charged = [row for row in bill.amounts.get(day, ()) if row.is_for_tokens]
-    calls.tell([*charged, *told])
     quantities = quantities_of(calls, told)
     known = _as_charged(charged, calls, quantities)
     found: list[RefundShare] = []
