@@ -91,11 +91,50 @@ def focus(
         for month in _months(first, last):
             shown = _of_plans(client, month, covered, account, tags)
             parts.append(focus_rows.lines_of(shown, version=version))
+    _write(output, b"".join(parts))
+
+
+@export.command("seat-fees")
+@click.option("--month", required=True, metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; default: standard output."
+)
+@click.option(
+    "--operation",
+    type=click.Choice(("replace_drop", "sum")),
+    default="replace_drop",
+    show_default=True,
+    help="What becomes of the rows that the connection has of the month.",
+)
+@with_client
+def seat_fees(client: OperatorClient, month: str, output: Path | None, operation: str) -> None:
+    """
+    Fees of the seats of plans as a billing drop (JSON), with a row of the type Purchase for each.
+
+    Nothing is sent: give it to a billing connection of its own. Calls that plans cover are no part of it.
+    """
+    from exporters.service.cbf import MAX_BYTES  # only where a drop is written
+    from exporters.service.purchases import drop_of
+
+    answer = client.request("GET", "/plan-costs", query=[("month", month)])
+    if answer["plan_costs"]["truncated"]:
+        fail(f"{month} has {answer['plan_costs']['row_count']} seats: raise answers.max_rows")
+    if lacking := answer["total"]["unconverted"]:
+        click.echo(unconverted_words(lacking, CURRENCY), err=True)
+    drop = drop_of(answer["plan_costs"], answer["rows"], operation)
+    if not drop:
+        fail(f"no seat has a fee in {month}")
+    if len(drop) > MAX_BYTES:
+        fail(f"the drop has {len(drop)} bytes, and a connection takes at most {MAX_BYTES} at once")
+    _write(output, drop)
+
+
+def _write(output: Path | None, content: bytes) -> None:
     try:
         if output is None:
-            sys.stdout.buffer.write(b"".join(parts))
+            sys.stdout.buffer.write(content)
         else:
-            output.write_bytes(b"".join(parts))
+            output.write_bytes(content)
     except OSError as error:
         fail(f"{output or 'standard output'}: {error.strerror}")
 

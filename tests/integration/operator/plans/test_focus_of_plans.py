@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from exporters.focus.plans import FeeShares
 from gateway.cli import main
+from gateway.normalise.billing import read
 from spool.ledger import money
 from tests.integration.api.test_costs import filled, run
 from tests.integration.operator.plans.test_plans import a_call
@@ -72,6 +73,26 @@ def test_purchases_and_covered_calls(tmp_path: Path) -> None:
     assert Fraction("17.5") == summed(plain, "BilledCost")  # without the option, calls are what they cost
     later = list(csv.DictReader(io.StringIO(run(tmp_path, *AUGUST, "--plans", "--focus-version", "1.4"))))
     assert [row["EffectiveCost"] for row in rows] == [row["EffectiveCost"] for row in later]
+
+
+def test_fees_as_a_drop(tmp_path: Path) -> None:
+    """A drop that every connection takes, with the fees of the month to the last digit, and nothing else."""
+    made(tmp_path)
+    body = run(tmp_path, "export", "seat-fees", "--month", "2026-08").encode()
+    drop = read(body)
+    assert ("2026-08", "replace_drop", 2, ()) == (drop.month, drop.operation, drop.rows, drop.errors)
+    ann, idle = json.loads(body)["data"]
+    assert {
+        "lineitem/type": "Purchase", "lineitem/description": "Seat of Claude",
+        "time/usage_start": "2026-08-01T00:00:00Z", "time/usage_end": "2026-09-01T00:00:00Z",
+        "resource/id": "tollhouse:seat:Claude:ann:2026-01-01", "resource/service": "Claude",
+        "resource/usage_family": "seats", "usage/amount": "1", "usage/units": "seats", "cost/cost": "31",
+        "resource/tag:plan": "Claude", "resource/tag:user": "ann", "resource/tag:team": "search",
+    } == ann  # fmt: skip
+    assert ("15", False) == (idle["cost/cost"], "resource/tag:team" in idle)
+    asked = ("export", "seat-fees", "--month", "2025-08", "--data", str(tmp_path))
+    done = CliRunner().invoke(main, asked)
+    assert (1, True) == (done.exit_code, "no seat has a fee in 2025-08" in done.output)
 
 
 def test_plans_are_of_whole_months(tmp_path: Path) -> None:
