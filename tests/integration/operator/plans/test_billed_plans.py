@@ -63,6 +63,10 @@ async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
     assert "statement" == found["plans"][0]["source"]
     for name in ("fees", "overage", "paid"):
         assert Fraction(total[name]) == sum(Fraction(row[name]) for row in found["rows"])
+    answer = await server.ask("GET", "/plan-costs?month=2026-08&per=daily")
+    for name in ("fees", "overage", "paid", "included_value"):
+        assert Fraction(total[name]) == sum(Fraction(day[name]) for day in answer.payload["days"])
+    assert ["2026-08-20"] == [day["day"] for day in answer.payload["days"] if day["overage"] != "0"]
     shares = [Fraction(row["overage"]) for row in found["rows"]]
     assert abs(shares[0] - 2 * shares[1]) < Fraction(1, 10**20)  # as much as they used
     apart = {each["cause"]: each for each in found["differences"]}
