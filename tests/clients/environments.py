@@ -6,8 +6,8 @@ says so; an index that answers and a lock that cannot be installed is a failure.
 
 A lock is made from the `.in` file beside it by `uv pip compile --universal --generate-hashes --no-header
 --no-emit-index-url --python-version 3.11 NAME.in -o NAME.lock`, Node's, in `node/NAME`, by `npm install
---package-lock-only`. Maven's, in `maven/NAME`, is `sha256sum *.jar` in the folder that holds them; Go's, in `go/NAME`,
-is what `go list -mod=mod -deps PACKAGE` leaves in go.mod and go.sum.
+--package-lock-only`. Maven's, in `maven/NAME`, is `sha256sum *.jar` in the folder that holds them (Keycloak's: of its
+archive); Go's, in `go/NAME`, is what `go list -mod=mod -deps PACKAGE` leaves in go.mod and go.sum.
 """
 
 from __future__ import annotations
@@ -94,6 +94,37 @@ def java(name: str) -> list[str]:
     if programs := [str(program) for program in source.glob("*.java")]:
         _make(["javac", "-parameters", "-cp", f"{place}/jars/*", "-d", str(classes), *programs], place)
     return ["java", "-cp", f"{place}/jars/*:{classes}"]
+
+
+def keycloak() -> Path:
+    """The folder of Keycloak, unpacked from what its lock names."""
+    maven = shutil.which("mvn")
+    if maven is None or shutil.which("java") is None:
+        pytest.skip("mvn and java are not installed")
+    place = ROOT / ".venv-clients-keycloak"
+    source = HERE / "maven" / "keycloak"
+    lock = source / "archive.sha256"
+    digest, name = lock.read_text().split()
+    if not _is_current(place, lock):
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place)
+        words = ["-DoutputDirectory=archives", "-DincludeTypes=zip", "-DexcludeTransitive=true"]
+        _make([maven, "-q", "-B", "dependency:copy-dependencies", *words], place)
+        archive = place / "archives" / name
+        assert digest == hashlib.sha256(archive.read_bytes()).hexdigest()
+        shutil.unpack_archive(archive, place)
+        archive.unlink()
+        for program in place.glob("*/bin/*.sh"):  # an archive that is unpacked so has no rights of its files
+            program.chmod(0o755)
+        _stamp(place, lock)
+    [program] = place.glob("*/bin/kc.sh")
+    return program.parents[1]
+
+
+def of_java(**more: str) -> dict[str, str]:
+    """The environment of a Java program: what finds it, and these."""
+    kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
+    return {**kept, **more}
 
 
 def go(name: str, package: str) -> Path:

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,12 +81,37 @@ class Place:
             return str(found["access_token"])
 
 
+@asynccontextmanager
+async def serving_people(serve: Serve, issuer: str, own: int, directory: Path) -> AsyncIterator[Place]:
+    """A Tollhouse at a port of its own whose people sign in with a provider, and calls of two teams."""
+    resource = f"http://127.0.0.1:{own}/mcp"
+    config = Config(
+        oidc=OidcSettings(issuer=issuer, client_id="tollhouse", console="http://127.0.0.1:4319/console/",
+                          default_role=OPERATOR, timeout=30),
+        mcp=McpSettings(tools={"log_insight": True}, oauth=McpOAuthSettings(resource=resource)),
+        spool=SpoolSettings(hold=0, counter_wait=0),
+    )  # fmt: skip
+    serving = await serve(config=config, listen=f"127.0.0.1:{own}")
+    log = serving.app.services.operators.spool.log
+    now = serving.app.services.receivers.clock.now()
+    for number, team in enumerate(("search", "chat")):
+        await add(log, call(number, at=now - 60, team=team, cost="3", cost_source="reported"))
+    there = Place(serving, issuer, resource, directory)
+    try:
+        yield there
+    finally:
+        for client in there.running:
+            if client.returncode is None:
+                client.kill()
+            await client.communicate()
+
+
 @pytest_asyncio.fixture
 async def place(serve: Serve, tmp_path: Path) -> AsyncIterator[Place]:
     node = shutil.which("node")
     installed = environments.node("oidc_provider")
     port, own = free_port(), free_port()
-    issuer, resource = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{own}/mcp"
+    issuer = f"http://127.0.0.1:{port}"
     with (tmp_path / "grants").open("wb") as grants:
         process = await asyncio.create_subprocess_exec(
             str(node),
@@ -104,23 +130,8 @@ async def place(serve: Serve, tmp_path: Path) -> AsyncIterator[Place]:
                         break
                 except aiohttp.ClientConnectionError:
                     await asyncio.sleep(0.05)
-        config = Config(
-            oidc=OidcSettings(issuer=issuer, client_id="tollhouse", console="http://127.0.0.1:4319/console/",
-                              default_role=OPERATOR, timeout=30),
-            mcp=McpSettings(tools={"log_insight": True}, oauth=McpOAuthSettings(resource=resource)),
-            spool=SpoolSettings(hold=0, counter_wait=0),
-        )  # fmt: skip
-        serving = await serve(config=config, listen=f"127.0.0.1:{own}")
-        log = serving.app.services.operators.spool.log
-        now = serving.app.services.receivers.clock.now()
-        for number, team in enumerate(("search", "chat")):
-            await add(log, call(number, at=now - 60, team=team, cost="3", cost_source="reported"))
-        there = Place(serving, issuer, resource, tmp_path)
-        yield there
-        for client in there.running:
-            if client.returncode is None:
-                client.kill()
-            await client.communicate()
+        async with serving_people(serve, issuer, own, tmp_path) as there:
+            yield there
     finally:
         process.kill()
         await process.wait()

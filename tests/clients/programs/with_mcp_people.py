@@ -11,6 +11,8 @@ import json
 import os
 import re
 import sys
+from html import unescape
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 import httpx2
@@ -20,6 +22,8 @@ from mcp.client.auth.oauth2 import AuthorizationCodeResult
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 
+# A provider on loopback may say that its cookies are for https alone: browsers keep them all the same.
+LOOPBACK = DefaultCookiePolicy(secure_protocols=("http", "https"))
 REDIRECT = "http://127.0.0.1:33418/callback"
 
 
@@ -53,7 +57,8 @@ class Browser:
 
     async def open(self, address: str) -> None:
         self.asked.append(httpx2.URL(address).params["scope"])
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=60) as client:
+            client.cookies.jar.set_policy(LOOPBACK)
             answer = await client.get(address)
             while True:
                 if answer.is_redirect:
@@ -64,9 +69,10 @@ class Browser:
                     continue
                 prompt = re.search(r'name="prompt" value="(\w+)"', answer.text)
                 action = re.search(r'action="([^"]+)"', answer.text)
-                assert prompt and action, answer.text[:2000]
-                form = {"prompt": prompt[1], "login": self.person, "password": "any"}
-                answer = await client.post(answer.url.join(action[1]), data=form)
+                assert action, answer.text[:2000]
+                form = {"login": self.person, "username": self.person, "password": "any"}
+                form |= {"prompt": prompt[1]} if prompt else {}
+                answer = await client.post(answer.url.join(unescape(action[1])), data=form)
 
     async def come_back(self) -> AuthorizationCodeResult:
         given = self._back.params

@@ -1,0 +1,69 @@
+"""People who sign the official SDK in with Keycloak: a second provider, which knows no resources."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from spool.registry.roles import RoleLimits
+from tests.clients.openid import keycloak
+from tests.clients.openid.conftest import Place, limit, serving_people
+from tests.clients.openid.test_assistants_of_people import sign_in
+from tests.free_ports import free_port
+from tests.integration.conftest import ACTOR, Serve, serve
+
+__all__ = ["serve"]
+pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+
+
+@dataclass
+class House:
+    place: Place
+    provider: keycloak.Keycloak
+
+
+@pytest_asyncio.fixture
+async def house(serve: Serve, tmp_path: Path) -> AsyncIterator[House]:
+    own = free_port()
+    resource = f"http://127.0.0.1:{own}/mcp"
+    async with (
+        keycloak.running(resource, tmp_path) as provider,
+        serving_people(serve, provider.issuer, own, tmp_path) as place,
+    ):
+        yield House(place, provider)
+
+
+async def test_people_of_keycloak(house: House) -> None:
+    """
+    Two people with the same question get their own answers, over both kinds of revisions; writing asks for more
+    scopes and takes a role; a token for nothing of ours is refused by its audience; a role that goes in the middle
+    closes the next question; a token that is over is refreshed.
+    """
+    place = house.place
+    role = await limit(place, "eve")
+    ada = await sign_in(place, "ada", "legacy", "assistant")
+    hers, written = await ada.told(), await ada.told()
+    assert (["chat", "search"], True) == (hers["teams"], written["written"])
+    assert {"tollhouse.read", "tollhouse.write"} <= set(written["asked"][-1].split())
+    eve = await sign_in(place, "eve", "2026-07-28", "assistant")
+    his = await eve.told()
+    assert (["chat"], False) == (his["teams"], (await eve.told())["written"])
+    outcomes = []
+    for scope in ("email", "tollhouse.read"):
+        headers = {"Authorization": f"Bearer {await house.provider.robot(scope)}"}
+        answer = await place.serving.send("/mcp", b"{}", key=None, headers=headers)
+        outcomes.append((answer.status, "(aud)" in answer.headers.get("WWW-Authenticate", "")))
+    assert [(401, True), (403, False)] == outcomes
+    registry = place.serving.app.services.operators.installation.require_registry()
+    await registry.roles.change(
+        role, {"members": ()}, version=None, known=("team",), limits=RoleLimits(), actor=ACTOR
+    )
+    await asyncio.gather(ada.go_on("over"), eve.go_on())
+    after = await ada.told()
+    assert (["chat", "search"], True) == (after["teams"], after["token"] != hers["token"])
+    assert "refused" in await eve.told()
