@@ -38,6 +38,7 @@ _STATUS = ("status", "user status", "member status", "account status", "license 
 _GONE = frozenset(
     {"removed", "deactivated", "deleted", "suspended", "disabled", "revoked", "expired", "unassigned"}
 )
+_MOST_MS = 10**14  # beyond the year 5000
 _FREE_ROLES = frozenset({"free-owner", "freeowner", "free_owner"})  # Cursor's owners who have no seat
 
 
@@ -54,6 +55,7 @@ class ListedSeat:
     team: str = ""
     tier: str = ""
     tells_until: bool = False
+    cycle_start: str = ""  # the first day of the vendor's billing cycle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +95,10 @@ def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
             rows = None if field is None else page[field]
         if rows is None:
             raise Invalid(f"{name} is not a list of seats: it has none of {', '.join(_READERS)}")
+        start = _cycle_start(page.get("subscriptionCycleStart"))
         for place, row in enumerate(rows, start=1):
-            found += _read_row(name, field or "", place, row)
+            seats = _read_row(name, field or "", place, row)
+            found += [replace(seat, cycle_start=start) for seat in seats]
     _check_pages(name, pages, len({seat.user.casefold() for seat in found}))
     return found
 
@@ -110,6 +114,13 @@ def _check_pages(name: str, pages: Sequence[Mapping[str, Any]], users: int) -> N
     has_more = [bool(page.get("has_more") or page.get("nextPageToken")) for page in pages]
     if has_more and all(has_more):
         raise Invalid(f"{name} lacks its last page: give all of its pages")
+
+
+def _cycle_start(value: Any) -> str:
+    """Return the day (UTC) of Cursor's milliseconds; "" of anything else."""
+    if not isinstance(value, int) or not 0 < value < _MOST_MS:
+        return ""
+    return datetime.fromtimestamp(value // 1000, UTC).date().isoformat()
 
 
 def _numbers(pages: Sequence[Mapping[str, Any]], field: str) -> list[int]:

@@ -64,6 +64,10 @@ def test_members_of_cursor() -> None:
     for root in ({"teamMembers": members}, {"teamMemberSpend": spend, "totalPages": 1}):
         found = read_list("members.json", json.dumps(root).encode())
         assert ["ann@example.com"] == [each.user for each in found]
+    for began, day in ((1708992000000, "2024-02-27"), (0, ""), (10**20, ""), ("soon", "")):
+        page = {"teamMemberSpend": spend, "subscriptionCycleStart": began}
+        [one] = read_list("spend.json", json.dumps(page).encode())
+        assert day == one.cycle_start
 
 
 def test_members_in_a_table() -> None:

@@ -150,6 +150,7 @@ def fill(
         changes = merged(seats, chosen(listed, tier=tier, names=known), today)
     except Invalid as error:
         fail(str(error), 2)
+    _tell_cycle(listed, before["cycle_day"])
     for word, users in (("new", changes.added), ("ended", changes.ended)):
         for user in users:
             click.echo(f"{word}: {user}", err=True)
@@ -157,6 +158,17 @@ def fill(
         return
     body = {"seats": [asdict(seat) for seat in changes.seats], "version": before["version"]}
     _show(client.request("PATCH", f"/plans/{part(plan)}", body=body), as_json)
+
+
+def _tell_cycle(listed: Sequence[ListedSeat], cycle_day: int) -> None:
+    """Say so if the list has a billing cycle that begins on another day than the plan's."""
+    for start in sorted({seat.cycle_start for seat in listed} - {""}):
+        day = date.fromisoformat(start).day
+        if day != cycle_day:
+            words = (
+                f"the list has a billing cycle since {start}, and those of the plan begin on day {cycle_day}"
+            )
+            click.echo(f"{words}: tollhouse plans edit --cycle-day {day}", err=True)
 
 
 def _lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]]:

@@ -527,6 +527,12 @@ async def test_by_command(tmp_path: Path) -> None:
     advised = await run("plans", "costs", "--month", "2025-07", "--advice")
     assert "KIND" in advised and "idle" not in advised  # nobody had a seat then
     assert "idle" in await run("plans", "costs", "--month", "2025-08", "--advice")
+    spend = tmp_path / "spend.json"
+    spend.write_text('{"teamMemberSpend": [{"email": "ann"}], "subscriptionCycleStart": 1708992000000}')
+    told = await run("plans", "seats", "team", str(spend), "--dry-run")
+    assert (
+        "a billing cycle since 2024-02-27" in told and "--cycle-day 27" in told and "ended: bob" not in told
+    )
     assert "write USER,SINCE" in await run("plans", "edit", "team", "--seat", "ann", code=2)
     assert "say what to change" in await run("plans", "edit", "team", code=2)
     assert "deleted" in await run("plans", "delete", "team")
