@@ -29,6 +29,8 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from tests.gateway.workers.children import on_a_thread
 from tests.integration.certificates import Certificates
+from tests.spool.disks.flushing import flushed as flushed
+from tests.spool.disks.flushing import unflushed as unflushed
 from tests.tools import program
 
 ACTOR = Actor("tests", "local")

@@ -85,6 +85,7 @@ def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path
     assert (0.05, tmp_path / "x" / "data") == (copy.spool.hold, copy.data_dir)
 
 
+@pytest.mark.usefixtures("flushed")
 def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
     """The drill's file system keeps a flushed file over a cut and loses the content of one that was not."""
     try:

@@ -217,6 +217,7 @@ async def test_a_kept_file_of_the_version_before_regions_opens(opened: Opener, t
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("flushed")
 async def test_what_is_counted_is_flushed(tmp_path: Path) -> None:
     """The log removes what the ledger has counted: after a power cut it could not be counted again."""
     store = await SqliteLedger.open(tmp_path, FakeClock())

@@ -220,6 +220,7 @@ async def test_receipts_conflicts_and_shapes_stay(start: Starter, again: Starter
     assert first.incarnation == second.incarnation
 
 
+@pytest.mark.usefixtures("flushed")
 async def test_one_flush_for_everybody_who_waits(start: Starter, observed: Observed) -> None:
     """64 requests that wait together share a handful of commits, and a lone one waits for nobody."""
     log = (await start()).log

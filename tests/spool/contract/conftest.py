@@ -35,6 +35,8 @@ from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
 from tests.rounds import IS_LONG
 from tests.spool.contract.examples import NOON, Observed
+from tests.spool.disks.flushing import flushed as flushed
+from tests.spool.disks.flushing import unflushed as unflushed
 from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, Ledgers, schemas_of
 from tests.spool.postgres_cluster import Schema
 from tests.spool.postgres_cluster import patience as patience

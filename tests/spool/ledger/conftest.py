@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spool.ledger.days import remembered
+from tests.spool.disks.flushing import flushed as flushed
+from tests.spool.disks.flushing import unflushed as unflushed
 
 
 @pytest.fixture(autouse=True)

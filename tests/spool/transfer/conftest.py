@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.spool.disks.flushing import flushed as flushed
+from tests.spool.disks.flushing import unflushed as unflushed
 from tests.spool.postgres.waiting_commits import waiting as waiting
 from tests.spool.postgres_cluster import Schema
 from tests.spool.transfer.places import Places
