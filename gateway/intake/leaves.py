@@ -186,6 +186,8 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
     for name in _FIELDS:
         count = getattr(total, name)
         found[name] = None if count is None else count * 10**DECIMALS
+    if total.beyond < 0:
+        found["input_tokens"] = None
     return found | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
 
 

@@ -111,8 +111,13 @@ class LedgerRows(Protocol):
         """Return the begins of the periods with sums, from `since` on."""
         ...
 
-    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
-        """The sums of calls whose input is known, of one period, with their numbers."""
+    def priceable(
+        self, width: int, start: int, *, of_all: bool = False
+    ) -> Sequence[tuple[int, Dimensions, Measures]]:
+        """
+        The sums of calls whose input is known, of one period, with their numbers; `of_all`: and of those whose
+        input is not known.
+        """
         ...
 
     def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:

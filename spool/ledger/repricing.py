@@ -26,7 +26,7 @@ _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 class TokenSum:
     """
     Calls of one hour, model, mode and price tier. `beyond`: every input is beyond this of SIZES, and no
-    further.
+    further; -1: it is not known.
     """
 
     provider: str | None
@@ -87,10 +87,11 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
         for start in rows.starts(width, since):
             gone, new, moved = [], [], []
             meters = rows.meters(width, start)
-            for number, dimensions, measures in rows.priceable(width, start):
-                estimate = pricer.estimate_sum(
-                    token_sum(start, dimensions, measures, meters.get(number, _NO_METERS))
-                )
+            for number, dimensions, measures in rows.priceable(width, start, of_all=True):
+                total = token_sum(start, dimensions, measures, meters.get(number, _NO_METERS))
+                if total.beyond < 0 and not total.meters:
+                    continue
+                estimate = pricer.estimate_sum(total)
                 if estimate is None:
                     unpriced += 1
                     continue

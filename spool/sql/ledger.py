@@ -33,6 +33,7 @@ ROLLUPS, ROLLED = "rollups", "rolled"  # their sums, and the marks of those that
 CHARGES = ("charge.", "charge/")  # before, and after all names of spool.currencies.charges
 _BILLED = ("start", "provider", "key", "charge", "basis", "arranged", "high", "middle", "low")
 _BILLED_DAY = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
+_CALLS = f" AND k.kind = 'call' AND (:of_all OR k.size <> {INPUT_UNKNOWN})"
 KEY = ", ".join(f'k."{name}"' for name in Dimensions._fields)
 _WIDTH = len(Dimensions._fields)
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
@@ -195,9 +196,10 @@ class SqlLedgerRows(ABC):
         statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE start >= :since ORDER BY start"
         return [start for (start,) in self._tables.all(statement, since=since)]
 
-    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
-        statement = f"{self._every_sum(width, 'h.key, ')} AND k.kind = 'call' AND k.size <> :unknown"
-        rows = self._tables.all(statement, start=start, unknown=INPUT_UNKNOWN)
+    def priceable(
+        self, width: int, start: int, *, of_all: bool = False
+    ) -> Sequence[tuple[int, Dimensions, Measures]]:
+        rows = self._tables.all(f"{self._every_sum(width, 'h.key, ')}{_CALLS}", start=start, of_all=of_all)
         return [(row[0], Dimensions(*row[1 : _WIDTH + 1]), self._measures(row[_WIDTH + 1 :])) for row in rows]
 
     def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:

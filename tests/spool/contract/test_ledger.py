@@ -872,6 +872,28 @@ async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers
 
 
 @pytest.mark.asyncio
+async def test_seconds_alone_are_priced_again(ledgers: Ledgers) -> None:
+    """Of calls whose input is not known those are, whose price is of what they tell; no others."""
+    log, ledger = FakeLog(), await ledgers.open()
+    unknown: dict[str, Any] = {
+        "input_tokens": None, "output_tokens": None, "estimated_cost": None, "cost_source": "none",
+        "provider": "openai",
+    }  # fmt: skip
+    log.add([
+        call(request_model="whisper-1", meters={"input_audio_seconds": "12.5"}, **unknown),
+        call(request_model="gpt-5", meters={"web_searches": 1}, **unknown),
+        call(request_model="gpt-5", **{**unknown, "charges": {"EUR": "1"}, "cost_source": "reported"}),
+    ])  # fmt: skip
+    await ledger.catch_up(log)
+    told = await ledger.reprice(PriceBook.load(), since=at(BEGIN))
+    assert (1, 1, "0.00125") == (told.rows, told.unpriced, told.after)
+    by_model = {
+        row.group[0]: (row.estimated, row.unpriced) for row in await ledger.costs(everything("model"))
+    }
+    assert {"whisper-1": ("0.00125", 0), "gpt-5": ("0", 1)} == by_model
+
+
+@pytest.mark.asyncio
 async def test_a_rebuild_counts_meters_again(ledgers: Ledgers) -> None:
     """Those of hours that are emptied come back once, those of hours that stay are not touched."""
     log, ledger = FakeLog(), await ledgers.open()
