@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, NumberDataPoint, Sum
 
 from spool.identity import of_derived
+from spool.meters import METERS, SCALE, millionths
 from spool.record import (
     CORRECTED_COUNTS,
     CURRENCY,
@@ -82,12 +83,32 @@ def counters_of(record: Correction) -> Iterable[UsageMetric]:
     for name in CORRECTED_COUNTS:
         if difference := count_difference(record, name):
             yield _counter(record, "tokens", name.removesuffix("_tokens"), difference, "{token}")
+    for name, difference in _meter_differences(record).items():
+        yield _counter(record, "tokens", None, difference, "{token}", meter=name)
 
 
-def _counter(record: Correction, of: str, token_type: str | None, value: int | str, unit: str) -> UsageMetric:
+def _meter_differences(record: Correction) -> dict[str, int]:
+    """Parts of tokens that the call has more than was counted. Other units have no counter that means no money."""
+    before, after = record.before.meters, record.after.meters
+    names = [name for name in {**before, **after} if name in METERS and METERS[name].is_part]
+    found = {name: millionths(after.get(name, 0)) - millionths(before.get(name, 0)) for name in names}
+    return {name: difference // SCALE for name, difference in found.items() if difference}
+
+
+def _counter(
+    record: Correction,
+    of: str,
+    token_type: str | None,
+    value: int | str,
+    unit: str,
+    *,
+    meter: str | None = None,
+) -> UsageMetric:
     call = record.after
+    own_name = of if unit == CURRENCY else f"{of} {unit}"
     return UsageMetric(
-        id=of_derived(record.id, token_type or (of if unit == CURRENCY else f"{of} {unit}")),
+        id=of_derived(record.id, meter or token_type or own_name),
+        meter=meter,
         source=record.source,
         name=f"tollhouse.correction.{of}",
         model=call.response_model or call.request_model,

@@ -104,8 +104,9 @@ def test_a_correction_leaves_as_sums_that_may_fall() -> None:
     before = call(
         1, output_tokens=9, start_time=BEGAN, estimated_cost="0.5", cost_source="estimated", team="search"
     )
+    heard = {"input_audio_tokens": 50, "web_searches": 2}
     after = msgspec.structs.replace(
-        before, output_tokens=4, reasoning_tokens=2, cost="0.1", cost_source="reported"
+        before, output_tokens=4, reasoning_tokens=2, cost="0.1", cost_source="reported", meters=heard
     )
     correction = Correction(
         id=b"c" * 16, source="kong", corrects=before.id, reason="final_cost", known_at=BEGAN + 9, start_time=BEGAN,
@@ -114,9 +115,12 @@ def test_a_correction_leaves_as_sums_that_may_fall() -> None:
     taken = taken_in(correction)
     assert all(isinstance(one, UsageMetric) for one in taken)
     counters = [one for one in taken if isinstance(one, UsageMetric)]
-    assert {("cost", None, "-0.4"), ("tokens", "output", -5), ("tokens", "reasoning", 2)} == {
-        (one.name.removeprefix("tollhouse.correction."), one.token_type, one.value) for one in counters
-    }
+    assert {
+        ("cost", None, "-0.4"), ("tokens", "output", -5), ("tokens", "reasoning", 2),
+        ("tokens", "input_audio_tokens", 50),
+    } == {
+        (one.name.removeprefix("tollhouse.correction."), one.token_type or one.meter, one.value) for one in counters
+    }  # fmt: skip
     assert {("gpt-4o", "search", BEGAN, before.id.hex(), "final_cost")} == {
         (one.model, one.team, one.start_time, one.tags["correction_of"], one.tags["correction_reason"])
         for one in counters
@@ -125,3 +129,4 @@ def test_a_correction_leaves_as_sums_that_may_fall() -> None:
     sums.add([Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[before, *taken])])
     added = [row for _, _, row in sums.rows()]
     assert (4, 2) == (sum(row[2] for row in added), sum(row[5] for row in added))
+    assert [50_000_000] == [found["input_audio_tokens"] for _, _, found in sums.meter_rows()]
