@@ -59,6 +59,7 @@ _NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = (
     0,
     (),
 )  # a filter, at most so many numbers, and these
+_LIMBS_OF_BILLED = ("high", "middle", "low")
 _FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
 # Regions came with the third version: sums of before have none.
 _REGIONS = """
@@ -88,34 +89,6 @@ _METERS = """
         PRIMARY KEY (width, start, key, meter)
     ) STRICT, WITHOUT ROWID;"""
 
-# Billed money came with the sixth.
-_BILLED = """
-    CREATE TABLE billed (
-        start INTEGER NOT NULL,
-        provider TEXT NOT NULL,
-        key INTEGER NOT NULL,
-        charge TEXT NOT NULL,
-        basis TEXT NOT NULL,
-        arranged INTEGER NOT NULL,
-        high INTEGER NOT NULL,
-        middle INTEGER NOT NULL,
-        low INTEGER NOT NULL,
-        PRIMARY KEY (start, provider, key, charge, basis, arranged)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE billed_days (
-        start INTEGER NOT NULL,
-        provider TEXT NOT NULL,
-        state TEXT NOT NULL,
-        mark TEXT NOT NULL,
-        source TEXT NOT NULL,
-        read_at REAL NOT NULL,
-        made_at REAL NOT NULL,
-        revision INTEGER NOT NULL,
-        told TEXT NOT NULL,
-        PRIMARY KEY (start, provider)
-    ) STRICT, WITHOUT ROWID;"""
-
-
 # Rollups came with the seventh.
 _ROLLED = """
     CREATE TABLE rolled (
@@ -128,7 +101,9 @@ _ROLLED = """
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Bring the file to the newest version."""
-    schema = files(__package__).joinpath("schema.sql").read_text("utf-8")
+    schema, billed = (
+        files(__package__).joinpath(f"{name}.sql").read_text("utf-8") for name in ("schema", "billed")
+    )
     first = [column for column in COLUMNS if column not in _ADDED_LATER]
     columns = ",\n".join(f"{column} INTEGER NOT NULL" for column in first)
     tables = "\n".join(
@@ -146,7 +121,7 @@ def prepare(connection: sqlite3.Connection) -> None:
         "CREATE TABLE rollups (rollup INTEGER NOT NULL, width INTEGER NOT NULL, start INTEGER NOT NULL,"
         f" key INTEGER NOT NULL, {sums}, PRIMARY KEY (rollup, width, start, key)) STRICT, WITHOUT ROWID;"
     )
-    later = ("\n".join(added), _REGIONS, _SENDERS, _METERS, _BILLED, _ROLLED + rollups)
+    later = ("\n".join(added), _REGIONS, _SENDERS, _METERS, billed, _ROLLED + rollups)
     migrate(connection, (schema + tables, *later))
 
 
@@ -314,9 +289,16 @@ class SqliteLedgerRows(SqlLedgerRows):
         columns = ", ".join(["h.start" if by_start else "0", *names])
         grouped = ", ".join(str(place) for place in range(1, len(names) + 2))
         terms, values = _where(query)
+        # Looking up the dimensions of every row takes longer than adding it up.
+        apart = [*(["start"] if by_start else []), *_of_billed_rows(query)]
+        limbs = ", ".join(f"SUM({limb}) AS {limb}" for limb in _LIMBS_OF_BILLED)
+        within = "FROM billed WHERE start >= ? AND start < ? AND arranged & ? <> 0"
+        kept = f" GROUP BY {', '.join(apart)}" if apart else ""
+        joined = " JOIN keys k ON k.id = h.key" if "key" in apart else ""
         rows = self._connection.execute(
-            f"SELECT {columns}, SUM(h.high), SUM(h.middle), SUM(h.low) FROM billed h JOIN keys k ON k.id = h.key"
-            f" WHERE h.start >= ? AND h.start < ? AND h.arranged & ? <> 0{terms} GROUP BY {grouped}",
+            f"SELECT {columns}, SUM(h.high), SUM(h.middle), SUM(h.low)"
+            f" FROM (SELECT {', '.join([*apart, limbs])} {within}{kept}) h{joined}"
+            f" WHERE h.high IS NOT NULL{terms} GROUP BY {grouped}",
             (since, until, query.arranged, *values),
         )
         for start, *row, high, middle, low in rows:
@@ -371,6 +353,15 @@ def _where(query: CostQuery) -> tuple[str, list[str]]:
             terms += f" AND {_expression(query.derived.get(name, name))} {word} ({marks})"
             values += wanted
     return terms, values
+
+
+def _of_billed_rows(query: CostQuery) -> Sequence[str]:
+    """Return the columns of rows of billed money that the dimensions of a question are read from."""
+    asked = (query.derived.get(name) for name in query.named)
+    named = {*query.named, *(source for each in asked if each is not None for source in each.sources)}
+    columns = {"charge": "charge", "basis": "basis", "corrects": "provider"}
+    own = [column for name, column in columns.items() if name in named]
+    return [*own, "key"] if named - columns.keys() else own
 
 
 def _shown(dimension: str | Derived) -> str:

@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -39,17 +40,25 @@ MONTH = CalendarMonth.of("2026-03")
 END = MONTH.days[-1] + DAY_S
 RATES = {"input": Decimal("0.00000123457"), "output": Decimal("0.0000049383")}  # no divisor of anything
 LAYERS = (("discount", "-0.09", 3), ("credit", "-0.05", 9), ("tax", "0.19", 29))
+ROUNDS = 5
 GROUPS = ((), ("team",), ("user",), ("model", "team"), ("api_key", "charge"), ("basis",))
+COUNTED_GROUPS = ((), ("team",), ("user",), ("model", "team"))
+_SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Divided:
-    """What dividing the month took. `off`: groupings whose sum is not the invoice."""
+    """
+    What dividing the month took. `off`: groupings whose sum is not the invoice. `ratio`: how many times as long
+    questions of billed money take as the same ones of counted money, all together; `worst` is the largest of one.
+    """
 
     days: int
     sums: int
     cpu_s: float
     peak_mib: float
+    ratio: float
+    worst: float
     off: Sequence[str]
 
 
@@ -124,8 +133,33 @@ async def _divided(data: Path, fleet: Fleet, calls: int) -> Divided:
     peak = peak_mib(os.getpid())
     off = [each async for each in _off(ledger, bills.invoice)]
     sums = len(await ledger.costs(_question(("team", "user", "model", "charge"), per="daily")))
+    took_of = [await _asked(ledger, by) for by in COUNTED_GROUPS]
+    ratio = sum(billed for _, billed in took_of) / sum(counted for counted, _ in took_of)
+    worst = max(billed / counted for counted, billed in took_of)
     await ledger.close()
-    return Divided(days=days, sums=sums, cpu_s=round(took, 2), peak_mib=round(peak), off=off)
+    return Divided(
+        days=days,
+        sums=sums,
+        cpu_s=round(took, 2),
+        peak_mib=round(peak),
+        ratio=round(ratio, 2),
+        worst=round(worst, 2),
+        off=off,
+    )
+
+
+async def _asked(ledger: Ledger, by: Sequence[str]) -> tuple[float, float]:
+    """Return the processor time of a question of counted and of billed money; each is asked anew, in turns."""
+    took: dict[int, list[float]] = {0: [], 1: []}
+    for number in range(ROUNDS):
+        for arranged, times in took.items():
+            asked = replace(_question(by), arranged=arranged)
+            begun = time.process_time()
+            # With another end it is another question: none of the answers is remembered.
+            await ledger.costs(replace(asked, until=asked.until + DAY_S * number * _SECOND))
+            times.append(time.process_time() - begun)
+    counted, billed = (median(times) for times in took.values())
+    return counted, billed
 
 
 async def _off(ledger: Ledger, invoice: int) -> Any:
@@ -161,10 +195,21 @@ def billed(calls: tuple[int, ...], users: int, teams: int, models: int) -> None:
     """Divide the bills of a month over more and more calls."""
     click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
     click.echo(
-        "| calls | sums of days | days of bills | CPU s | peak MiB | not the invoice |\n" + "|---" * 6 + "|"
+        "| calls | sums of days | days of bills | CPU s | peak MiB | billed / counted | at worst | not the invoice |\n"
+        + "|---" * 8
+        + "|"
     )
     for count, sums, found in measured(Fleet(users=users, teams=teams, models=models), calls):
-        figures = (f"{count:,}", f"{sums:,}", found.days, found.cpu_s, found.peak_mib, len(found.off))
+        figures = (
+            f"{count:,}",
+            f"{sums:,}",
+            found.days,
+            found.cpu_s,
+            found.peak_mib,
+            found.ratio,
+            found.worst,
+            len(found.off),
+        )
         click.echo(f"| {' | '.join(map(str, figures))} |")
 
 
