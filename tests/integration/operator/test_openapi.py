@@ -59,6 +59,7 @@ def test_what_may_be_left_out_is_not_required() -> None:
         "currency",
         "format",
         "lines",
+        "missing",
         "limit",
         "cursor",
     }
