@@ -55,7 +55,7 @@ def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: Op
     days = page.get_by_role("table", name="By day").locator("tbody tr")
     last = last_month()
     expect(days).to_have_count(monthrange(last.year, last.month)[1])
-    page.get_by_role("link", name="By day").click()
+    page.get_by_role("link", name="By month").click()
     expect(days).to_have_count(0)
     page.locator("details summary", has_text="2 seats").click()
     expect(page.get_by_role("table", name="Seats", exact=True)).to_contain_text("search")

@@ -12,7 +12,7 @@ import {months} from "../lib/range.mjs";
 const PATH = "/plans";
 const needs = "modify_views_and_budgets";
 const ADVICE = {idle: "not used", other_plan: "another plan costs less"};
-const SOURCES = {plan: "calculated from the plan", statement: "from the statement of the month"};
+const SOURCES = {plan: "calculated from the plan", statement: "from the statement"};
 const UNITS = {usd: "dollars at list prices", calls: "calls", credits: "credits"};
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
@@ -25,7 +25,6 @@ const PLAN_COLUMNS = [
   {title: "Seats", kind: "number", value: (row) => exactCount(row.seats)},
   ...SUMS,
   {title: "Used", wide: true, value: (row) => `${quantity(row.used)} of ${quantity(row.included)} ${UNITS[row.unit]}`},
-  {title: "Beyond since", wide: true, value: (row) => row.beyond_since ?? ""},
   {title: "Paid is", wide: true, value: (row) => SOURCES[row.source]},
 ];
 const SEAT_COLUMNS = [
@@ -45,7 +44,7 @@ const ADVICE_COLUMNS = [
   amount("Saves", "saves"),
   {title: "How we calculated this", kind: "words", value: (row) => row.formula},
 ];
-const DAY_COLUMNS = [{title: "Day", value: (row) => row.day}, ...SUMS, amount("Calls of no plan", "metered")];
+const DAY_COLUMNS = [{title: "Day", value: (row) => row.day}, ...SUMS];
 const DIFFERENCE_COLUMNS = [
   {title: "Provider", value: (row) => row.provider},
   {title: "What is apart", value: (row) => spaced(row.cause)},
@@ -57,24 +56,24 @@ const DIFFERENCE_COLUMNS = [
 const Sums = ({total}) => html`<dl class="numbers">
   <div><dt>Paid</dt><dd title=${`$${total.paid}`}>${money(total.paid)}</dd>
     <dd class="faint">${money(total.fees)} of fees, ${money(total.overage)} beyond, ${money(total.metered)} for calls of no plan</dd>
-    ${Object.keys(total.unconverted).length > 0 && html`<dd class="faint">missing from it, without a rate: ${amounts(total.unconverted)}</dd>`}</div>
+    ${Object.keys(total.unconverted).length > 0 && html`<dd class="faint">without a rate: ${amounts(total.unconverted)}</dd>`}</div>
   <div><dt>Value included</dt><dd title=${`$${total.included_value}`}>${money(total.included_value)}</dd>
     <dd class="faint">at list prices; nobody paid it</dd></div>
   <div><dt>Beyond</dt><dd title=${`$${total.overage}`}>${money(total.overage)}</dd><dd class="faint">a part of what was paid</dd></div></dl>`;
 
 function Month({query}) {
   const month = query.get("month") ?? months()[0];
-  const per = query.get("expand") === "days" ? "daily" : "monthly";
+  const days = query.get("expand"), per = days ? "daily" : null;
   const found = useQuery(() => get("/plan-costs", {month, per}), [month, per], ["plans", "ledger", "statements"]);
   const {data, error, at: when, reload} = found;
   return html`<nav class="bar" aria-label="Month">${months().map((name) => html`<a key=${name} class="chip" href=${to(PATH, {month: name})}
       aria-current=${name === month ? "true" : undefined}>${name}</a>`)}
-      <a class="chip" href=${to(PATH, per === "daily" ? {month} : {month, expand: "days"})} aria-current=${per === "daily" ? "true" : undefined}>By day</a></nav>
+      <a class="chip" href=${to(PATH, {month, expand: days ? "" : "days"})}>${days ? "By month" : "By day"}</a></nav>
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<${Sums} total=${data.total} />
       ${data.plans.length > 0 && html`<${Table} caption=${`Plans in ${month}`} rows=${data.plans} columns=${PLAN_COLUMNS} identity=${(row) => row.id}
         href=${(row) => to(PATH, {month, open: row.id})} />`}
-      ${data.days.length > 0 && html`<${Table} caption="By day" rows=${data.days} columns=${DAY_COLUMNS} identity=${(row) => row.day} />`}
+      ${days && html`<${Table} caption="By day" rows=${data.days} columns=${DAY_COLUMNS} identity=${(row) => row.day} />`}
       ${data.advice.length > 0 && html`<h2>Seats that could cost less</h2><${Table} caption="Seats that could cost less" rows=${data.advice} columns=${ADVICE_COLUMNS}
         identity=${(row) => `${row.plan} ${row.user}`} />`}
       ${data.differences.length > 0 && html`<h2>Statements tell something else</h2><${Table} caption="Statements tell something else" rows=${data.differences}
@@ -101,7 +100,7 @@ const list = (views) => ({
   ],
   Details: ({row}) => html`<p class="bar"><a href=${to("/costs", {view: row.view, by: "user"})}>Costs of its view</a></p>
     <${Fields} of=${{fee: `${row.fee} ${row.currency}`, includes: row.included ? `${row.included} ${UNITS[row.unit]}` : "everything", shared: row.is_pooled ? "yes" : "no",
-      a_cycle_begins_on_day: row.cycle_day,
+      cycle_day: row.cycle_day,
       price_beyond: `${row.overage_price} ${row.currency}`, credit_value: row.credit_value || null, statements_of: row.billed_by || null, id: row.id}} />
     ${row.seats.length > 0 && html`<h3>Who has a seat</h3><${Table} caption="Who has a seat" rows=${row.seats} columns=${HELD} identity=${(seat) => `${seat.user} ${seat.since}`} />`}`,
   create: {title: "Create a plan", needs, fields: () => planFields({}, views), run: (_, given) => send("POST", PATH, typedPlan(given)).then(() => null)},
@@ -110,8 +109,7 @@ const list = (views) => ({
     {title: "Delete", needs, danger: true, text: () => "Its calls count as paid by the call again, also in months that are over.",
       run: (row) => send("DELETE", at(row.id)).then(() => null)},
   ],
-  empty: html`<h2>There is no plan yet</h2><p>A plan says what a seat of an assistant costs and includes, and who has one. Without a plan, Tollhouse
-    counts its calls at list prices as money spent; with one they are the value of what it includes. First make a <a href=${to("/views")}>view</a> of
+  empty: html`<h2>There is no plan yet</h2><p>A plan says what a seat of an assistant costs and includes, and who has one. Without one, its calls count as money spent. First make a <a href=${to("/views")}>view</a> of
     the assistant's calls.</p>`,
 });
 

@@ -16,12 +16,11 @@ const SAME = "as it is";
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
 const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
-const TYPES = {cache_write_unread: "cache paid for, never used", idle_seat: "seats without use", other_plan: "seats in another plan"};
-const ofSeats = ({type}) => type === "idle_seat" || type === "other_plan";
+const TYPES = {cache_write_unread: "cache paid for, never used"};
 const typeOf = ({type}) => TYPES[type] ?? spaced(type);
 const spaced = (text) => text.replaceAll("_", " ");
 const statusOf = (row) => html`<${State} word=${row.open ? row.status : `${row.status}, closed`} kind=${DONE[row.status] ?? (row.open ? undefined : "plain")} />`;
-const processing = ({model, provider, mode}) => [model ?? "any model", provider && `of ${provider}`, mode].filter(Boolean).join(" ");
+const processing = ({model, provider, mode}) => [model, provider && `of ${provider}`, mode].filter(Boolean).join(" ") || undefined;
 
 /** What work a recommendation is about, as an address of Costs. */
 const costs = ({dimensions, evidence}) => to("/costs", {from: evidence.first_day, to: evidence.last_day, by: "team", ...dimensions});
@@ -30,15 +29,15 @@ function Details({row}) {
   return html`<p>${statusOf(row)} · <strong title=${`$${row.monthly_savings}`}>${money(row.monthly_savings)}</strong> a month${" "}
       · ${row.confidence} · effort ${spaced(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
     <p class="text">${withCode(row.description)}</p>
-    <p class="bar"><a href=${ofSeats(row) ? to("/plans") : costs(row)}>${ofSeats(row) ? "Plans" : "Costs of this work"}</a></p>
+    <p class="bar"><a href=${costs(row)}>Costs of this work</a></p>
     <h3>How we calculated this</h3><p><code>${row.formula}</code></p>
     ${row.assumptions.map((each) => html`<p key=${each} class="faint">Assumes: ${each}</p>`)}
-    <${Fields} of=${{now: ofSeats(row) ? undefined : processing(row.current), instead: ofSeats(row) ? undefined : processing(row.recommended), spent: money(row.spent), saves_on_its_own: money(row.gross_savings),
+    <${Fields} of=${{now: processing(row.current), instead: processing(row.recommended), spent: money(row.spent), saves_on_its_own: money(row.gross_savings),
       saves_if_the_others_are_done_too: money(row.monthly_savings), days: `${row.evidence.first_day} to ${row.evidence.last_day}`, of: row.dimensions,
       prices_of: row.price_book, id: row.id}} />
     ${row.promised_savings !== null && html`<h3>What became of it</h3><p>Promised ${money(row.promised_savings)} a month. ${row.realized_savings
       ? html`Saved <strong>${money(row.realized_savings.amount)}</strong> from ${row.realized_savings.since} to ${row.realized_savings.until}.`
-      : ofSeats(row) ? "What it saves shows in the fees of the plan." : "What it saves is known after 14 whole days."}</p>`}
+      : "What it saves is known after 14 whole days, of seats by their fees."}</p>`}
     ${row.comments.length > 0 && html`<h3>Comments</h3>`}
     ${row.comments.map((each) => html`<p key=${each.id} class="text"><strong>${each.author}</strong>${" "}
       <span class="faint">${seen(each.created)}</span><br />${each.message}</p>`)}`;
@@ -98,8 +97,7 @@ const LIST = {
     {title: "Delete a comment", needs, danger: true, when: (row) => row.comments?.length > 0, fields: commented,
       run: (row, {comment}) => send("DELETE", `${at(row.id)}/comments/${comment}`).then(() => null)},
   ],
-  empty: html`<h2>Nothing was found</h2><p>Tollhouse looks through the last 30 days every hour: for cache writes that nobody reads, faster tiers, surcharges of
-    regions, newer models of the same rank, seats that nobody uses, and more. A recommendation is shown when it saves both minimums of its type.</p>`,
+  empty: html`<h2>Nothing was found</h2><p>Tollhouse looks through the last 30 days every hour: for caches and seats that nobody uses, faster tiers, and more. A recommendation is shown when it saves both minimums of its type.</p>`,
 };
 
 const switched = (row, enabled) => send("PATCH", `${TYPES_PATH}/${row.type}`, {enabled}).then(() => null);
