@@ -194,7 +194,7 @@ soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with rand
 	tests/integration/order tests/integration/receivers/test_one_call_one_record.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py \
 	tests/integration/api/test_openapi.py tests/integration/test_demo.py \
-	tests/integration/receivers/test_large_bodies.py \
+	tests/integration/receivers/test_large_bodies.py tests/acceptance/test_captures.py \
 	tests/faults/test_gateways.py tests/spool/postgres/deadlocks --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
 	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
