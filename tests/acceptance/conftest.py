@@ -245,11 +245,16 @@ class UnixConnection(HTTPConnection):
 
 
 def wait_for(condition: Any, timeout_s: float, what: str) -> None:
-    """Poll what another process does; say what was awaited when it does not come."""
-    deadline = time.monotonic() + timeout_s
+    """
+    Poll what another process does; say what was awaited when it does not come.
+
+    What takes long is asked for less and less often: to answer costs the other one as much as to ask.
+    """
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
-        time.sleep(0.05)
+        waited_s = time.monotonic() - began
+        assert waited_s < timeout_s, f"waited {timeout_s} s for: {what}"
+        time.sleep(min(0.02 + waited_s / 10, 0.3))
 
 
 @pytest.fixture
