@@ -114,18 +114,27 @@ async def metrics(gateway: Serving) -> dict[str, float]:
 
 
 async def test_each_tells_the_same_of_the_database(gateways: tuple[Serving, Serving]) -> None:
-    """Two gateways are counted, and by the installation in their metrics they are one."""
+    """
+    Two gateways are counted, and by the installation in their metrics they are one. Where the machine is busy the
+    database may not answer for a moment: what both tell once it does is compared.
+    """
+    found: list[dict[str, float]] = []
 
     async def both_are_seen() -> bool:
-        return [2.0, 2.0] == [(await metrics(each)).get("tollhouse_nodes") for each in gateways]
+        found[:] = [await metrics(each) for each in gateways]
+        said = {(each.get("tollhouse_nodes"), each.get("tollhouse_storage_answers")) for each in found}
+        return {(2.0, 1.0)} == said
 
     await until(both_are_seen)
-    one, other = [await metrics(each) for each in gateways]
+    one, other = found
     (installation,) = (name for name in one if name.startswith("tollhouse_installation"))
     assert installation in other
-    assert (1.0, 1.0) == (one["tollhouse_storage_answers"], other["tollhouse_storage_answers"])
     assert one["tollhouse_postgres_max_connections"] == other["tollhouse_postgres_max_connections"]
     assert "tollhouse_postgres_synchronous_standbys" not in one  # durability = "local" asks for none
+
+
+async def tells_that_storage_answers(node: Serving) -> bool:
+    return (await metrics(node))["tollhouse_storage_answers"] == 1
 
 
 async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pair, tmp_path: Path) -> None:
@@ -139,7 +148,7 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     node = await serve(config=config)
     first, second = json_traces(json_span()), json_traces(json_span())
     await until(lambda: takes(node, first, node.key))  # once the standby follows
-    assert (await metrics(node))["tollhouse_storage_answers"] == 1
+    await until(lambda: tells_that_storage_answers(node))
     async with node.client.get(node.url + "/readyz") as response:
         assert (await response.json())["storage"]["durability"] == REPLICATED
     pair.standby.stop()
@@ -174,6 +183,7 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
         """The other gateway is not told of anything."""
 
     monkeypatch.setattr(Follower, "look", no_look)
+    monkeypatch.setattr(changes, "LOOKED_S", 3600.0)  # the look of its start stays new enough
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)
