@@ -61,6 +61,11 @@ def export() -> None:
     type=click.Choice(("meters",)),
     help="A row for each price line of an estimate, such as input audio, in place of one for all of them.",
 )
+@click.option(
+    "--billed",
+    is_flag=True,
+    help="What providers billed, by the day, in place of what was counted: bills that are final alone.",
+)
 @with_client
 def focus(
     client: OperatorClient,
@@ -72,11 +77,26 @@ def focus(
     tags: tuple[str, ...],
     plans: bool,
     lines: str | None,
+    billed: bool,
 ) -> None:
-    """Hourly cost and usage as FOCUS rows (CSV)."""
+    """Cost and usage as FOCUS rows (CSV), by the hour; what was billed by the day."""
     first, last = _day("from", since), _day("to", until)
     if last < first:
         fail("--to is before --from", 2)
+    if billed:
+        if plans or lines is not None:
+            fail("--plans and --lines are of what was counted: they go without --billed", 2)
+        from gateway.cli.operator.billed_export import of_bills
+
+        of_days = of_bills(
+            client,
+            (first, last),
+            tags,
+            account=account,
+            version=version,
+        )
+        _write(output, b"".join(of_days))
+        return
     parts = [focus_rows.header(version)]
     by = [("by", name) for name in dict.fromkeys((*focus_rows.DIMENSIONS, *tags))]
     counted = [*by, ("cost_type", METERED_COST)] if plans else by

@@ -1,0 +1,221 @@
+"""
+Bills that were divided over calls, as FOCUS rows: one for a day and a set of dimensions, by what an amount is for.
+Pure.
+
+BilledCost is the bill with discounts on the usage that they are for, so that the rows of an invoice add up to it;
+EffectiveCost has fees on what they cover. What a bill has of nobody's calls is in rows without a team.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from exporters.focus.charges import (
+    DIMENSIONS,
+    VERSIONS,
+    Charge,
+    month_after,
+    row_of,
+    time_text,
+)
+from exporters.focus.report_rows import of_report
+from spool.csv_cells import csv_lines
+from spool.ledger import money
+
+BILLED, EFFECTIVE, INVOICED = "discounted_cost", "discounted_amortized_cost", "invoiced_amortized_cost"
+OWN = ("charge", "basis", "corrects")
+NOT_OF_BILLS = ("cost_source", "source", "status")  # dimensions of calls that no bill tells
+BY = tuple(name for name in DIMENSIONS if name not in NOT_OF_BILLS)
+_MORE = ("InvoiceId", "x_Basis", "x_Charge", "x_State")
+_LEFT_OUT = ("x_CostSource", "x_Records")
+_ON_USAGE = ("usage", "discount")  # are one row: the bill may have discounts on its usage
+_CATEGORIES = {
+    "tax": "Tax", "credit": "Credit", "refund": "Credit", "correction": "Adjustment",
+    "rounding": "Adjustment", "difference": "Adjustment", "restated": "Adjustment",
+}  # fmt: skip
+_CORRECTIONS = ("correction", "restated")  # of what was invoiced before
+_PRICED = ("Usage", "Purchase")
+_FREQUENCIES = {"Usage": "Usage-Based", "Purchase": "Recurring"}
+_NO_USAGE = (
+    "ConsumedQuantity", "ConsumedUnit", "PricingQuantity", "PricingUnit", "PricingCategory", "SkuId", "SkuMeter",
+)  # fmt: skip
+_ONE = {
+    "ConsumedQuantity": "",
+    "ConsumedUnit": "",
+    "PricingQuantity": "1",
+    "PricingUnit": "Charges",
+}
+_RESTATED, _COMMITMENT = "restated", "commitment"
+_OF_CALLS = ("usage", _COMMITMENT)
+_COUNTS = (
+    "calls",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "cache_write_1h_tokens",
+)
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(_COUNTS, 0),
+    "cost": "0",
+    "estimated": "0",
+    "converted": "0",
+}
+
+
+def columns(version: str) -> Sequence[str]:
+    return (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
+
+
+def header(version: str) -> bytes:
+    return csv_lines([columns(version)]).encode()
+
+
+def lines(rows: Iterable[Mapping[str, str]], *, version: str) -> bytes:
+    """A line for each row, with the columns of a version."""
+    names = columns(version)
+    return csv_lines([row[name] for name in names] for row in rows).encode()
+
+
+class _Place(NamedTuple):
+    """A row: its dimensions, what it is for, and the day that it restates."""
+
+    group: tuple[str, ...]
+    charge: str
+    corrects: str
+
+
+@dataclass(slots=True)
+class _Amounts:
+    billed: int = 0
+    effective: int = 0
+    bases: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledDay:
+    """
+    A day as reports have it, each by provider and further dimensions: what is billed, what is effective, and what was
+    counted. `invoice_of` gives the number of a provider's invoice, `state_of` the state of its bill; "" if it is not
+    exported.
+    """
+
+    start: datetime
+    by: Sequence[str]
+    billed: Iterable[Mapping[str, Any]]
+    effective: Iterable[Mapping[str, Any]]
+    counted: Iterable[Mapping[str, Any]]
+    invoice_of: Callable[[str], str]
+    state_of: Callable[[str], str]
+
+
+def rows_of(day: BilledDay, *, account: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a day."""
+    sums: dict[_Place, _Amounts] = defaultdict(_Amounts)
+    for row in day.billed:
+        amounts = sums[_place(day, row)]
+        amounts.billed += money.units(str(row["cost"]))
+        amounts.bases.add(str(row["basis"]))
+    for row in day.effective:
+        amounts = sums[_place(day, row)]
+        amounts.effective += money.units(str(row["cost"]))
+        amounts.bases.add(str(row["basis"]))
+    counted = {_group(day, row): row for row in day.counted}
+    for place, amounts in sorted(sums.items(), key=lambda item: item[0]):
+        named = dict(zip(day.by, place.group, strict=True))
+        state = _RESTATED if place.charge == _RESTATED else day.state_of(named["provider"])
+        if state and (amounts.billed or amounts.effective):
+            charge = _charge(
+                day,
+                named,
+                counted.get(place.group) if place.charge in _OF_CALLS else None,
+            )
+            yield _row(
+                place,
+                amounts,
+                charge,
+                day,
+                state,
+                account,
+            )
+
+
+def _place(day: BilledDay, row: Mapping[str, Any]) -> _Place:
+    charge = str(row["charge"])
+    shown = "usage" if charge in _ON_USAGE else charge
+    return _Place(_group(day, row), shown, str(row["corrects"] or ""))
+
+
+def _group(day: BilledDay, row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row[name] or "") for name in day.by)
+
+
+def _charge(
+    day: BilledDay,
+    named: Mapping[str, str],
+    counted: Mapping[str, Any] | None,
+) -> Charge:
+    """Return the charge of calls that were counted, or one of none."""
+    blank = {
+        "period": day.start.isoformat(),
+        **dict.fromkeys((*DIMENSIONS, *_COUNTS)),
+        **_NOTHING,
+    }
+    tags = [name for name in day.by if name not in DIMENSIONS]
+    told = {
+        **blank,
+        **(counted or {}),
+        **named,
+        "charges": {},
+        "period": day.start.isoformat(),
+    }
+    [charge] = of_report([told], tags)
+    return charge
+
+
+def _row(
+    place: _Place, amounts: _Amounts, charge: Charge, day: BilledDay, state: str, account: str
+) -> dict[str, str]:
+    billed, effective = money.text(amounts.billed), money.text(amounts.effective)
+    category = _category(place, amounts)
+    shown = row_of(replace(charge, cost=billed), account=account)
+    of_usage = effective if place.charge == _COMMITMENT and category == "Usage" else billed
+    month = day.start.replace(day=1)
+    values = {
+        "BilledCost": billed,
+        "EffectiveCost": effective,
+        "ContractedCost": of_usage,
+        "ListCost": of_usage if charge.list_cost is None else charge.list_cost,
+        "BillingPeriodStart": time_text(month),
+        "BillingPeriodEnd": time_text(month_after(month)),
+        "ChargePeriodEnd": time_text(day.start + timedelta(days=1)),
+        "ChargeCategory": category,
+        "ChargeClass": "Correction" if place.charge in _CORRECTIONS else "",
+        "ChargeDescription": _description(place, charge),
+        "ChargeFrequency": _FREQUENCIES.get(category, "One-Time"),
+        "InvoiceId": "" if state == _RESTATED else day.invoice_of(charge.provider or ""),
+        "x_Basis": ",".join(sorted(amounts.bases)),
+        "x_Charge": place.charge,
+        "x_Corrects": place.corrects,
+        "x_State": state,
+    }
+    if category in _PRICED and not charge.calls:  # nobody counted its quantity: it is one charge
+        values |= _ONE
+    elif category not in _PRICED:
+        values |= dict.fromkeys(_NO_USAGE, "")
+    return {**shown, **values}
+
+
+def _category(place: _Place, amounts: _Amounts) -> str:
+    if place.charge == _COMMITMENT:
+        return "Purchase" if amounts.billed else "Usage"
+    return _CATEGORIES.get(place.charge, "Usage")
+
+
+def _description(place: _Place, charge: Charge) -> str:
+    of_model = f" of {charge.model}" if charge.model else ""
+    return f"Billed AI {place.charge}{of_model}"

@@ -1,0 +1,125 @@
+"""Bills as FOCUS rows: each amount of a bill in one of them, in the words and by the rules of the specification."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from exporters.focus import billed as focus
+from exporters.focus.charges import VERSIONS
+from tests.exporters.test_focus import ALLOWED, MANDATORY, NAMES_OF_BEFORE, NEVER_NULL
+
+BY = focus.BY
+DAY = datetime(2026, 10, 31, tzinfo=UTC)
+# Charge, basis, team, what is billed with discounts on usage, and what is effective.
+BILL = (
+    ("usage", "exact", "search", "4", "4"), ("discount", "shared", "search", "-0.4", "-0.4"),
+    ("usage", "unallocated", "", "1", "1"), ("commitment", "exact", "search", "0", "2"),
+    ("commitment", "unallocated", "", "3", "0"), ("unused", "unallocated", "", "0", "1"),
+    ("tax", "shared", "search", "0.76", "0.76"), ("credit", "unallocated", "", "-2", "-2"),
+    ("refund", "value", "ads", "-0.5", "-0.5"), ("correction", "value", "ads", "0.1", "0.1"),
+    ("rounding", "unallocated", "", "0.001", "0.001"), ("restated", "exact", "ads", "0.2", "0.2"),
+    ("other", "shared", "ads", "0.3", "0.3"), ("support", "unallocated", "", "9", "9"),
+)  # fmt: skip
+
+
+def row(team: str, **values: Any) -> dict[str, Any]:
+    known = {**dict.fromkeys(BY), "provider": "openai", "team": team or None, "corrects": None}
+    if team:
+        known |= {"model": "o3", "user": "ada@example.com"}
+    return {**known, **values}
+
+
+def rows_of(state: str = "invoiced", number: str = "A-117", account: str = "acct") -> list[dict[str, str]]:
+    """The rows of one day."""
+    costs: dict[str, list[dict[str, Any]]] = {"billed": [], "effective": []}
+    for charge, basis, team, billed, effective in BILL:
+        corrects = "2026-09-03" if charge == "restated" else None
+        shown = row(team, charge=charge, basis=basis, corrects=corrects)
+        costs["billed"].append({**shown, "cost": billed})
+        costs["effective"].append({**shown, "cost": effective})
+    counted = row(
+        "search",
+        cost="3.9",
+        estimated="4.5",
+        converted="0",
+        calls=3,
+        input_tokens=900,
+        output_tokens=100,
+        cache_read_tokens=0,
+        cache_write_tokens=0,
+        cache_write_1h_tokens=0,
+    )
+    day = focus.BilledDay(
+        start=DAY,
+        by=BY,
+        billed=costs["billed"],
+        effective=costs["effective"],
+        counted=[counted],
+        invoice_of=lambda _: number,
+        state_of=lambda _: state,
+    )
+    return list(focus.rows_of(day, account=account))
+
+
+def exported(version: str) -> bytes:
+    return focus.header(version) + focus.lines(rows_of(), version=version)
+
+
+def sums(made: list[dict[str, str]], column: str, name: str) -> dict[str, Decimal]:
+    found: dict[str, Decimal] = defaultdict(Decimal)
+    for each in made:
+        found[each[column]] += Decimal(each[name])
+    return dict(found)
+
+
+def test_all_of_a_bill_is_in_its_rows() -> None:
+    """By invoice, to the last digit; what restates a closed month is of none. Fees are on what they cover."""
+    made = rows_of()
+    billed, effective = (sum(Decimal(each[place]) for each in BILL) for place in (3, 4))
+    assert {"A-117": billed - Decimal("0.2"), "": Decimal("0.2")} == sums(made, "InvoiceId", "BilledCost")
+    assert effective == sum(sums(made, "InvoiceId", "EffectiveCost").values())
+    assert {"invoiced", "restated"} == {each["x_State"] for each in made}
+    [usage] = [each for each in made if each["x_Charge"] == "usage" and each["SubAccountId"]]
+    assert ("3.6", "4.5", "1000", "Tokens", "exact,shared") == tuple(
+        usage[name] for name in ("BilledCost", "ListCost", "PricingQuantity", "PricingUnit", "x_Basis")
+    )
+    assert {"2026-10-31T00:00:00Z 2026-11-01T00:00:00Z"} == {
+        f"{each['ChargePeriodStart']} {each['ChargePeriodEnd']}" for each in made
+    }
+
+
+def test_what_an_amount_is_for_is_a_category() -> None:
+    """A fee is a purchase; what it covers, and what nobody used of it, are usage without a billed cost."""
+    by_charge = {(each["x_Charge"], each["ChargeCategory"]): each["ChargeClass"] for each in rows_of()}
+    assert {
+        ("usage", "Usage"): "", ("commitment", "Usage"): "", ("commitment", "Purchase"): "", ("unused", "Usage"): "",
+        ("tax", "Tax"): "", ("credit", "Credit"): "", ("refund", "Credit"): "", ("other", "Usage"): "",
+        ("correction", "Adjustment"): "Correction", ("rounding", "Adjustment"): "", ("support", "Usage"): "",
+        ("restated", "Adjustment"): "Correction",
+    } == by_charge  # fmt: skip
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_has_its_columns(version: str) -> None:
+    """Mandatory ones are there and not null where they must not be; usage and purchases have a quantity."""
+    made = list(csv.DictReader(io.StringIO(exported(version).decode())))
+    mandatory = MANDATORY if version in ("1.2", "1.3") else MANDATORY - NAMES_OF_BEFORE
+    assert set() == mandatory - set(made[0])
+    assert {"InvoiceId", "x_Basis", "x_State"} <= set(made[0])
+    for each in made:
+        assert [] == [name for name in NEVER_NULL & set(each) if not each[name]]
+        assert [] == [name for name, allowed in ALLOWED.items() if each[name] not in allowed]
+        is_priced = each["ChargeCategory"] in ("Usage", "Purchase")
+        assert is_priced == bool(each["PricingQuantity"] and each["PricingUnit"])
+
+
+def test_a_bill_that_is_not_final_is_left_out() -> None:
+    """All but what restates a month that was closed before."""
+    assert {"restated"} == {each["x_Charge"] for each in rows_of(state="")}
