@@ -400,6 +400,12 @@ class BillingSettings:
         edge="a drop gets 429 with `Retry-After`, and is not kept",
         least=1,
     )
+    max_tags: int = setting(
+        200,
+        "different tags (`resource/tag:NAME`) of the rows of one drop",
+        edge="a drop with one more: 400, and not kept; send fewer",
+        least=1,
+    )
     retention: Duration = setting(400 * DAY_S, "how long a month is kept", least=31 * DAY_S)
     owner_tags: Mapping[str, str] = setting(
         {},

@@ -232,6 +232,11 @@ class BillingConnections:
             )
         return connection
 
+    @property
+    def max_tags(self) -> int:
+        """How many different tags the rows of one drop may have."""
+        return self._settings.max_tags
+
     def _fits(self, kept: MonthSize, drop: BillingDrop) -> bool:
         rows, size = kept.rows + drop.rows, kept.bytes + len(drop.body)
         return rows <= self._settings.max_month_rows and size <= self._settings.max_month_bytes

@@ -50,8 +50,11 @@ class Drop:
     errors: tuple[str, ...]
 
 
-def read(body: bytes) -> Drop:
-    """BadPayload when the body is not JSON object at all, Refusal when it holds far more than rows."""
+def read(body: bytes, *, max_tags: int | None = None) -> Drop:
+    """
+    BadPayload when the body is not JSON object at all, Refusal when it holds far more than rows. `max_tags` bounds
+    the different tags of its rows.
+    """
     check_containers(body, MAX_CONTAINERS)
     try:
         said = _body.decode(body)
@@ -79,6 +82,9 @@ def read(body: bytes) -> Drop:
         start = _instant(row.get(TIMES[0])) if isinstance(row, dict) else None
         if start is not None:
             months.setdefault(start.strftime("%Y-%m"), place)
+    tags = {name for row in rows if isinstance(row, dict) for name in row if name.startswith(TAG)}
+    if max_tags is not None and len(tags) > max_tags:
+        errors.append(f"the rows have {len(tags)} different tags, and may have {max_tags} (billing.max_tags)")
     if len(months) > 1:
         errors.append(
             f"row {max(months.values())}: all rows of a drop belong to one month (UTC), that of the drop"

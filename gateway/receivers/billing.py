@@ -44,7 +44,7 @@ async def _keep(
     upstream_id: str = "",
     is_repeat: bool = False,
 ) -> web.Response:
-    drop = await _read(request.body)
+    drop = await _read(request)
     if drop.errors:
         raise Refusal(400, "invalid_drop", f"Nothing was kept: {'; '.join(drop.errors)}.")
     [identity] = identities_of(request, names, [None])
@@ -77,7 +77,7 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
     What breaks a rule of ours would not be taken here, whatever the upstream says; it may hold message
     content.
     """
-    found, answered_by = list((await _read(request.body)).errors), "tollhouse"
+    found, answered_by = list((await _read(request)).errors), "tollhouse"
     validate = request.services.billing_connections.validate
     if not found and validate is not None:
         there = await validate(request.body)
@@ -86,7 +86,8 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
     return {"connection": {"is_valid": not found, "errors": found, "answered_by": answered_by}}
 
 
-async def _read(body: bytes) -> Drop:
+async def _read(request: KeyRequest[TopicServices, bytes]) -> Drop:
+    body, max_tags = request.body, request.services.billing_connections.max_tags
     if len(body) > billing.MAX_BYTES:
         raise Refusal(413, "body_too_large", "A drop is at most 5 MB; send several, each with whole hours.")
-    return await aside(partial(billing.read, body), is_large=len(body) > LARGE)
+    return await aside(partial(billing.read, body, max_tags=max_tags), is_large=len(body) > LARGE)

@@ -289,6 +289,19 @@ async def test_a_month_has_a_limit_of_bytes(serve: Serve) -> None:
     assert str(len(body)).encode() in full.body
 
 
+async def test_a_drop_has_a_limit_of_tags(serve: Serve) -> None:
+    """Of all its rows together; the error says how many there are, and how many may be."""
+    serving = await serve(config=limited(max_tags=2))
+    manager = await Manager.of(serving)
+    await serving.make_connection("c-1")
+    tagged = [{**row(1, hour), f"resource/tag:t{hour}": "v"} for hour in (1, 2, 3)]
+    assert 200 == (await manager.drop("c-1", tagged[:2])).status
+    refused_drop = await manager.drop("c-1", tagged)
+    assert (400, "invalid_drop") == refused(refused_drop)
+    assert b"3 different tags, and may have 2 (billing.max_tags)" in refused_drop.body
+    assert 2 == len(await manager.month("c-1"))
+
+
 async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving) -> None:
     """
     As it is stored, and its largest hour as it is sent. A byte too few: 503, names the setting; given back
