@@ -97,7 +97,7 @@ class _Amounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BilledDay:
+class ExportedDay:
     """
     A day as reports have it, each by provider and further dimensions: what is billed, what is effective, and what was
     counted. `invoice_of` gives the number of a provider's invoice, `state_of` the state of its bill; "" if it is not
@@ -113,7 +113,7 @@ class BilledDay:
     state_of: Callable[[str], str]
 
 
-def rows_of(day: BilledDay, *, account: str) -> Iterator[dict[str, str]]:
+def rows_of(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a day."""
     sums: dict[_Place, _Amounts] = defaultdict(_Amounts)
     for row in day.billed:
@@ -144,18 +144,18 @@ def rows_of(day: BilledDay, *, account: str) -> Iterator[dict[str, str]]:
             )
 
 
-def _place(day: BilledDay, row: Mapping[str, Any]) -> _Place:
+def _place(day: ExportedDay, row: Mapping[str, Any]) -> _Place:
     charge = str(row["charge"])
     shown = "usage" if charge in _ON_USAGE else charge
     return _Place(_group(day, row), shown, str(row["corrects"] or ""))
 
 
-def _group(day: BilledDay, row: Mapping[str, Any]) -> tuple[str, ...]:
+def _group(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row[name] or "") for name in day.by)
 
 
 def _charge(
-    day: BilledDay,
+    day: ExportedDay,
     named: Mapping[str, str],
     counted: Mapping[str, Any] | None,
 ) -> Charge:
@@ -178,7 +178,7 @@ def _charge(
 
 
 def _row(
-    place: _Place, amounts: _Amounts, charge: Charge, day: BilledDay, state: str, account: str
+    place: _Place, amounts: _Amounts, charge: Charge, day: ExportedDay, state: str, account: str
 ) -> dict[str, str]:
     billed, effective = money.text(amounts.billed), money.text(amounts.effective)
     category = _category(place, amounts)

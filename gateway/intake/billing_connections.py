@@ -234,7 +234,7 @@ class BillingConnections:
 
     @property
     def max_tags(self) -> int:
-        """How many different tags the rows of one drop may have."""
+        """Return how many different tags the rows of one drop may have."""
         return self._settings.max_tags
 
     def _fits(self, kept: MonthSize, drop: BillingDrop) -> bool:

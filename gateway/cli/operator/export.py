@@ -86,7 +86,7 @@ def focus(
     if billed:
         if plans or lines is not None:
             fail("--plans and --lines are of what was counted: they go without --billed", 2)
-        from gateway.cli.operator.billed_export import of_bills
+        from gateway.cli.operator.money.billed_export import of_bills
 
         of_days = of_bills(
             client,

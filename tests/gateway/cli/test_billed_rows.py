@@ -56,7 +56,7 @@ def rows_of(state: str = "invoiced", number: str = "A-117", account: str = "acct
         cache_write_tokens=0,
         cache_write_1h_tokens=0,
     )
-    day = focus.BilledDay(
+    day = focus.ExportedDay(
         start=DAY,
         by=BY,
         billed=costs["billed"],

@@ -78,7 +78,7 @@ def of_bills(
             if billed or effective
             else []
         )
-        of_day = rows.BilledDay(
+        of_day = rows.ExportedDay(
             start=datetime(
                 day.year,
                 day.month,
