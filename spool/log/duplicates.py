@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -343,11 +343,12 @@ class OldestIds:
 
     def fold(self) -> Fold:
         """Plan the new runs; once, on any thread."""
-        by_hour: dict[int, list[int]] = {}
+        by_hour = defaultdict[int, list[int]](list)
+        for id, hour in zip(self.ids, self.hours, strict=True):
+            by_hour[hour].append(id)
         through = dict(self.through)
-        for id, place, hour in zip(self.ids, self.places, self.hours, strict=True):
-            by_hour.setdefault(hour, []).append(id)
-            topic, number = place_of(place)  # a name that was told later may be one of an earlier record
+        # a name that was told later may be one of an earlier record
+        for topic, number in map(place_of, _highest(self.places)):
             through[topic] = max(number, through.get(topic, 0))
         self._end(through)
         plan = self.plan
@@ -374,6 +375,12 @@ class OldestIds:
             topic, number = self.next_place
             if number > self.through.get(topic, 0):
                 through[topic] = number - 1
+
+
+def _highest(places: Sequence[int]) -> Iterator[int]:
+    """Yield the highest place of each topic."""
+    for code in {place % PLACE_STEP for place in places}:
+        yield max([place for place in places if place % PLACE_STEP == code])
 
 
 class _Plan:

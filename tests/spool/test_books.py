@@ -1,15 +1,18 @@
-"""The terms of a commit: rows that an earlier release wrote stay readable."""
+"""The terms of a commit: rows that an earlier release wrote stay readable; and ids of receipts."""
 
 from __future__ import annotations
 
+import base64
 import zlib
 
 import msgspec
 import pytest
 
+from spool.errors import NotThere
 from spool.log.books import METER_TOO_LARGE, Terms, check_terms, is_term, pack_terms, totals, unpack_terms
 from spool.log.commits.following import NewIds, pack_new_ids, unpack_ids
 from spool.log.commits.names_apart import pack_names, unpack_names
+from spool.log.receipts import Sealer
 
 BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {}, 7, []]
 
@@ -52,3 +55,15 @@ def test_lists_within_lists_are_damaged_ids_and_names() -> None:
         assert packed[0] & 0xF0 == 0x90
         with pytest.raises(ValueError, match="damaged"):
             unpack(bytes([packed[0] + 1]) + packed[1:] + NESTED)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 0), (1, 1), (2**64 - 1, 2**32 - 1)])
+def test_the_id_of_a_receipt_is_base_32_and_opens(place: tuple[int, int]) -> None:
+    """It is always the same one, and another installation cannot open it."""
+    sealer = Sealer(b"one")
+    sealed = sealer.seal(*place)
+    assert sealed == base64.b32encode(base64.b32decode(sealed.upper())).decode().lower()
+    assert place == sealer.open(sealed)
+    assert sealed == Sealer(b"one").seal(*place)
+    with pytest.raises(NotThere):
+        Sealer(b"other").open(sealed)

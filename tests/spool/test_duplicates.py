@@ -165,3 +165,14 @@ def test_a_loaded_run_is_searched_without_marks() -> None:
     _, hours = hours_around(NOON * NS, NOON * NS)
     assert 0 == index.find((index.id_of(id),), hours, NOON)
     assert index.find((index.id_of(id),), hours, NOON + 1001) is None
+
+
+def test_a_fold_reaches_the_highest_number_of_each_topic() -> None:
+    """Whatever the order of its names, and however many topics it has."""
+    index = DuplicateIndex(b"secret", window_s=HOUR, max_ids=100)
+    numbers = [(TOPICS[0], 7), (TOPICS[1], 3), (TOPICS[0], 9), (TOPICS[1], 2), (TOPICS[0], 1)]
+    ids = {id: place(topic, number) for id, (topic, number) in enumerate(numbers)}
+    index.add(ids, [NOON // HOUR + id % 2 for id in ids], NOON)
+    fold = index.oldest(NOON).fold()
+    assert {TOPICS[0]: 9, TOPICS[1]: 3} == dict(fold.through)
+    assert [[0, 2, 4], [1, 3]] == [list(run.ids) for run in fold.added]
