@@ -156,7 +156,8 @@ class PlainRequests(web.RequestHandler):
         waiter = self._waiter
         if waiter is None or waiter.done() or self._messages:
             return False
-        make, manager = self._request_factory, self._manager
+        make = self._request_factory
+        manager = self._manager
         if make is None or manager is None or self._close or self._force_close:
             return False
         if length != head.length:
@@ -171,7 +172,8 @@ class PlainRequests(web.RequestHandler):
         return True
 
     async def _answer(self, request: web.BaseRequest) -> None:
-        handler, stays = self._request_handler, False
+        stays = False
+        handler = self._request_handler
         assert handler is not None
         try:
             response, is_gone = await self._handle_request(request, None, handler)
@@ -193,7 +195,8 @@ class PlainRequests(web.RequestHandler):
         if self._keepalive_handle is None:
             self._keepalive_handle = self._loop.call_at(close_time, self._process_keepalive)
         if self._held:
-            held, self._held = self._held, b""
+            held = self._held
+            self._held = b""
             self._resume_transport_reading()
             self.data_received(held)
 
@@ -234,7 +237,8 @@ class PlainRequests(web.RequestHandler):
         if lengths != [found[1].decode()] or left < 0:
             return _UNKNOWN
         if _is_plain(message):
-            before, behind = data[: found.start(1)], data[found.end(1) : end]
+            before = data[: found.start(1)]
+            behind = data[found.end(1) : end]
             self._head = _Head(before, behind, found[1], message)
         return left
 
@@ -245,7 +249,8 @@ class PlainRequests(web.RequestHandler):
         if type(resp) is not web.Response or not _is_simple(request, resp) or self._upgraded:
             return await super().finish_response(request, resp, start_time)
         request._finish()
-        body, headers = resp.body, resp.headers
+        body = resp.body
+        headers = resp.headers
         assert isinstance(body, bytes)
         resp._keep_alive = request.keep_alive if resp.keep_alive is None else resp.keep_alive
         headers["Content-Length"] = str(len(body))
