@@ -85,7 +85,8 @@ def unreached(console: Console) -> list[str]:
         count + 10,
     ):  # some are reached twice before others, as those of a menu that opens
         for _ in range(presses):
-            console.page.keyboard.press("Tab")
+            console.page.keyboard.down("Tab")  # as a key that is held does
+        console.page.keyboard.up("Tab")
         left = console.page.evaluate(LEFT)
         if not left:
             break
