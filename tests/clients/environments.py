@@ -38,14 +38,14 @@ _NO_INDEX = (
 )
 
 
-def python(name: str) -> Path:
-    """The interpreter of a client's environment; made when it is not there."""
+def python(name: str, *, of: Path = Path(sys.executable)) -> Path:
+    """The interpreter of a client's environment, which is made with another one when it is not there."""
     place = ROOT / f".venv-clients-{name}"
     lock = HERE / "requirements" / f"{name}.lock"
     interpreter = place / "bin" / "python"
     if not _is_current(place, lock):
         shutil.rmtree(place, ignore_errors=True)
-        _make([sys.executable, "-m", "venv", str(place)])
+        _make([str(of), "-m", "venv", str(place)])
         quietly = ["install", "--quiet", "--disable-pip-version-check"]
         _make([str(interpreter), "-m", "pip", *quietly, "--require-hashes", "-r", str(lock)])
         _stamp(place, lock)
