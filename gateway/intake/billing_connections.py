@@ -172,11 +172,12 @@ class BillingConnections:
         self.table.get(id)
         if id == self._configured:
             raise NotAllowed("upstream.connection_id names this connection: change the configuration first")
+        # first: who repeats a deletion that was not confirmed finds no connection, and ends there
+        for decided in self._decisions(self._registry) if self._registry else ():
+            await _take(id, decided, actor)
         async with self._turn(id):
             await self.table.delete(id, actor=actor)
             await self.drops.forget(id)
-        for decided in self._decisions(self._registry) if self._registry else ():
-            await _take(id, decided, actor)
 
     @asynccontextmanager
     async def taking(self, id: str) -> AsyncIterator[BillingConnection]:

@@ -1,4 +1,4 @@
-"""Billing connections at a start: rows whose connection is gone are removed, and no others."""
+"""What is left of a billing connection that is gone: its rows at a start, and what was decided about it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import pytest
 
 from gateway.configuration.sections import BillingSettings
 from gateway.intake.billing_connections import BillingConnections
+from spool.errors import SpoolUnavailable
 from spool.memory.registry import MemoryRegistry
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
+from spool.registry.tables.connections import ConnectionTable
 from tests.moved_clock import MovedClock
+
+ADA = Actor("ada@example.com", "127.0.0.1")
 
 
 class Rows:
@@ -34,7 +38,32 @@ async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() 
     store, clock = MemoryRegistry(), MovedClock()
     here, there = [await Registry.open(store, secret=b"i" * 32, clock=clock) for _ in range(2)]
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
-    await there.connections.create(draft, id="new", most=9, actor=Actor("ada@example.com", "127.0.0.1"))
+    await there.connections.create(draft, id="new", most=9, actor=ADA)
     rows = Rows("new", "gone")
     await BillingConnections(here, cast(Any, rows), clock, BillingSettings()).establish()
     assert {"new"} == rows.ids
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_a_deletion_that_was_not_confirmed_leaves_no_decision(
+    wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who repeats it finds no connection, so what was decided about it has to be gone before."""
+    registry = await Registry.open(MemoryRegistry(), secret=b"i" * 32, clock=MovedClock())
+    connections = BillingConnections(registry, cast(Any, Rows("new")), MovedClock(), BillingSettings())
+    draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
+    await connections.create(draft, id="new", actor=ADA)
+    await connections.put_in_costs("new", wanted, actor=ADA)
+    delete = ConnectionTable.delete
+
+    async def unconfirmed(self: ConnectionTable, id: str, *, actor: Actor) -> None:
+        await delete(self, id, actor=actor)
+        raise SpoolUnavailable("the standby did not confirm what was kept")
+
+    monkeypatch.setattr(ConnectionTable, "delete", unconfirmed)
+    with pytest.raises(SpoolUnavailable):
+        await connections.delete("new", actor=ADA)
+    assert not registry.connections.all()
+    assert not registry.connections_in_costs.all()
+    assert not registry.connections_left_out.all()

@@ -325,9 +325,9 @@ async def test_a_large_drop_is_checked_beside_the_event_loop(
     """80,000 rows are half a second of work."""
     places = []
 
-    def read(body: bytes) -> billing.Drop:
+    def read(body: bytes, *, max_tags: int) -> billing.Drop:
         places.append(threading.current_thread() is threading.main_thread())
-        return real(body)
+        return real(body, max_tags=max_tags)
 
     real = billing.read
     monkeypatch.setattr(billing, "read", read)

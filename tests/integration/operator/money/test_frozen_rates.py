@@ -23,7 +23,7 @@ from gateway.billed.biller import Biller
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.gathering import CalendarMonth, StatementSources
-from spool.engines import MEMORY, SQLITE
+from spool.engines import MEMORY, POSTGRES, SQLITE
 from spool.identity import Identity
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S
@@ -33,6 +33,7 @@ from tests.integration.operator.money.test_report import report
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, assert_books_balance, call
+from tests.spool.postgres_cluster import Schema
 
 pytestmark = pytest.mark.asyncio
 
@@ -218,10 +219,14 @@ async def check_plans(server: OperatorServer, company: Company, quoted: Quoted) 
         assert of_seats(company, quoted, currency) == await plan_costs(server, currency)
 
 
-@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE, POSTGRES])
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    stored = None
+    if request.param == POSTGRES:
+        schema: Schema = request.getfixturevalue("new_schema")()
+        stored = schema.settings(tmp_path)
     clock = MovedClock(BEGIN + DAYS * DAY_S - 100)
-    async with operator_server(tmp_path, engine=request.param, clock=clock) as server:
+    async with operator_server(tmp_path, engine=request.param, clock=clock, stored=stored) as server:
         yield server
 
 
