@@ -396,14 +396,18 @@ async def test_a_server_asks_by_itself(
         settings = SellerSettings(name=OPENROUTER, key_file=key, base_url=str(server.make_url("/v1/")))
         spool, final_costs = SpoolSettings(hold=600, counter_wait=0), FinalCostSettings(seller=(settings,))
         serving = await serve(config=Config(spool=spool, final_costs=final_costs))
+        puller = serving.app.services.operators.money.final_costs
+        assert puller is not None
+        async with asyncio.timeout(600):
+            while puller()._next is None:  # noqa: ASYNC110 - calls that came before its first look are not asked for
+                await asyncio.sleep(0.02)
         told = span(1, {
             "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openrouter", "gen_ai.response.id": ID,
             "gen_ai.request.model": "openai/gpt-6-sol", "gen_ai.usage.input_tokens": 100,
         }, start=int(time.time()) * NS)  # fmt: skip
         assert 200 == (await serving.send("/v1/traces", in_json(traces(told)))).status
-        log, puller = serving.app.services.storage.log, serving.app.services.operators.money.final_costs
-        assert puller is not None
-        async with asyncio.timeout(60):
+        log = serving.app.services.storage.log
+        async with asyncio.timeout(600):
             while not (await puller().states())[0].in_time:  # noqa: ASYNC110 - as an operator looks
                 await asyncio.sleep(0.02)
         ((entry),) = await log.read(AI_TELEMETRY, 1, 1, with_open=True)

@@ -73,9 +73,17 @@ class House:
         finally:
             await forwarder.stop()
 
+    async def until_all_is_sent(self) -> None:
+        """Wait until no route has anything left to do."""
+        async with asyncio.timeout(600):
+            while True:  # the spool tells nobody of routes
+                if not any(state.queued for state in await self.storage.deliveries.routes()):
+                    return
+                await asyncio.sleep(0.01)
+
     async def until(self, route: str = ROUTE, **wanted: object) -> RouteState:
         """Wait for a state of the route with these values."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             while True:  # the spool tells nobody of routes
                 state = await self.state(route)
                 if all(getattr(state, name) == value for name, value in wanted.items()):

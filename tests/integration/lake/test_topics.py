@@ -78,11 +78,7 @@ async def landed(house: House, records: Mapping[str, Record] = RECORDS, **fields
             await house.storage.log.append(
                 Submission(topic=topic, received=1, records=[record], identities=[Identity(record.id)])
             )
-        async with asyncio.timeout(60):
-            while True:  # the spool tells nobody of routes
-                if not any(state.queued for state in await house.storage.deliveries.routes()):
-                    return
-                await asyncio.sleep(0.01)
+        await house.until_all_is_sent()
 
 
 async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
