@@ -118,12 +118,15 @@ async def secured(platform: Platform, certificates: Certificates) -> AsyncIterat
     application.router.add_route("*", "/{path:.*}", platform.answer)
     runner = web.AppRunner(application)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
+    assert runner.server is not None
+    server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0, ssl=context)
+    closed = asyncio.create_task(server.wait_closed())
     try:
-        yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
+        server.close()
         await runner.cleanup()
+        await closed  # TLS ends a connection when the client has said so, too
 
 
 @pytest.fixture(autouse=True)
