@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from exporters.focus.charges import (
+    COUNTED,
     DIMENSIONS,
     VERSIONS,
     Charge,
@@ -51,16 +52,9 @@ _ONE = {
 }
 _RESTATED, _COMMITMENT = "restated", "commitment"
 _OF_CALLS = ("usage", _COMMITMENT)
-_COUNTS = (
-    "calls",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "cache_write_1h_tokens",
-)
 _NOTHING: dict[str, Any] = {
-    **dict.fromkeys(_COUNTS, 0),
+    **dict.fromkeys(DIMENSIONS),
+    **dict.fromkeys(COUNTED, 0),
     "cost": "0",
     "estimated": "0",
     "converted": "0",
@@ -160,14 +154,9 @@ def _charge(
     counted: Mapping[str, Any] | None,
 ) -> Charge:
     """Return the charge of calls that were counted, or one of none."""
-    blank = {
-        "period": day.start.isoformat(),
-        **dict.fromkeys((*DIMENSIONS, *_COUNTS)),
-        **_NOTHING,
-    }
     tags = [name for name in day.by if name not in DIMENSIONS]
     told = {
-        **blank,
+        **_NOTHING,
         **(counted or {}),
         **named,
         "charges": {},
