@@ -57,10 +57,13 @@ class LayerRules:
     credits: bool = False
     tax: bool = True
 
+    def divide(self, charge: str) -> bool:
+        """True for the charge of such a layer."""
+        return (charge == TAX and self.tax) or (charge == CREDIT and self.credits)
+
     def of_month(self, bill: Bill) -> bool:
         """True if a bill has such a layer."""
-        charges = {charge for charge, is_on in ((TAX, self.tax), (CREDIT, self.credits)) if is_on}
-        return any(charge_of(row) in charges for rows in bill.amounts.values() for row in rows)
+        return any(self.divide(charge_of(row)) for rows in bill.amounts.values() for row in rows)
 
 
 def charge_of(row: BilledMoney) -> str:
@@ -163,7 +166,6 @@ class _Day:
 
     def _line(self, row: BilledMoney, arranged: int, month: Base) -> None:
         charge = charge_of(row)
-        is_of_month = (charge == TAX and self._rules.tax) or (charge == CREDIT and self._rules.credits)
         if row.corrects and charge in (REFUND, CORRECTION):  # its calls have it as `refunds`
             self._add(
                 self._dimensions(row),
@@ -174,7 +176,7 @@ class _Day:
             )
         elif charge == OTHER:
             self._other(row, arranged)
-        elif is_of_month and arranged == EVERY:
+        elif self._rules.divide(charge) and arranged == EVERY:
             self._layer(row, charge, month)
         elif charge == DISCOUNT and arranged == EVERY:
             is_of_day = bool(self._of_model(self._base, row))
