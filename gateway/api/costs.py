@@ -28,6 +28,7 @@ from gateway.http.requests import KeyRequest, Result
 from gateway.schemas import OBJECT, TEXT, array
 from spool import record
 from spool.errors import NotKept
+from spool.ledger.billed import COUNTED
 from spool.ledger.costs import cut, own_start
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (
@@ -47,7 +48,6 @@ PAGE = 10_000
 
 MAX_PERIODS = 10_000
 PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # any other is a week or more
-COUNTED = "counted"  # in place of bills that are missing
 _ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "missing", "view")
 _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
 

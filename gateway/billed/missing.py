@@ -18,14 +18,13 @@ import msgspec
 
 from gateway.reconciliation.counting import seller
 from spool.ledger import money
-from spool.ledger.billed import CLOSED, FROZEN, INVOICED
+from spool.ledger.billed import CLOSED, COUNTED, FROZEN, INVOICED
 from spool.ledger.costs import combined, periods
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, Group, within
 from spool.ledger.sums import DAY_S, OTHER
 
-COUNTED = "counted"
 _BILLED, _YES = "(billed)", "yes"  # a dimension that no question can name
 _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTED)
 _Place = tuple[int, Group]  # which period, and which group

@@ -31,6 +31,7 @@ RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding
 CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
 CALLS, BILLING = ORIGINS  # where an amount comes from: `origin`
 USAGE, EXACT, UNALLOCATED = "usage", "exact", "unallocated"
+COUNTED = "counted"  # the basis of what stands in place of a bill that is missing
 
 EVERY = sum(BILLED_TYPES.values())
 INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # of closed days alone

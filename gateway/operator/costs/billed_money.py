@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gateway.api.costs import COUNTED
 from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
+from spool.ledger.billed import COUNTED
 from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.api.costs import COUNTED
 from gateway.api.report_words import ASKED, PREVIOUS, SAVED_BY_CACHING, columns
 from gateway.comparison.comparing import AnswersCosts
 from gateway.comparison.old_prices import list_prices
@@ -27,6 +26,7 @@ from gateway.operator.costs.row_pages import enveloped
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import named_dimensions
 from spool.csv_cells import csv_pieces
+from spool.ledger.billed import COUNTED
 from spool.ledger.costs import cut
 from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, PLAN_TYPES, CostQuery
 from spool.ledger.slices import SlicedLedger

@@ -8,7 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.billed.missing import COUNTED, WithMissing
+from gateway.billed.missing import WithMissing
+from spool.ledger.billed import COUNTED
 from spool.ledger.money import units
 from spool.ledger.queries import CostQuery
 from spool.ledger.slices import SlicedLedger
