@@ -14,7 +14,7 @@ INSTALL_INTO = $(PIP) --python $(1)/bin/python install --quiet --no-compile --re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-program test-deploy test-browser test-faults test-api test-integration test-code test-native checked-native soak-native native test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
+.PHONY: help run quick test test-program test-deploy test-browser test-faults test-api test-integration test-lake test-code test-spool test-native checked-native soak-native native test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
 	docs docs-reference screenshots page-weights
 
 help:  ## list the targets
@@ -74,17 +74,24 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-# Five lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The longest
+# Six lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The longest
 # parts begin first, so that no lane is left alone at the end; with a failure the others still run to their end.
-LANES ?= 5
-test: $(VENV)/run.stamp  ## the whole suite with the linters, five parts at a time, and the wheel on every Python there is
-	@$(MAKE) --no-print-directory -j 2 $(AUDIT)/stamp environment
-	@$(MAKE) --no-print-directory -k -j $(LANES) test-integration test-code test-faults test-browser test-api test-program test-deploy test-native lint audit
+LANES ?= 6
+PARTS := test-faults test-browser test-code test-integration test-api test-lake test-program test-spool test-native test-deploy
+test: $(VENV)/run.stamp  ## the whole suite with the linters, six parts at a time, and the wheel on every Python there is
+	@$(MAKE) --no-print-directory -j 3 $(AUDIT)/stamp environment builds
+	@$(MAKE) --no-print-directory -k -j $(LANES) $(PARTS) lint audit
 
 # One after the other, as apt-get runs once at a time. MAKEFLAGS has the number of lanes.
 .PHONY: environment
 environment:
 	@MAKEFLAGS= $(MAKE) --no-print-directory $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp $(VENV)/tools.stamp
+
+# While pip waits for the package index. What cannot be built is asked for again by its part, which tells why.
+.PHONY: builds
+builds:
+	@if native/available.sh >/dev/null; then $(MAKE) --no-print-directory $(NATIVE)/wheels/stamp; fi || true
+	@$(MAKE) --no-print-directory kubernetes-tools >/dev/null 2>&1 || true
 
 # Together all of tests/. Each part ends with the tests that took longest.
 SLOWEST := --durations=25 --durations-min=3
@@ -95,7 +102,9 @@ DEPLOY := tests/bench tests/clients tests/deploy
 BROWSER := tests/browser
 FAULTS := tests/faults
 API := tests/integration/api tests/integration/mcp tests/integration/operator
+LAKE := tests/integration/exporters tests/integration/lake tests/integration/order
 INTEGRATION := tests/integration
+STORAGE := tests/spool
 test-program: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(PROGRAM)
 
@@ -110,16 +119,23 @@ test-faults: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(FAULTS)
 
 test-integration: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(INTEGRATION) $(addprefix --ignore=,$(API))
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(INTEGRATION) $(addprefix --ignore=,$(API) $(LAKE))
+
+test-lake: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(LAKE)
 
 test-api: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rfEs $(SLOWEST) $(API)
 
 test-code: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION))
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION) $(STORAGE))
+
+test-spool: $(VENV)/test.stamp $(VENV)/postgres.stamp
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(STORAGE)
 
 # What reads, forwards and adds up once more with the compiled module, where it can be built. The suite itself runs without.
 NATIVE_PARTS := tests/packed tests/exporters/test_telemetry.py tests/integration/exporters/test_forwarding.py \
+	tests/integration/operator/test_imports.py::test_a_start_imports_what_a_server_needs \
 	tests/faults/test_kill.py::test_kill_under_load \
 	tests/faults/test_power_cut.py::test_every_acknowledged_call_outlives_a_power_cut
 

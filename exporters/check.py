@@ -74,7 +74,8 @@ async def check(
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
-    paths, keyring = Paths(settings), Keyring(settings.keys)
+    paths = Paths(settings)
+    keyring = Keyring(settings.keys)
     async with client_of(settings, clock=clock) as client:
         return [
             await _check(stream, settings, paths, keyring, client)
@@ -118,7 +119,8 @@ def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
 async def _check_destination(
     settings: DestinationSettings, clock: Clock, installation: str | None
 ) -> DestinationCheck:
-    type, secret = TYPES[settings.type], secret_of(settings)
+    type = TYPES[settings.type]
+    secret = secret_of(settings)
     if type.probe_of is None:
         found = await type.probe(settings, secret, clock)
     else:

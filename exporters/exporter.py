@@ -52,7 +52,7 @@ class LandingExporter(Protocol):
 
 
 async def keep_or_compare(delivery: Delivery, mark: str, keep: KeepMark) -> None:
-    """Keep the mark of a landing delivery's first attempt; park where the log gives other records than then."""
+    """Keep the mark of a landing delivery's first attempt; park if the log gives other records than then."""
     if delivery.mark is None:
         await keep(mark)
     elif delivery.mark.rpartition(_DIGEST)[2] != mark.rpartition(_DIGEST)[2]:

@@ -257,6 +257,7 @@ class Forwarder:
         while True:
             await asyncio.sleep(SECRETS_EVERY_S)
             for running in self._running.values():
-                if (now := running.stamps()) != running.seen:
+                now = running.stamps()
+                if now != running.seen:
                     running.seen = now
                     running.work.poke()

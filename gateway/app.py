@@ -123,7 +123,8 @@ class App:
             turns = services.receivers.turns
             for name, run in services.background.items():
                 self._supervisor.start(name, in_background(turns, run()))
-            if (certificate := self._certificate) is not None:
+            certificate = self._certificate
+            if certificate is not None:
                 self._supervisor.start("certificate", certificate.watch())
                 services.receivers.metrics.watch_certificate(lambda: certificate.ends_at)
             self._stack.push_async_callback(self._listeners.close)
@@ -233,7 +234,8 @@ class App:
         server = self._sockets.named_in(server)
         if server != self.config.server:
             self.config = replace(self.config, server=server)
-            if problems := list(problems_of(self.config)):
+            problems = list(problems_of(self.config))
+            if problems:
                 raise ConfigError(problems)
         self._certificate = Certificate.of(server)
         self._listeners = Listeners(server, self.config.data_dir, self._sockets)

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Row:
-    """`operator_type` is the type in the operator API, if it differs; operators read the error's own words."""
+    """`operator_type` is that of the operator API, if it differs; operators read the error's own words."""
 
     error: type[SpoolError]
     status: int

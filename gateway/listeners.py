@@ -86,7 +86,8 @@ class Listeners:
         await operators.start()
         operator_address = operator_listen(server)
         outer = application(services, for_senders=True, for_operators=operator_address is None)
-        connections, proxies = services.receivers.connections, services.receivers.proxies
+        connections = services.receivers.connections
+        proxies = services.receivers.proxies
         turns = services.receivers.turns
         public = Listener(
             outer, certificate=certificate, connections=connections, proxies=proxies, turns=turns

@@ -65,6 +65,7 @@ async def _declare(storage: Storage, config: Config) -> None:
 
 def _console_url(config: Config) -> str:
     """Return the address that the console will have once the server runs; https if TLS is configured."""
-    server, private = config.server, operator_listen(config.server)
+    server = config.server
+    private = operator_listen(config.server)
     tls = server.tls_cert_file is not None if private is None else uses_tls(server, private)
     return f"{'https' if tls else 'http'}://{private or server.listen}{CONSOLE}/"

@@ -46,7 +46,8 @@ class RefusingListeners:
         """
         Listen; the settings with the ports that were chosen, so that the server behind it gets the same.
         """
-        server, certificate = self._server, self._certificate
+        server = self._server
+        certificate = self._certificate
         try:
             operator_address = operator_listen(server)
             public = await self._listen(

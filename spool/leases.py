@@ -91,7 +91,7 @@ class Leases(Protocol):
         ...
 
     async def settings(self) -> Sequence[NodeSettings]:
-        """Return the settings of the live gateways, by their names, if they are not all the same; else none."""
+        """Return the settings of the live gateways, by name, if they are not all the same; else none."""
         ...
 
     async def wake(self, name: str) -> None:

@@ -178,7 +178,8 @@ def cut_page(
     backward = position is not None and position.backward
     start, end = _bounds(keys, position, limit, from_end=falling != backward)
     cut = ranked[start:end]
-    before, after = start > 0, end < len(ranked)
+    before = start > 0
+    after = end < len(ranked)
     if falling:
         cut.reverse()
         before, after = after, before
@@ -198,7 +199,8 @@ def _bounds(
     start, end = 0, len(keys)
     if position is not None:
         key = (rank_of(position.value), position.identity)
-        below, through = bisect_left(keys, key), bisect_right(keys, key)
+        below = bisect_left(keys, key)
+        through = bisect_right(keys, key)
         if from_end:
             end = through if position.inclusive else below
         else:

@@ -8,7 +8,7 @@ decimal text, unknown is None and never zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Context, Decimal, localcontext
 from typing import Any, ClassVar, overload
@@ -63,7 +63,7 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     session: str | None = None
     api_key: str | None = None
     device: str | None = None
-    tags: dict[str, str] = {}
+    tags: Mapping[str, str] = {}
     shadow: bool = False
     # Its further names (spool.identity), 16 bytes each: only the log reads them, to know the call after a
     # restart.
@@ -107,7 +107,7 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     team: str | None = None
     api_key: str | None = None
     device: str | None = None
-    tags: dict[str, str] = {}
+    tags: Mapping[str, str] = {}
     shadow: bool = False
     sender_key: str | None = None  # as above
     # The meter (spool.meters) that its tokens are, where it counts those of one modality apart.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -171,6 +172,20 @@ class SpoolSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPrice:
+    """
+    What an hour on nodes of your clusters costs, in dollars. Of several that fit the first holds; without any,
+    metrics are not read: [usage as cost](container-metrics.md#usage-as-cost).
+    """
+
+    cluster: str = setting("*", "names of clusters; `*` stands for anything")
+    node: str = setting("*", "names of nodes")
+    cpu_hour: Decimal = setting(Decimal(0), "for a core")
+    memory_hour: Decimal = setting(Decimal(0), "for a GiB of memory")
+    gpu_hour: Decimal = setting(Decimal(0), "for a graphics processor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSettings:
     """Container metrics: files and bodies of clusters' agents, kept on disk until the upstream has them."""
 
@@ -197,4 +212,13 @@ class ContainerSettings:
     retention: Duration = setting(7 * DAY_S, "how long files stay for a replay after they were delivered")
     upload_url: str = setting(
         "", "the address at which agents reach this server; empty: the one that they asked"
+    )
+    max_series: int = setting(
+        200_000,
+        "series of one cluster that are added up at once, and its pods",
+        edge="further ones are in no costs, and the log says how many",
+        least=1,
+    )
+    price: tuple[ContainerPrice, ...] = setting(
+        (), "what nodes cost; with one, usage of containers is a cost"
     )

@@ -60,7 +60,8 @@ def fullest_first(
     queues: Mapping[Owner, Iterable[K]], held: Mapping[Owner, int], size: Callable[[K], int]
 ) -> Iterator[K]:
     """Yield what is removed to make room, in order: the oldest of the key that holds the most by then."""
-    left, turns = dict(held), {owner: iter(queue) for owner, queue in queues.items()}
+    left = dict(held)
+    turns = {owner: iter(queue) for owner, queue in queues.items()}
     while turns:
         owner = max(turns, key=lambda each: left[each])
         name = next(turns[owner], None)

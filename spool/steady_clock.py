@@ -52,7 +52,8 @@ class SteadyClock:
         self._timer = timer
         self._step_limit_s = step_s
         self._hold_s = hold_s
-        wall, began = self._source.now(), timer()
+        wall = self._source.now()
+        began = timer()
         self._was_set = wall >= EARLIEST  # else its time is only the best that is known
         self._offset = max(wall, EARLIEST) - began  # of our time from the timer's
         self._wall_offset = wall - began
@@ -65,7 +66,7 @@ class SteadyClock:
         return self._follow(self._timer(), self._source.now())
 
     def _follow(self, timer: float, wall: float) -> float:
-        """Return the time at these two readings. Several threads ask, so each goes by its own readings alone."""
+        """Return the time at these two readings. Several threads ask, each by its own readings alone."""
         offset = wall - timer
         before, self._wall_offset = self._wall_offset, offset
         step = offset - self._offset
@@ -116,7 +117,8 @@ class SteadyClock:
 
     def begin(self, last_commit_at: float) -> None:
         """Begin with the time of the last stored record; a clock that is behind it is not believed."""
-        now, timer = self.now(), self._timer()
+        now = self.now()
+        timer = self._timer()
         if last_commit_at > now + self._step_limit_s:
             text = "the clock is %.0f s behind the last record that was kept: it is not believed for now"
             _log.error(text, last_commit_at - now, extra={"action": "clock_behind"})
@@ -132,7 +134,8 @@ class SteadyClock:
         A call that has just arrived says when it began. Several that agree can confirm a step, or set a
         clock. Returns the time of its arrival, as it is believed then.
         """
-        timer, wall = self._timer(), self._source.now()
+        timer = self._timer()
+        wall = self._source.now()
         now = self._follow(timer, wall)
         if self._was_set and self._stepped_at is None:
             return now
@@ -159,7 +162,9 @@ class SteadyClock:
 
     def accept(self) -> float:
         """An operator says that the wall clock is right: how many seconds our time has moved."""
-        before, wall, timer = self.now(), self._source.now(), self._timer()
+        before = self.now()
+        wall = self._source.now()
+        timer = self._timer()
         self._settled_until = float("-inf")
         self._believe(timer, wall, "an operator agreed")
         return wall - before

@@ -67,7 +67,8 @@ class TotalsInHand:
         """
         changed = [total for place in sorted(self._changed) if (total := self._totals[place]) is not None]
         for total in changed:
-            place, size = (total.stream, total.key), size_of(total)
+            place = (total.stream, total.key)
+            size = size_of(total)
             self._growth[total.stream] += size - self._sizes.get(place, 0)
             self._sizes[place] = size
         growth = [(name, n) for name, n in sorted(self._growth.items()) if n]

@@ -110,6 +110,10 @@ class StreamRows(Protocol):
         """The stream and all its totals."""
         ...
 
+    def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
+        """Read the totals that are asked for soon, by stream and key, at once."""
+        ...
+
     def total(self, stream: str, key: str) -> Total | None: ...
 
     def put_total(self, total: Total) -> None: ...
@@ -148,13 +152,15 @@ def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: flo
     Apply operations in their order. `since` is when this directory began to keep totals: a period that began
     before it may have a history elsewhere.
     """
-    for operation in operations:
+    keyed = [(one, key_of(one) if one.operation in (SUM, REPLACE) else "") for one in operations]
+    rows.read_ahead((one.stream, key) for one, key in keyed if key)
+    for operation, key in keyed:
         if operation.operation == DROP:
             rows.drop_stream(operation.stream)
             continue
         _define(rows, operation, now)
-        if operation.operation in (SUM, REPLACE):
-            _put(rows, operation, now, since)
+        if key:
+            _put(rows, operation, key, now, since)
         elif operation.operation == DELETE:
             _delete(rows, operation)
 
@@ -261,6 +267,16 @@ def merged(known: Stream | None, described: Stream) -> Stream:
     return replace(known, granularity=known.granularity or described.granularity, keys=keys)
 
 
+def is_same_stream(known: Stream | None, described: Stream) -> bool:
+    """True if a description says nothing that the known stream is not."""
+    if known is None:
+        return True
+    if known.type != described.type:
+        return False
+    facts = ((known.granularity, described.granularity), (known.keys, described.keys))
+    return all(one is None or other is None or one == other for one, other in facts)
+
+
 def _define(rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
     known = rows.stream(operation.stream)
     stream = merged(known, stream_of(operation))
@@ -268,8 +284,7 @@ def _define(rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
         rows.put_stream(stream if known else replace(stream, created_at=now))
 
 
-def _put(rows: StreamRows, operation: UnitCostOperation, now: float, since: float) -> None:
-    key = key_of(operation)
+def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, since: float) -> None:
     start = period_start(operation.start_time or 0, operation.granularity)
     before = rows.total(operation.stream, key)
     value = Decimal(operation.value or "0")

@@ -41,10 +41,15 @@ def test_make_targets_in_documents_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "title"), [("threat-model", "Threats"), ("reliability", "What an audit from outside found")]
+    ("page", "title"),
+    [
+        ("threat-model", "Threats"),
+        ("reliability", "What an audit from outside found"),
+        ("billed-costs", "What holds"),
+    ],
 )
 def test_the_tests_that_a_page_names_exist(page: str, title: str) -> None:
-    """Every threat and every finding names a test, and the test is there."""
+    """Every threat, finding and rule names a test, and the test is there."""
     text = (ROOT / f"docs/{page}.md").read_text()
     rows = [line for line in text.partition(f"## {title}")[2].splitlines() if line.startswith("| ")][1:]
     assert rows

@@ -102,7 +102,8 @@ GATEWAY = (
     "errors", "first_use", "mounts", "schemas", "resources", "attempts", "monitoring", "agent", "normalise", "workers",
     "rate_cards", "allocation", "configuration", "currencies", "authentication", "devices", "intake", "final_costs",
     "statements",
-    "reconciliation", "billed", "plans", "insights", "budgets", "recommendations", "error_table", "http", "console",
+    "reconciliation", "container_usage",
+    "billed", "plans", "insights", "budgets", "recommendations", "error_table", "http", "console",
     "receivers", "api", "comparison", "scheduled_reports", "mcp", "operator", "addresses", "assembly", "offline",
     "handover", "refusing", "listeners", "app", "demo", "cli", "__main__",
 )  # fmt: skip

@@ -74,7 +74,8 @@ async def recount(
 
 
 async def _parts(server: ClickHouseServer, first: int, last: int, dates: Dates) -> AsyncIterator[TableSums]:
-    since, until = dates.first or _FIRST_DAY, dates.last or _LAST_DAY
+    since = dates.first or _FIRST_DAY
+    until = dates.last or _LAST_DAY
     for start in range(first, last + 1, PAGE):
         end = min(start + PAGE - 1, last)
         for part in await server.sums(start, end, step=STEP, since=since, until=until):
@@ -119,7 +120,8 @@ def _holes(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
     for found in _by_edition(parts):
         first = found[0].first
         for part in found:
-            if absent := part.last - first + 1 - part.numbers:
+            absent = part.last - first + 1 - part.numbers
+            if absent:
                 words = f"{absent} numbers of {first} to {part.last} have no row"
                 yield LakeDifference(HOLE, f"{table} {part.edition}", words)
             first = part.last + 1

@@ -123,7 +123,8 @@ class ClickHouseServer:
         if self._database:
             asked["database"] = self._database
         user, _, password = (self._secret.value() if self._secret else "").partition("\n")
-        if (seen := self._stamps()) != self._seen:
+        seen = self._stamps()
+        if seen != self._seen:
             await self._client.close()
             self._seen = seen
         try:

@@ -54,7 +54,8 @@ def build_by_lines(
 
 def _exporter(settings: DestinationSettings, write: Write) -> FileExporter:
     path = Path(settings.path or "")
-    head, shared = charges.header(), settings.shared
+    head = charges.header()
+    shared = settings.shared
     return FileExporter(path, write=write, head=head, shared=shared, ending=ending_of)
 
 

@@ -8,24 +8,18 @@ EffectiveCost has fees on what they cover. What a bill has of nobody's calls is 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from exporters.focus.charges import (
-    COUNTED,
-    DIMENSIONS,
-    VERSIONS,
-    Charge,
-    month_after,
-    row_of,
-    time_text,
-)
+from exporters.focus.charge_lines import unit_of
+from exporters.focus.charges import COUNTED, DIMENSIONS, VERSIONS, Charge, month_after, row_of, time_text
 from exporters.focus.report_rows import of_report
 from spool.csv_cells import csv_lines
 from spool.ledger import money
+from spool.meters import METERS, millionths, quantity_of
 
 BILLED, EFFECTIVE, INVOICED = "discounted_cost", "discounted_amortized_cost", "invoiced_amortized_cost"
 OWN = ("charge", "basis", "corrects")
@@ -44,13 +38,8 @@ _FREQUENCIES = {"Usage": "Usage-Based", "Purchase": "Recurring"}
 _NO_USAGE = (
     "ConsumedQuantity", "ConsumedUnit", "PricingQuantity", "PricingUnit", "PricingCategory", "SkuId", "SkuMeter",
 )  # fmt: skip
-_ONE = {
-    "ConsumedQuantity": "",
-    "ConsumedUnit": "",
-    "PricingQuantity": "1",
-    "PricingUnit": "Charges",
-}
-_RESTATED, _COMMITMENT = "restated", "commitment"
+_ONE = {"ConsumedQuantity": "", "ConsumedUnit": "", "PricingQuantity": "1", "PricingUnit": "Charges"}
+_RESTATED, _COMMITMENT, _OTHER = "restated", "commitment", "other"
 _OF_CALLS = ("usage", _COMMITMENT)
 _NOTHING: dict[str, Any] = {
     **dict.fromkeys(DIMENSIONS),
@@ -62,7 +51,9 @@ _NOTHING: dict[str, Any] = {
 
 
 def columns(version: str) -> Sequence[str]:
-    return (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
+    """Return the columns of a version; own ones stand last, as the specification wants."""
+    found = (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
+    return sorted(found, key=lambda name: name.startswith("x_"))
 
 
 def header(version: str) -> bytes:
@@ -94,8 +85,8 @@ class _Amounts:
 class ExportedDay:
     """
     A day as reports have it, each by provider and further dimensions: what is billed, what is effective, and what was
-    counted. `invoice_of` gives the number of a provider's invoice, `state_of` the state of its bill; "" if it is not
-    exported.
+    counted; `metered` by the hour with price lines. `invoice_of` gives the number of a provider's invoice, `state_of`
+    the state of its bill; "" if it is not exported.
     """
 
     start: datetime
@@ -105,37 +96,37 @@ class ExportedDay:
     counted: Iterable[Mapping[str, Any]]
     invoice_of: Callable[[str], str]
     state_of: Callable[[str], str]
+    metered: Iterable[Mapping[str, Any]] = ()
 
 
 def rows_of(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a day."""
     sums: dict[_Place, _Amounts] = defaultdict(_Amounts)
-    for row in day.billed:
-        amounts = sums[_place(day, row)]
-        amounts.billed += money.units(str(row["cost"]))
-        amounts.bases.add(str(row["basis"]))
-    for row in day.effective:
-        amounts = sums[_place(day, row)]
-        amounts.effective += money.units(str(row["cost"]))
-        amounts.bases.add(str(row["basis"]))
+    for amounts, cost in _costs(day, day.billed, sums):
+        amounts.billed += cost
+    for amounts, cost in _costs(day, day.effective, sums):
+        amounts.effective += cost
     counted = {_group(day, row): row for row in day.counted}
+    beside = _beside(day)
     for place, amounts in sorted(sums.items(), key=lambda item: item[0]):
         named = dict(zip(day.by, place.group, strict=True))
         state = _RESTATED if place.charge == _RESTATED else day.state_of(named["provider"])
         if state and (amounts.billed or amounts.effective):
-            charge = _charge(
-                day,
-                named,
-                counted.get(place.group) if place.charge in _OF_CALLS else None,
-            )
-            yield _row(
-                place,
-                amounts,
-                charge,
-                day,
-                state,
-                account,
-            )
+            calls = counted.get(place.group) if place.charge in _OF_CALLS else None
+            charge = _charge(day, named, calls)
+            row = _row(place, amounts, charge, day, state, account)
+            used = beside.get(place.group, {})
+            yield {**row, **_metered(place, used)}
+
+
+def _costs(
+    day: ExportedDay, rows: Iterable[Mapping[str, Any]], sums: Mapping[_Place, _Amounts]
+) -> Iterator[tuple[_Amounts, int]]:
+    """Yield what each row costs, with the amounts that it is a part of; they get its basis."""
+    for row in rows:
+        amounts = sums[_place(day, row)]
+        amounts.bases.add(str(row["basis"]))
+        yield amounts, money.units(str(row["cost"]))
 
 
 def _place(day: ExportedDay, row: Mapping[str, Any]) -> _Place:
@@ -148,21 +139,33 @@ def _group(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row[name] or "") for name in day.by)
 
 
-def _charge(
-    day: ExportedDay,
-    named: Mapping[str, str],
-    counted: Mapping[str, Any] | None,
-) -> Charge:
+def _beside(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
+    """Return what was used beside the tokens, in millionths, by group and meter."""
+    found: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for row in day.metered:
+        lines = (row["price_lines"] or {}).get("lines", ())
+        for line in lines:
+            meter = line["meter"]
+            if meter in METERS and not METERS[meter].is_part:
+                found[_group(day, row)][meter] += millionths(line["quantity"])
+    return found
+
+
+def _metered(place: _Place, used: Mapping[str, int]) -> Mapping[str, str]:
+    """Return the quantity of what is billed beside the tokens, where its calls used one meter alone."""
+    if place.charge != _OTHER or len(used) != 1:
+        return {}
+    [(meter, units)] = used.items()
+    quantity, unit = str(quantity_of(units)), unit_of(meter)
+    of_row = dict(zip(_ONE, (quantity, unit) * 2, strict=True))
+    return {**of_row, "SkuMeter": meter}
+
+
+def _charge(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
     """Return the charge of calls that were counted, or one of none."""
     tags = [name for name in day.by if name not in DIMENSIONS]
-    told = {
-        **_NOTHING,
-        **(counted or {}),
-        **named,
-        "charges": {},
-        "period": day.start.isoformat(),
-    }
-    [charge] = of_report([told], tags)
+    told = {**_NOTHING, **(counted or {}), **named}
+    [charge] = of_report([{**told, "charges": {}, "period": day.start.isoformat()}], tags)
     return charge
 
 

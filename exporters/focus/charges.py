@@ -44,8 +44,8 @@ _SINCE_1_3 = ("HostProviderName", "ServiceProviderName")
 _UNTIL_1_3 = ("ProviderName", "PublisherName")
 COLUMNS = tuple(name for name in _ALL if name not in _SINCE_1_3)
 _NOW = tuple(name for name in _ALL if name not in _UNTIL_1_3)
-# Of 1.5 there is a draft, which renames none of these. What versions add of invoices, contracts, shared costs and
-# prices of SKUs is not known here.
+# What versions add of invoices, contracts, shared costs, credentials and prices of SKUs is not known here. Of 1.5 there
+# is a draft, which renames none of these.
 VERSIONS: Mapping[str, Sequence[str]] = {"1.2": COLUMNS, "1.3": _ALL, "1.4": _NOW, "1.5": _NOW}
 VERSION = "1.2"
 ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization

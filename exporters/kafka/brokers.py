@@ -69,7 +69,8 @@ class Brokers:
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
         """Send the messages and the progress as one transaction: both are there, or neither is."""
-        producer, has_transactions = self._producer, self._settings.transactions
+        producer = self._producer
+        has_transactions = self._settings.transactions
         with translated():
             # A commit whose broker goes away has no end of its own.
             async with asyncio.timeout(TRANSACTION_S):

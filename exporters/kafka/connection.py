@@ -38,7 +38,7 @@ _FAULTS: Final = (
 
 
 def options_of(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
-    """Return what every client of the library is made with: the addresses and the identity, as they are now."""
+    """Return what every client of the library is made with: addresses and identity, as they are now."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.url,
         "request_timeout_ms": int(REQUEST_S * 1000),
@@ -179,8 +179,9 @@ def translated() -> Iterator[None]:
 
 
 def _words(error: BaseException) -> str:
-    """The kind of an error, its text and its cause, which name topics and addresses and nothing of a record."""
-    name, text = type(error).__name__, str(error)
+    """The kind of an error, its text and its cause, which name topics and addresses, no record."""
+    name = type(error).__name__
+    text = str(error)
     said = text if name in text else f"{name.removesuffix('Error')}: {text}"
     cause = f" ({error.__cause__})" if isinstance(error.__cause__, ssl.SSLError) else ""
     return f"{said}{cause}"[:_MOST_WORDS]

@@ -132,7 +132,8 @@ async def _read(reader: Any, topic: str, route: str, progress: Mapping[str, Topi
     found = KeptMessages(cut=await begin(reader, topic, partitions))
     async for message in messages(reader):
         headers = {name: value.decode("utf-8", "replace") for name, value in message.headers}
-        number, edition = headers.get("tollhouse-number", ""), headers.get("tollhouse-edition", "")
+        number = headers.get("tollhouse-number", "")
+        edition = headers.get("tollhouse-edition", "")
         if headers.get("tollhouse-route") != route or not number.isdigit():
             found.foreign += 1
             continue

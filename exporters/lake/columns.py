@@ -148,7 +148,8 @@ def _call_values(
     """
     counted, calls, spend, tokens = verdict
     given, made, cache_read, cache_write, reasoning, cache_write_1h = tokens
-    start, end = call.start_time, call.end_time
+    start = call.start_time
+    end = call.end_time
     # Which of its amounts the spend is.
     spent_from = "" if spend is None or call.status == "cached" else call.cost_source
     meters = call.meters

@@ -41,7 +41,8 @@ def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: Lak
     # What the library itself counted, where the format has it.
     if int(found.get("rows", file.rows)) != file.rows:
         return f"it has {found['rows']} rows, its manifest says {file.rows}"
-    least, most = int(found.get("least", made.first)), int(found.get("most", made.last))
+    least = int(found.get("least", made.first))
+    most = int(found.get("most", made.last))
     if made.imported is None and (least < made.first or most > made.last):
         return f"its numbers are {least} to {most}, its manifest says {made.first} to {made.last}"
     return None
@@ -78,7 +79,7 @@ def _counted(format: FileFormat, path: Path, made: LakeManifest) -> Iterator[tup
 
 
 def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest, days: LakeDays | None) -> Mapping[str, object]:
-    """Sums of rows as a manifest has them. ValueError for a number that is there twice, or that is another's."""
+    """Sums of rows as a manifest has them. ValueError for a number that is there twice, or is another's."""
     numbers: set[int] = set()
     count = calls = spend = given_tokens = made_tokens = 0
     for number, at, counted, its_calls, its_spend, given, output in rows:

@@ -66,13 +66,13 @@ def import_manifest(sha256: str, part: int, *, table: str = TABLE) -> str:
 
 
 def import_in(name: str) -> tuple[str, int] | None:
-    """The SHA-256 and the part of the source of an import, by the name of its manifest; None if it is none."""
+    """The SHA-256 and the part of the source of an import, by the name of its manifest; else None."""
     found = _IMPORT.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))
 
 
 def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) -> str:
-    """Name the note on numbers of a delivery that a restored copy never had: `first` is the first of those."""
+    """Name the note on numbers of a delivery that a restored copy never had; `first` is the first."""
     return f"{manifests_of(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
 
 

@@ -143,7 +143,7 @@ class ObjectStore:
         return self._store
 
     def _judged(self, error: Exception) -> SendError:
-        """An answer that the key, the address or the store cause parks the route; all others are asked again."""
+        """An answer caused by the key, the address or the store parks the route; others are asked again."""
         told: SendError | None = getattr(self._store.credential_provider, "error", None)
         if told is not None:
             return told

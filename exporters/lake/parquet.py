@@ -136,5 +136,6 @@ def _map(values: Sequence[Sequence[tuple[str, Any]] | None], items_of: Any) -> A
     offsets = [end if size else None for end, size in zip(ends, sizes, strict=False)] + [ends[-1]]
     pairs = chain.from_iterable(filter(None, values))
     names, texts = zip(*pairs, strict=True) if ends[-1] else ((), ())
-    keys, items = pa.array(names, pa.string()), items_of(texts)
+    keys = pa.array(names, pa.string())
+    items = items_of(texts)
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items)

@@ -58,7 +58,8 @@ class LakeRepair:
 
     async def run(self, *, dry_run: bool) -> LakeRepairs:
         """Look at every delivery that landed. With `dry_run` say what would be put, and write nothing."""
-        put, lost = list[str](), dict[str, str]()
+        put = list[str]()
+        lost = dict[str, str]()
         listed = {each.name async for each in self.store.names(names.data_of(self._table.name))}
         after, route = 0, f"{self.destination}/{self.topic}"
         while page := await self.landings.landed(route, after=after, most=_PAGE):

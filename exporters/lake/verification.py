@@ -245,7 +245,8 @@ def compared_with_books(
     found = list(differences)
     if absent <= after.get("damaged", 0):
         found = [each for each in found if each.kind != HOLE]
-    least, most = before.get("delivered", 0), after.get("delivered", 0)
+    least = before.get("delivered", 0)
+    most = after.get("delivered", 0)
     if settled is not None and not least <= settled <= most:
         kind, delivered = (MISSING, least) if settled < least else (FOREIGN, most)
         words = f"it has {settled} records of numbers that are settled, the books of the route {delivered}"
@@ -369,7 +370,7 @@ class _Look:
         return [each for each in found if each is not None]
 
     async def _file(self, made: LakeManifest, file: LakeFile, listed: int | None) -> LakeDifference | None:
-        """The first difference of a file, None if there is none; one that is not listed may have come since."""
+        """The first difference of a file, else None; one that is not listed may have come since."""
         size = await self._store.size(file.key) if listed is None else listed
         if size is None:
             return LakeDifference(MISSING, file.key, f"{file.rows} records, ${file.spend}")

@@ -164,7 +164,7 @@ async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, i
 
 
 async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLake:
-    """Compare the deliveries that this storage has of a route with the list of a store, and with the books."""
+    """Compare the deliveries that this storage has of a route with the list of a store and the books."""
     table = table_of(route).name
     listed = {each.name: each.size async for each in store.names(names.manifests_of(table))}
     before = await _terms(context, route)
@@ -241,7 +241,7 @@ class _Kept:
         return (await self._landings.editions(self._route, self._last + 1))[0]
 
     async def not_known(self) -> list[LakeDifference]:
-        """Manifests in the store that no delivery of the route has, those of unknown editions by that name."""
+        """Manifests in the store of no delivery of the route, those of unknown editions by that name."""
         words = "no delivery of this installation has it"
         editions = await self._landings.editions(self._route, _ANY)
         differences = []

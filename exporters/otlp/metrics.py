@@ -81,7 +81,8 @@ def counters_of(record: Correction) -> Iterable[UsageMetric]:
         if amount:
             yield _counter(record, "cost", None, decimal_text(amount), currency)
     for name in CORRECTED_COUNTS:
-        if difference := count_difference(record, name):
+        difference = count_difference(record, name)
+        if difference:
             yield _counter(record, "tokens", name.removesuffix("_tokens"), difference, "{token}")
     for name, difference in _meter_differences(record).items():
         yield _counter(record, "tokens", None, difference, "{token}", meter=name)
@@ -89,7 +90,8 @@ def counters_of(record: Correction) -> Iterable[UsageMetric]:
 
 def _meter_differences(record: Correction) -> dict[str, int]:
     """Parts of tokens that the call has more than was counted. Other units have no counter that means no money."""
-    before, after = record.before.meters, record.after.meters
+    before = record.before.meters
+    after = record.after.meters
     names = [name for name in {**before, **after} if name in METERS and METERS[name].is_part]
     found = {name: millionths(after.get(name, 0)) - millionths(before.get(name, 0)) for name in names}
     return {name: difference // SCALE for name, difference in found.items() if difference}

@@ -45,7 +45,9 @@ class PackedSpans:
 
         The event loop has a turn after as many records as Python may encode in one.
         """
-        sent, shadow, fields = 0, 0, list[bytes]()
+        sent = 0
+        shadow = 0
+        fields = list[bytes]()
         try:
             for entry in entries:
                 assert isinstance(entry.records, PackedRecords)
@@ -66,7 +68,10 @@ class PackedSpans:
         odd = [one for place, one in records.odd.items() if records.begin <= place < records.end]
         if not 0 <= received < _LATEST or not all(isinstance(one, Inference) for one in odd):
             return None  # counters leave in requests of their own
-        at, sent, shadow, alone = records.begin, 0, 0, 0
+        at = records.begin
+        sent = 0
+        shadow = 0
+        alone = 0
         while at < records.end:
             made, spans_made, shadows, at = self._writer.encode(
                 records.packed, records.offsets, at, records.end, received

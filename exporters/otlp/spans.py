@@ -243,7 +243,8 @@ def _encode_kind(record: Inference) -> bytes:
 
 def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
     """Trace id and span id for the wire, joined, and the attributes that keep what is not of their form."""
-    trace_id, span_id = record.trace_id, record.span_id
+    trace_id = record.trace_id
+    span_id = record.span_id
     # Nearly always both are plain: then both are written in one step.
     if trace_id is not None and span_id is not None and len(trace_id) == 32 and len(span_id) == 16:
         both = trace_id + span_id
@@ -270,7 +271,8 @@ NO_TIME, START_ALONE, END_ALONE = _times("none"), _times("start"), _times("end")
 
 
 def _span_times(record: Inference, committed_at: float) -> tuple[int, int, bytes]:
-    start, end = record.start_time, record.end_time
+    start = record.start_time
+    end = record.end_time
     if start is not None:
         return (start, end, b"") if end is not None else (start, start, START_ALONE)
     if end is not None:

@@ -83,7 +83,8 @@ def integer(key: str, *, number: int) -> Callable[[int], bytes]:
         inner = len(name) + 2 + 1 + length
         return b"".join((varint(number << 3 | 2), varint(inner), name, b"\x12", varint(1 + length), b"\x18"))
 
-    one, two = head_of(1), head_of(2)
+    one = head_of(1)
+    two = head_of(2)
 
     def encode(value: int) -> bytes:
         if 0 <= value < _ONE_BYTE:

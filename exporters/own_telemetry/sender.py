@@ -87,7 +87,8 @@ class OwnTelemetry:
             now = int(self._clock.now() * NS)
             metrics = metrics_request(await self._read(), self._resource, began=self._began, now=now)
             await self._send(METRICS, metrics)
-            if steps := self._traces.take():
+            steps = self._traces.take()
+            if steps:
                 await self._send(TRACES, traces_request(steps, self._resource))
         except (SendError, SpoolError) as error:
             self._failed()

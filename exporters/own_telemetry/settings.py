@@ -56,7 +56,8 @@ def _is_same(endpoint: str, address: str) -> bool:
     parts = urlsplit(endpoint)
     host, _, port = address.rpartition(":")
     to_port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    own, to = host.strip("[]").lower(), parts.hostname or ""
+    own = host.strip("[]").lower()
+    to = parts.hostname or ""
     is_same_host = (
         own == to or {own, to} <= _LOOPBACK | _ANY or (own in _ANY and to == socket.gethostname().lower())
     )

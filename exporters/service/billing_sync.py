@@ -240,7 +240,8 @@ class BillingSync:
         while day < until:
             end = min((day + timedelta(days=1)).replace(hour=0), until)
             month = await self._month(day)
-            first, last = day.timestamp(), end.timestamp()
+            first = day.timestamp()
+            last = end.timestamp()
             known = {start: hour for start, hour in month.items() if first <= start < last}
             costs = await self._costs(day, end, cbf.FINE)
             hours = []

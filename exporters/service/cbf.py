@@ -101,7 +101,8 @@ def _has_usage(cost: CostRow) -> bool:
 
 
 def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
-    provider, model = known.get("provider") or "unknown", known.get("model") or "unknown"
+    provider = known.get("provider") or "unknown"
+    model = known.get("model") or "unknown"
     row = {
         "lineitem/type": "Usage",
         "lineitem/description": f"AI usage: {model}",
@@ -115,7 +116,8 @@ def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
         "usage/units": "tokens",
         "cost/cost": cost.cost,
     }
-    if account := known.get("source"):
+    account = known.get("source")
+    if account:
         row["resource/account"] = account
     tags = {
         **known,

@@ -213,13 +213,15 @@ class ContainerSync:
                 await self._hold(file, "the upstream gave no address for it")
             else:
                 await self._put(file, address)
-        if asked := _asked(answer):
+        asked = _asked(answer)
+        if asked:
             await self._files.ask(identity, asked, by)
         return True
 
     async def _put(self, file: ContainerFile, address: str) -> None:
         """Send one file under no key; its address is a secret, too."""
-        if problem := await self._damage(file):
+        problem = await self._damage(file)
+        if problem:
             await self._files.set_damaged(file, problem)
             return
         self._check_address(address)
@@ -293,7 +295,8 @@ class ContainerSync:
         await self._settle(STATUSES, [file])
 
     async def _send_remote_write(self, file: ContainerFile) -> None:
-        if problem := await self._damage(file):
+        problem = await self._damage(file)
+        if problem:
             await self._files.set_damaged(file, problem)
             return
         told = msgspec.json.decode(file.request, type=dict[str, str]) if file.request else {}

@@ -96,7 +96,8 @@ class Paths:
 
     def template(self, name: str) -> str | None:
         """Return the URL of a path with its placeholders left in place."""
-        settings, stream = self._settings, STREAMS[name]
+        settings = self._settings
+        stream = STREAMS[name]
         path = settings.paths.get(name, stream.tollhouse if settings.kind == "tollhouse" else stream.path)
         if not path or path.startswith(("http://", "https://")):
             return path or None

@@ -23,7 +23,8 @@ def drop_of(plan_costs: Mapping[str, Any], seats: Iterable[Mapping[str, Any]], o
 
 
 def _rows(plan_costs: Mapping[str, Any], seats: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-    start, end = _time(plan_costs["start"]), _time(plan_costs["end"])
+    start = _time(plan_costs["start"])
+    end = _time(plan_costs["end"])
     for seat in seats:
         fee = str(seat["fees"])
         if not money.units(fee):
@@ -41,7 +42,8 @@ def _rows(plan_costs: Mapping[str, Any], seats: Iterable[Mapping[str, Any]]) -> 
             "cost/cost": fee,
         }
         for name in TAGS:
-            if value := seat[name]:
+            value = seat[name]
+            if value:
                 row[f"resource/tag:{name}"] = str(value)[:MAX_TAG]
         yield row
 

@@ -12,7 +12,7 @@ from gateway.http.address import READ, WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler, check_json
-from gateway.schemas import OBJECT, TEXT, Schema, array, closed
+from gateway.schemas import COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.ledger.queries import DIMENSIONS
 
 
@@ -82,7 +82,7 @@ COSTS = (
         "resource_tags",
         "The tags among the dimensions, with their values in calls and in rows of billing connections",
         lists=costs.TAG_LIST,
-        item=closed({**_NAMED, "values": array(TEXT), "sources": array(TEXT)}),
+        item=closed({**_NAMED, "values": array(TEXT), "more_values": COUNT, "sources": array(TEXT)}),
     ),
 )
 

@@ -6,12 +6,26 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from gateway.console import pages
+from gateway.first_use import imported
 from gateway.mounts import CONSOLE
 
-CONSOLE_PAGES: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] = {
-    CONSOLE: pages.without_slash,
-    CONSOLE + "/": pages.index,
-    CONSOLE + "/demo/": pages.demo_index,
-    CONSOLE + "/files/{version}/{path:.*}": pages.file,
+Page = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def _page(name: str) -> Page:
+    """Return a handler of `gateway.console.pages`, which is imported when a browser asks for it."""
+
+    async def handle(request: web.Request) -> web.Response:
+        pages = await imported("gateway.console.pages")
+        found: web.Response = await getattr(pages, name)(request)
+        return found
+
+    return handle
+
+
+CONSOLE_PAGES: Mapping[str, Page] = {
+    CONSOLE: _page("without_slash"),
+    CONSOLE + "/": _page("index"),
+    CONSOLE + "/demo/": _page("demo_index"),
+    CONSOLE + "/files/{version}/{path:.*}": _page("file"),
 }

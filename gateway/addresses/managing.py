@@ -94,7 +94,8 @@ def managed_by_keys(
     created or changed is answered without its name. Rows of `by_hand` stand elsewhere. `repeated` are query
     parameters of one, `in_turn` what is read.
     """
-    noun, root = resource.noun, resource.root
+    noun = resource.noun
+    root = resource.root
     names = {LIST: f"read_{noun}s", CREATE: f"create_{noun}", SHOW: f"read_{noun}", CHANGE: f"update_{noun}",
              DELETE: f"delete_{noun}", **(names or {})}  # fmt: skip
     said = {**_words(noun), SHOW: _one(noun).capitalize(), **(words or {})}
@@ -132,7 +133,8 @@ def managed_by_keys(
             **more,
         )
 
-    shown, gone = {JSON: resource.one}, {JSON: closed({root: closed({"id": TEXT})})}
+    shown = {JSON: resource.one}
+    gone = {JSON: closed({root: closed({"id": TEXT})})}
     changed = {JSON: resource.item} if is_bare_when_made else shown
     rows = {
         LIST: row(LIST, "GET", listed, lists=resource.lists, item=resource.item, in_turn=in_turn),
@@ -165,7 +167,8 @@ def managed_by_people(
     `new` decodes one that people create, if not as keys do. `is_shown_when_deleted`: what is gone is answered
     under its name. `is_confirmed`: who deletes one says its name.
     """
-    noun, root = resource.noun, resource.root
+    noun = resource.noun
+    root = resource.root
     names = {LIST: f"list_{noun}s", CREATE: f"add_{noun}", SHOW: f"show_{noun}", CHANGE: f"edit_{noun}",
              DELETE: f"remove_{noun}", **(names or {})}  # fmt: skip
     said = {**_words(noun), **(words or {})}

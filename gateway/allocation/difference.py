@@ -84,14 +84,16 @@ def difference(
     differences = []
     for id in (*now, *(id for id in was if id not in now)):
         check()
-        old, new = _added_up(was.get(id), sources, rows), _added_up(now.get(id), sources, rows)
+        old = _added_up(was.get(id), sources, rows)
+        new = _added_up(now.get(id), sources, rows)
         elements = [
             ElementDifference(element=element, before=_of(old, element), after=_of(new, element))
             for element in {**(new or {}), **(old or {}), **({} if rows else {"": ElementSpend()})}
         ]
         elements.sort(key=lambda each: (-_largest(each), each.element))
         dimension = (now.get(id) or was[id]).dimension
-        count, state = len(elements), _state(elements)
+        count = len(elements)
+        state = _state(elements)
         if count > most:
             elements[most - 1 :] = [_joined(elements[most - 1 :])]
         differences.append(

@@ -82,19 +82,12 @@ class Limits:
 
 
 def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> Definition:
-    """
-    The definition of a YAML text. `known` are the ledger's dimensions, which rules may name.
-    InvalidDefinition.
-    """
+    """Read a YAML text, or InvalidDefinition. `known` are the ledger's dimensions, which rules may name."""
     limits = limits or Limits()
     faults = Faults()
     if len(text) > limits.max_bytes:
-        faults.add(
-            f"a definition may have {limits.max_bytes} bytes (allocation.max_definition_bytes), this has "
-            f"{len(text)}",
-            "",
-            (),
-        )
+        most = f"{limits.max_bytes} bytes (allocation.max_definition_bytes)"
+        faults.add(f"a definition may have {most}, this has {len(text)}", "", ())
         faults.check()
     # It brings the library for YAML, which nobody needs before the first definition.
     from gateway.allocation.reading import read
@@ -107,10 +100,9 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
 
 def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) -> Definition:
     """
-    The definitions of namespaces together, in their order; InvalidDefinition if two define the same
-    dimension. "" is the default namespace.
+    Join the definitions of namespaces in their order; InvalidDefinition if two define the same dimension.
 
-    The limit on dimensions is for all of them.
+    "" is the default namespace. The limit on dimensions is for all of them.
     """
     limits = limits or Limits()
     owners: dict[str, str] = {}
@@ -125,9 +117,8 @@ def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) 
                 faults.add(error, key, ("Dimensions", key))
     _check_count(sum(len(each.dimensions) for each in definitions.values()), limits, faults)
     faults.check()
-    return Definition(
-        tuple(dimension for each in definitions.values() for dimension in each.dimensions), owners
-    )
+    dimensions = [dimension for each in definitions.values() for dimension in each.dimensions]
+    return Definition(tuple(dimensions), owners)
 
 
 def _check_count(count: int, limits: Limits, faults: Faults) -> None:
@@ -157,9 +148,8 @@ class _Parser:
         path: Path = ("Dimensions",)
         nodes = root.get("Dimensions")
         if not isinstance(nodes, dict):
-            self._faults.add(
-                "Dimensions must be a mapping: the key of a dimension, then its fields", nodes, path
-            )
+            error = "Dimensions must be a mapping: the key of a dimension, then its fields"
+            self._faults.add(error, nodes, path)
             return Definition()
         _check_count(len(nodes), self._limits, self._faults)
         self._later = {f"{PREFIX}{key}" for key in nodes}
@@ -168,7 +158,8 @@ class _Parser:
         for key, node in list(nodes.items())[: self._limits.max_dimensions]:
             self._later.discard(f"{PREFIX}{key}")
             dimension = self._dimension(key, node, (*path, key))
-            if (other := names.setdefault(dimension.name, key)) != key:
+            other = names.setdefault(dimension.name, key)
+            if other != key:
                 self._faults.add(f"the dimension {other} has this name", dimension.name, (*path, key, "Name"))
             dimensions.append(dimension)
             self._earlier[dimension.id] = dimension.id
@@ -259,15 +250,13 @@ class _Parser:
         if operator in _NESTED:
             return _NESTED[operator](self._conditions(fields, operator, source, path))
         if source is None:
-            self._faults.add(
-                f"{operator} needs a Source, of its own, of its rule or of its dimension", None, path
-            )
+            error = f"{operator} needs a Source, of its own, of its rule or of its dimension"
+            self._faults.add(error, None, path)
             return None
         if operator == "HasValue":
             return HasValue(source, self._flag(fields, operator, path))
-        values = tuple(
-            self._value(value, place) for value, place in self._one_or_more(fields, operator, path)
-        )
+        named = self._one_or_more(fields, operator, path)
+        values = tuple(self._value(value, place) for value, place in named)
         return ValueCondition(source, operator, values) if values else None
 
     # -- sources ---------------------------------------------------------------------------------------------
@@ -320,11 +309,8 @@ class _Parser:
     def _unknown_source(self, text: str) -> str:
         known = [*self._sources.values(), *self._tags.values(), *self._earlier]
         if text in _RECORD_FIELDS:
-            return (
-                f"{text} is a field of records, but the ledger does not keep it: let [[attribution]] put it "
-                "into a tag"
-                " of ledger.tags"
-            )
+            problem = f"{text} is a field of records, but the ledger does not keep it"
+            return f"{problem}: let [[attribution]] put it into a tag of ledger.tags"
         near = difflib.get_close_matches(text, known, n=1)
         told = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
         return f"there is no such source{told}"

@@ -148,7 +148,8 @@ async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Resu
 @_faults_as_422
 async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -> Result:
     """Publish a definition, or with `validate_only` say what version it would become."""
-    money, given = request.services, request.http.query
+    money = request.services
+    given = request.http.query
     is_dry, base, text = (
         _flag(given.get("validate_only", "false")),
         base_of(given.get("base_version")),
@@ -182,7 +183,8 @@ async def _rows(asking: Asker) -> MemoryRows[ShownNamespace]:
 
 
 async def _create(asking: Asker, given: NewNamespaceOfId) -> Answer:
-    table, name = asking.registry.allocation, given.id if given.name is None else given.name
+    table = asking.registry.allocation
+    name = given.id if given.name is None else given.name
     making = table.create_namespace(
         given.id,
         name=name,
@@ -305,7 +307,8 @@ def check_definition(request: web.Request) -> None:
 
 
 async def _submit(request: KeyRequest[MoneyServices, bytes], namespace: str) -> Result:
-    base, text = base_of(request.http.query.get("base_version")), _text(request)
+    base = base_of(request.http.query.get("base_version"))
+    text = _text(request)
     publishing = request.services.require_publishing()
     return {
         "publish_job": describe_job(

@@ -101,7 +101,7 @@ def _one(asking: Asker, annotation: Annotation) -> Answer:
 
 
 async def _fields(asking: Asker, given: Any) -> dict[str, Any]:
-    """Return the stated fields by the names of a draft. Refusal 403 for words about calls that are not seen."""
+    """Return the stated fields by the names of a draft. Refusal 403 for words about unseen calls."""
     found = stated(given)
     word = found.pop("view", UNSET)
     if word is UNSET:

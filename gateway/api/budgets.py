@@ -80,7 +80,8 @@ async def _change(asking: Asker, id: str, given: Any) -> Answer:
     if given.view is not UNSET:
         await _check_view(asking, given.view.id)
     await _check_money(asking, given.cost_type)
-    values, registry = _fields(given), asking.registry
+    values = _fields(given)
+    registry = asking.registry
     registry.notices.check_channels("channels", values.get("channels", ()))
     known = await asking.known()
     changing = registry.budgets.change(id, values, version=given.version, known=known, actor=asking.actor)

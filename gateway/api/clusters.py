@@ -16,6 +16,7 @@ async def get_cluster(request: KeyRequest[TopicServices, None]) -> Result:
 
 
 async def update_cluster(request: KeyRequest[TopicServices, ClusterChanges]) -> Result:
-    clusters, id = request.services.clusters, request.word("id")
+    clusters = request.services.clusters
+    id = request.word("id")
     await clusters.table.change(id, request.body.change(), request.actor)
     return one_cluster(clusters, id)

@@ -75,7 +75,8 @@ async def _show(asking: Asker, id: str) -> Answer:
 
 async def _change(asking: Asker, id: str, given: Any) -> Answer:
     connections = _connections(asking)
-    before, fields = connections.table.get(id), _fields(given)
+    before = connections.table.get(id)
+    fields = _fields(given)
     after = await connections.change(id, fields, actor=asking.actor) if fields else before
     if given.in_costs not in (UNSET, None):
         await connections.put_in_costs(id, given.in_costs, actor=asking.actor)
@@ -104,7 +105,8 @@ async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result
 
 async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
-    id, month = request.word("connection_id"), request.word("month")
+    id = request.word("connection_id")
+    month = request.word("month")
     return await send_month(request, connections, id, month, share=request.share)
 
 
@@ -152,7 +154,7 @@ async def _one(connections: BillingConnections, connection: BillingConnection, r
 
 
 async def _counted_twice(asking: Asker, connection: BillingConnection) -> str | None:
-    """Why rows of a connection would be in costs a second time; None if nothing else tells of its provider."""
+    """Why rows of a connection would count twice in costs; None if nothing else tells of its provider."""
     name = providers.canonical(connection.cloud_provider)
     known = await asking.services.known_values()
     if name in map(providers.canonical, known.get("provider", ())):

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from gateway.api.measures import ANSWERED, USAGE, USAGE_AMOUNT, amount, needed, units
+from gateway.api.measures import ANSWERED, METER, USAGE, USAGE_AMOUNT, amount, metered, needed, unit_of, units
 from gateway.api.times import parse_moment
 from gateway.api.views import within_view
 from gateway.errors import Refusal
@@ -25,18 +25,19 @@ from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
-from gateway.schemas import OBJECT, TEXT, array
+from gateway.schemas import COUNT, OBJECT, TEXT, Schema, array
 from spool import record
 from spool.errors import NotKept
-from spool.ledger.billed import COUNTED
+from spool.ledger.billed import BILLING, CALLS, COUNTED
 from spool.ledger.costs import cut, own_start
-from spool.ledger.ledger import Ledger
+from spool.ledger.ledger import TagValues
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
     BILLED_TYPES,
     DIMENSIONS,
+    EVERY_METER,
     GRANULARITIES,
-    ORIGINS,
+    MISSING_IS_OF_BILLS,
     CostQuery,
     CostRow,
     end_of_hour,
@@ -45,6 +46,7 @@ from spool.listing import ListPage, cut_page
 from spool.meters import METERS
 
 PAGE = 10_000
+MAX_VALUES = 10_000  # of a tag
 
 MAX_PERIODS = 10_000
 PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # any other is a week or more
@@ -54,12 +56,13 @@ _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A row before it is shown: of many, one page alone is."""
+    """A row before it is shown: of many, one page alone is. With `meter` it has the usage of one of many."""
 
     query: CostQuery
     row: CostRow
     cost_type: str
     measures: Sequence[str]
+    meter: str = ""
 
     @property
     def usage_date(self) -> str:
@@ -69,21 +72,30 @@ class Item:
     @property
     def place(self) -> str:
         """Unique among the rows of a question."""
-        return orjson.dumps([self.usage_date, *self.row.group]).decode()
+        of_meter = (self.meter,) if self.meter else ()
+        return orjson.dumps([self.usage_date, *self.row.group, *of_meter]).decode()
 
     @property
     def amount(self) -> float:
         """Return the amount to sort by; the amount that is shown is exact."""
-        return float(amount(self.row, self.cost_type, self.query.meter))
+        return float(self._amount)
+
+    @property
+    def _amount(self) -> str:
+        if self.meter:
+            return metered(self.row)[self.meter]
+        return amount(self.row, self.cost_type, self.query.meter)
 
     @property
     def shown(self) -> Mapping[str, object]:
         group = dict(zip(self.query.group_by, self.row.group, strict=True))
+        if self.meter:
+            group |= {METER: self.meter, "unit": unit_of(self.meter)}
         usage = {name: getattr(self.row, name) for name in self.measures}
         field = USAGE_AMOUNT if self.cost_type == USAGE_AMOUNT else "cost"
         return {
             "usage_date": self.usage_date,
-            field: amount(self.row, self.cost_type, self.query.meter),
+            field: self._amount,
             **group,
             **usage,
         }
@@ -92,12 +104,13 @@ class Item:
 async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     """
     `whole_since` is there where sums of before it may lack records that were gone before they were counted,
-    `units` where not money alone is asked for. `cut_periods` are there where the question begins or ends
-    within a period: the rows of these have a part of it. `billed` is there with billed money: how final its days are,
-    and what no calls are known for.
+    `units` where not money alone is asked for; by meter each row has a unit. `cut_periods` are there where the question
+    begins or ends within a period: the rows of these have a part of it. `billed` is there with billed money: how final
+    its days are, and what no calls are known for.
     """
     rows = _Rows(request.services)
-    answer = await request.list(cost_list(request.services.ledger.dimensions()), rows)
+    known = (*request.services.ledger.dimensions(), *await rows.row_tags())
+    answer = await request.list(cost_list(known), rows)
     return {**answer, **rows.beside}
 
 
@@ -109,22 +122,34 @@ async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
 
 
 async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
-    """`sources` says whether calls or rows of billing connections have a tag; `values` are those of both."""
-    ledger = request.services.ledger
-    tags = [name for name in ledger.own_dimensions() if name not in DIMENSIONS]
-    return await request.list(TAG_LIST, MemoryRows([await _tag(ledger, name) for name in tags]))
+    """
+    `sources` says whether calls or rows of billing connections have a tag; `values` are those of both. Of very many
+    values `more_values` are not named. `more_tags` is there where rows have more tags than the list.
+    """
+    tags = await request.services.ledger.tag_values()
+    most = request.services.billing_connections.max_tags
+    shown = await asyncio.to_thread(lambda: list(map(_tag, tags[:most])))
+    answer = await request.list(TAG_LIST, MemoryRows(shown))
+    return {**answer, "more_tags": len(tags) - most} if len(tags) > most else answer
 
 
-async def _tag(ledger: Ledger, name: str) -> dict[str, Any]:
-    of_calls = await ledger.values(name)
-    of_rows = await ledger.row_values(name)
-    values = sorted({*of_calls, *of_rows})
-    found = zip(ORIGINS, (of_calls, of_rows), strict=True)
-    sources = [origin for origin, each in found if each]
-    return {"id": name, "name": _name(name), "values": values, "sources": sources}
+def _tag(tag: TagValues) -> dict[str, Any]:
+    values = sorted(tag.values)
+    found = zip((CALLS, BILLING), (tag.of_calls, tag.of_rows), strict=True)
+    return {
+        "id": tag.name,
+        "name": _name(tag.name),
+        "values": values[:MAX_VALUES],
+        "more_values": max(0, len(values) - MAX_VALUES),
+        "sources": [origin for origin, has_it in found if has_it],
+    }
 
 
-def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = None) -> List[dict[str, Any]]:
+def _named(
+    root: str,
+    filters: Mapping[str, Filter[dict[str, Any]]] | None = None,
+    at_times: Mapping[str, Schema] | None = None,
+) -> List[dict[str, Any]]:
     return List(
         root=root,
         show=lambda item: item,
@@ -133,6 +158,7 @@ def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = Non
         default_sort=("id", "asc"),
         filters=filters or {},
         default_limit=1000,
+        at_times=at_times or {},
     )
 
 
@@ -141,7 +167,7 @@ _HIDDEN: Filter[dict[str, Any]] = Filter(
     values=lambda item: ("true", "false"), valid_values=YES_NO, type="boolean"
 )
 DIMENSION_LIST = _named("dimensions", {"include_hidden": _HIDDEN})
-TAG_LIST = _named("resource_tags")
+TAG_LIST = _named("resource_tags", at_times={"more_tags": COUNT})
 
 
 def cost_list(dimensions: Sequence[str]) -> List[Item]:
@@ -152,7 +178,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
         "start_date": Filter(type="date"),
         "end_date": Filter(type="date"),
         "granularity": Filter(valid_values=GRANULARITIES),
-        "group_by": Filter(valid_values=(*dimensions, *BILLED_DIMENSIONS)),
+        "group_by": Filter(valid_values=(*dimensions, *BILLED_DIMENSIONS, METER)),
         "filters": Filter(type="object"),
         "cost_type": Filter(valid_values=ANSWERED),
         "meter": Filter(valid_values=tuple(METERS)),
@@ -184,14 +210,26 @@ class _Rows:
         self.beside: dict[str, object] = {}  # root keys of the answer, once a page of it was asked for
         self._money = money
         self._ledger = money.ledger
+        self._row_tags: Sequence[str] = ()
+
+    async def row_tags(self) -> Sequence[str]:
+        """Return the tags that rows of billing connections have, and calls have not; as many as are listed."""
+        most = max(0, self._money.billing_connections.max_tags - len(self._ledger.tags))
+        self._row_tags = (await self._ledger.row_tags())[:most]
+        return self._row_tags
 
     async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
         asked = dict(wanted.filters)
         for name in _ONCE:
             if len(asked.get(name, ())) > 1:
                 raise _wrong(f"{name} may be given only once")
-        cost_type, measures = asked.get("cost_type", ("real_cost",))[0], asked.get("measures", ())
+        cost_type = asked.get("cost_type", ("real_cost",))[0]
+        measures = asked.get("measures", ())
         meter = asked.get("meter", ("",))[0]
+        by_meter = METER in asked.get("group_by", ())
+        if by_meter:
+            check_by_meter(cost_type, measures)
+            asked["group_by"] = tuple(name for name in asked["group_by"] if name != METER)
         if meter and cost_type != USAGE_AMOUNT:
             raise _wrong(f"meter is a usage: ask for it with cost_type={USAGE_AMOUNT}")
         if measures and cost_type in BILLED_TYPES:
@@ -200,9 +238,12 @@ class _Rows:
             )
         arranged = BILLED_TYPES.get(cost_type, 0)
         if "missing" in asked and not arranged:
-            raise _wrong(f"missing is of bills: ask for it with cost_type={', '.join(BILLED_TYPES)}")
+            raise _wrong(MISSING_IS_OF_BILLS)
         query = replace(
-            self._query(asked), measures=needed(cost_type, measures), meter=meter, arranged=arranged
+            self._query(asked),
+            measures=needed(cost_type, measures),
+            meter=EVERY_METER if by_meter else meter,
+            arranged=arranged,
         )
         asks: Any = self._ledger
         if "missing" in asked:
@@ -218,19 +259,26 @@ class _Rows:
         whole = await self._ledger.whole_since()
         if query.since.timestamp() < whole:
             self.beside["whole_since"] = record.moment(whole)
-        if measures or cost_type == USAGE_AMOUNT:
+        if measures or (cost_type == USAGE_AMOUNT and not by_meter):
             self.beside["units"] = units(cost_type, measures, meter)
-        if cut_periods := [_time(start) for start in cut(query)]:
+        cut_periods = [_time(start) for start in cut(query)]
+        if cut_periods:
             self.beside["cut_periods"] = cut_periods
-        page = await asyncio.to_thread(
-            _page, listed, wanted, [Item(query, row, cost_type, measures) for row in cost_rows]
-        )
+        items = [Item(query, row, cost_type, measures) for row in cost_rows]
+        if by_meter:
+            items = [
+                replace(item, meter=name)
+                for item in items
+                for name in metered(item.row)
+                if meter in ("", name)
+            ]
+        page = await asyncio.to_thread(_page, listed, wanted, items)
         return replace(page, known=await self._money.known_values())
 
     def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
         if "start_date" not in asked:
             raise _wrong("start_date is required: a day such as 2026-11-01, or an RFC 3339 time")
-        known = (*self._ledger.dimensions(), *BILLED_DIMENSIONS)
+        known = (*self._ledger.dimensions(), *BILLED_DIMENSIONS, *self._row_tags)
         include = {name: values for name, values in asked.items() if name in known}
         exclude: dict[str, tuple[str, ...]] = {}
         if "filters" in asked:
@@ -249,6 +297,14 @@ class _Rows:
         )
         check_span(query)
         return within_view(self._money, query, asked["view"][0]) if "view" in asked else query
+
+
+def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
+    """Refusal 400 for what is no usage: a call may have several meters, and its money is not of one of them."""
+    if cost_type != USAGE_AMOUNT:
+        raise _wrong(f"meters are usage: group by {METER} with cost_type={USAGE_AMOUNT}")
+    if measures:
+        raise _wrong(f"measures are of calls, which may have several meters: ask for them without {METER}")
 
 
 def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
@@ -286,7 +342,8 @@ def _filters(
 
 
 def _page(listed: List[Item], wanted: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:
-    sort, identity = listed.sorts[wanted.sort_key].value, listed.identity.value
+    sort = listed.sorts[wanted.sort_key].value
+    identity = listed.identity.value
     assert sort is not None and identity is not None
     return cut_page(
         rows,

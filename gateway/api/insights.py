@@ -159,14 +159,17 @@ async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
 
 
 async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
-    table, number = _registry(request).insights, comment_number(request.word("comment"))
-    insight, text = request.word("id"), request.body.message
+    table = _registry(request).insights
+    number = comment_number(request.word("comment"))
+    insight = request.word("id")
+    text = request.body.message
     comment = await table.change_comment(insight, number, text, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
 
 async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
-    table, number = _registry(request).insights, comment_number(request.word("comment"))
+    table = _registry(request).insights
+    number = comment_number(request.word("comment"))
     await table.delete_comment(request.word("id"), number, actor=request.actor)
     return {"comment": {"id": str(number)}}
 

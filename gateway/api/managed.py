@@ -38,7 +38,7 @@ class Asker:
     Who asks. `sees` is what of the calls, and what is made of them, the asker may see; `known` the dimensions
     that the asker may name. A person may name things by their names, too, and confirms what is deleted.
 
-    `holder` is a person as roles know one, None for a key and at the server itself.
+    `holder` is a person as a role holder, None for a key and at the server itself.
     """
 
     services: MoneyServices

@@ -13,6 +13,7 @@ from spool.meters import METERS, quantity_of
 USAGE_AMOUNT = "usage_amount"  # the published cost type that is not money
 USAGE_UNIT = "tokens"
 CURRENCY_UNIT = "USD"
+METER = "meter"  # to group usage by
 
 # The fields of a CostRow that count usage, each with its unit.
 USAGE: Mapping[str, str] = {
@@ -54,6 +55,23 @@ def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
         return str(quantity_of(row.metered) if meter else billed_tokens(row))
     text: str = getattr(row, _field(cost_type))
     return text
+
+
+def metered(row: CostRow) -> Mapping[str, str]:
+    """
+    Return the usage of a row by meter, as decimal text in the unit of each: plain tokens first. Those that are parts
+    of others are in these, too. Of calls that a gateway's cache answered none is there.
+    """
+    tokens = {
+        "input_tokens": row.input_tokens - row.cached_input_tokens,
+        "output_tokens": row.output_tokens - row.cached_output_tokens,
+    }
+    found = {name: str(count) for name, count in tokens.items() if count}
+    return found | {name: str(quantity_of(row.meters[name])) for name in METERS if row.meters.get(name)}
+
+
+def unit_of(meter: str) -> str:
+    return METERS[meter].unit if meter in METERS else USAGE_UNIT
 
 
 def per(cost: str, count: int, *, of: int = 1) -> str | None:

@@ -59,7 +59,8 @@ def _row(registry: Registry, plan: AssistantPlan) -> Row:
 
 
 async def _create(asking: Asker, given: NewPlan) -> Answer:
-    draft, table = PlanDraft(**_fields(asking, given)), asking.registry.plans
+    draft = PlanDraft(**_fields(asking, given))
+    table = asking.registry.plans
     most = asking.shared.most(table.limit)
     return _one(asking, await table.create(draft, most=most, actor=asking.actor))
 
@@ -69,7 +70,8 @@ async def _show(asking: Asker, word: str) -> Answer:
 
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
-    table, fields = asking.registry.plans, _fields(asking, given)
+    table = asking.registry.plans
+    fields = _fields(asking, given)
     id = table.find_any(word).id
     return _one(asking, await table.change(id, fields, version=given.version, actor=asking.actor))
 

@@ -140,7 +140,8 @@ async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Re
 
 
 async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Result:
-    table, number = _registry(request).recommendations, comment_number(request.word("comment"))
+    table = _registry(request).recommendations
+    number = comment_number(request.word("comment"))
     changed = await table.change_comment(
         request.word("recommendation_id"), number, request.body.message, actor=request.actor
     )

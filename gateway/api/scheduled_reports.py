@@ -1,4 +1,4 @@
-"""Scheduled reports as people manage them. Who may see some calls alone sees and makes his own."""
+"""Scheduled reports as people manage them. People who see only some calls see and make their own."""
 
 from __future__ import annotations
 

@@ -149,7 +149,8 @@ def unknown_view(error: NotThere) -> Refusal:
 
 def check_usable(dimensions: Collection[str], view: View) -> View:
     """The view itself. Refusal 400 for a broken one."""
-    if reason := view.broken(dimensions):
+    reason = view.broken(dimensions)
+    if reason:
         raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")
     return view
 

@@ -100,7 +100,8 @@ def slice_of(rights: Rights, cost_types: Collection[str]) -> LedgerSlice:
 
 def hides(rights: Rights, cost_types: Collection[str]) -> Refusal:
     """The refusal of somebody whose roles do not show these cost types together."""
-    asked, shown = " and ".join(cost_types), ", ".join(rights.cost_types)
+    asked = " and ".join(cost_types)
+    shown = ", ".join(rights.cost_types)
     words = (
         f"this shows {asked}, and your roles show {shown}; an Organizer can give you a role that shows more"
     )
@@ -121,7 +122,7 @@ async def named_dimensions(ledger: SlicedLedger, registry: Registry) -> Sequence
     The dimensions that a person is shown beside those of the ledger: families of models and providers, and those of
     the organization.
 
-    Who may see some calls alone is shown of the latter those that his roles and the views that he sees name:
+    People who see only some calls get of the latter those that their roles and the views that they see name:
     definitions are closed.
     """
     derived = ledger.derived()

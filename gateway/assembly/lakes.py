@@ -29,7 +29,8 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     from exporters.destinations.catalogue import TYPES
     from spool.deliveries.lake_verdicts import LakeState, kept_landed, kept_verdict
 
-    landings, table = storage.small.of(LANDINGS), storage.registry.statements
+    landings = storage.small.of(LANDINGS)
+    table = storage.registry.statements
     lakes = [each for each in config.destinations if TYPES[each.type].build_lake]
     routes = sorted(f"{each.name}/{topic}" for each in lakes for topic in each.topics)
     return [
@@ -76,7 +77,8 @@ async def repair_lake(
     from exporters.lake.repair import LakeRepair
     from spool.deliveries.lake_verdicts import LakeRepairs
 
-    put, lost = list[str](), dict[str, str]()
+    put = list[str]()
+    lost = dict[str, str]()
     try:
         for topic in settings.topics:
             repair = LakeRepair(

@@ -30,7 +30,9 @@ def limits(
     files: ContainerFiles,
 ) -> list[Limit]:
     """Every limit that is shown, and how much of it is used."""
-    server, section, container = config.server, config.spool, config.container
+    server = config.server
+    section = config.spool
+    container = config.container
     inflight = receivers.inflight
     return [
         Limit("server.max_inflight_bytes", server.max_inflight_bytes, inflight.general.held),
@@ -69,7 +71,8 @@ async def shares(
         *nearly_full("container.max_files", storage.container_files.sums.open, config.container.max_files),
         *nearly_full("container.max_bytes", storage.container_files.sums.waiting, config.container.max_bytes),
     ]
-    streams, stream_bytes = Counter[str](), Counter[str]()
+    streams = Counter[str]()
+    stream_bytes = Counter[str]()
     for stream in await storage.streams.sizes():
         streams[stream.created_by] += 1
         stream_bytes[stream.created_by] += stream.bytes

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.configuration.sections import Config, KeyOwner
 from gateway.first_use import Once, imported
 from gateway.http.holders.installation import Urls
@@ -19,20 +18,27 @@ from gateway.intake.prices import PriceBook
 from gateway.mounts import page_link
 from spool.clock import Clock
 from spool.errors import SpoolError
+from spool.log.protocols import Log
+from spool.record import AI_TELEMETRY
+from spool.settings import ContainerPrice
 from spool.storage import Storage
 
 if TYPE_CHECKING:
     from gateway.billed.biller import Biller
     from gateway.billed.row_book import RowBook
+    from gateway.budgets.evaluator import BudgetEvaluator
+    from gateway.final_costs.puller import FinalCostPuller
     from gateway.intake.billing_connections import BillingConnections
     from gateway.recommendations.adviser import Adviser
     from gateway.reconciliation.gathering import StatementSources
     from gateway.reconciliation.matching import Owner
     from gateway.reconciliation.reconciler import Reconciler
-    from spool.registry.tables.documents import PlainDocuments
+    from spool.registry.shared.document_table import PlainDocuments
+    from spool.registry.tables.budgets import BudgetTable
     from spool.statements.protocols import Statements
 
 CONFIGURED_LOOK_S = 15.0  # for what a reload, or somebody else, may bring
+FIRST_BUDGET_S = 2.0  # until it is seen, and from then on evaluated with the others
 OWNER_TAGS = {"team": "team"}  # of rows of billing connections, where the configuration names none
 
 _DIVIDED = "proportional"  # a layer of a bill that is divided over its usage
@@ -101,21 +107,34 @@ def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once
 def row_book(
     storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
 ) -> Once[RowBook] | None:
-    """Return the maker of the service that has rows of billing connections in costs; None without a registry."""
+    """Return the maker of what has rows of billing connections in costs; None without a registry."""
     registry = storage.registry
     if registry is None:
         return None
 
+    def owner_tags() -> Mapping[str, str]:
+        return config().billing.owner_tags or OWNER_TAGS
+
     def make() -> RowBook:
         from gateway.billed.row_book import RowBook, RowSources
+        from gateway.container_usage.reader import UsageReader, UsageSources
+        from spool.container_files.usage import CONTAINER_USAGE
 
+        metrics = UsageSources(
+            files=storage.container_files,
+            usage=storage.small.of(CONTAINER_USAGE),
+            prices=lambda: config().container.price,
+            tags=lambda: [*owner_tags().values(), *config().ledger.tags],
+            retention_s=lambda: config().billing.retention,
+        )
         sources = RowSources(
             ledger=storage.ledger,
             drops=connections.drops,
             connections=lambda: [
                 each for each in registry.connections.all() if connections.is_in_costs(each.id)
             ],
-            owner_tags=lambda: config().billing.owner_tags or OWNER_TAGS,
+            owner_tags=owner_tags,
+            usage=UsageReader(metrics, clock),
         )
         return RowBook(sources, clock)
 
@@ -135,12 +154,39 @@ async def bill(biller: Once[Biller], statements: Statements) -> None:
     await biller().run()
 
 
-async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments) -> None:
-    """Keep rows of billing connections as billed money, once there is a connection in costs."""
-    while not in_costs.all():  # noqa: ASYNC110 - another process may bring it
+async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]) -> None:
+    """
+    Keep rows of billing connections as billed money, once there is a connection in costs, or a price of nodes.
+    """
+    while not (prices or in_costs.all()):  # noqa: ASYNC110 - another process may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
     await imported("gateway.billed.row_book")
     await book().run()
+
+
+async def asking_final_costs(
+    log: Log, config: Callable[[], Config], puller: Once[FinalCostPuller]
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Return what asks for final costs: of calls that come from now on, at the very first start with a seller."""
+
+    def is_configured() -> bool:
+        return bool(config().final_costs.seller)
+
+    ready_at = await log.newest_number(AI_TELEMETRY) if is_configured() else None
+
+    async def ask() -> None:
+        await until(is_configured)
+        await imported("gateway.assembly.final_costs")
+        puller().ready_at = ready_at
+        await puller().run()
+
+    return ask
+
+
+async def until(configured: Callable[[], bool]) -> None:
+    """Wait for what a reload may bring."""
+    while not configured():  # noqa: ASYNC110 - a reload may bring it
+        await asyncio.sleep(CONFIGURED_LOOK_S)
 
 
 def _statement_sources(
@@ -176,15 +222,33 @@ def _owner(given: KeyOwner) -> Owner:
 
 def budget_evaluator(
     storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
-) -> BudgetEvaluator | None:
-    """Make the service that evaluates budgets; its notices lead to the console."""
-    if storage.registry is None:
+) -> Once[BudgetEvaluator] | None:
+    """
+    Return the maker of the service that evaluates budgets, whose notices lead to the console; None without a
+    registry.
+    """
+    registry = storage.registry
+    if registry is None:
         return None
-    return BudgetEvaluator(
-        storage.registry,
-        storage.ledger,
-        storage.log,
-        clock,
-        max_owners=lambda: config().budgets.max_owners,
-        link=lambda budget: page_link(urls().shared, "/budgets", {"open": [budget.id]}),
-    )
+
+    def make() -> BudgetEvaluator:
+        from gateway.budgets.evaluator import BudgetEvaluator
+
+        return BudgetEvaluator(
+            registry,
+            storage.ledger,
+            storage.log,
+            clock,
+            max_owners=lambda: config().budgets.max_owners,
+            link=lambda budget: page_link(urls().shared, "/budgets", {"open": [budget.id]}),
+        )
+
+    return Once(make)
+
+
+async def evaluate_budgets(evaluator: Once[BudgetEvaluator], budgets: BudgetTable) -> None:
+    """Evaluate budgets again and again, once there is one."""
+    while not budgets.all():  # noqa: ASYNC110 - another process may make it
+        await asyncio.sleep(FIRST_BUDGET_S)
+    await imported("gateway.budgets.evaluator")
+    await evaluator().run()

@@ -11,7 +11,6 @@ from exporters.own_telemetry.sender import OwnTelemetry
 from gateway.assembly.lakes import lake_states
 from gateway.assembly.limits import limits
 from gateway.assembly.parts import Assembler
-from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.first_use import Once
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.monitoring.health import Health
@@ -24,6 +23,7 @@ from spool.settings import SQLITE
 from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
+    from gateway.budgets.evaluator import BudgetEvaluator
     from gateway.monitoring.money import BudgetGauge
     from gateway.monitoring.spend import SpendSeries
     from gateway.reconciliation.reconciler import Reconciler
@@ -48,11 +48,12 @@ def exposition(
     metrics: Metrics,
     receivers: ReceiverServices,
     routes: Forwarder,
-    budgets: BudgetEvaluator | None,
+    budgets: Once[BudgetEvaluator] | None,
     reconciler: Once[Reconciler] | None,
     spend: SpendSeries | None,
 ) -> Exposition:
-    storage, devices = parts.storage, parts.devices
+    storage = parts.storage
+    devices = parts.devices
     installation = installation_id(parts)
 
     async def snapshot() -> Snapshot:
@@ -74,7 +75,7 @@ def exposition(
             clusters=parts.clusters.counts(),
             waiting_files=await storage.container_files.waiting(),
             failed_attempts=receivers.access.failed_attempts,
-            budgets=_standing(budgets) if budgets and budgets.figures else (),
+            budgets=_standing(budgets.made) if budgets and budgets.made else (),
             reconciled=_reconciled(reconciler.made) if reconciler and reconciler.made else (),
             spend=spend.counts if spend else None,
             lakes=await lake_states(parts.config, storage),
@@ -120,6 +121,8 @@ def _names(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
 
 
 def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
+    if not budgets.figures:
+        return ()
     from gateway.budgets.gauges import gauges
 
     return [*gauges(budgets.figures.values())]

@@ -1,5 +1,5 @@
 """
-Makes the parts of a Tollhouse from what all of them share. Beside the command line it alone knows exporters.
+Makes the parts of a Tollhouse from what all of them share. `routes.py` beside it makes those that send.
 """
 
 from __future__ import annotations
@@ -11,11 +11,7 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from exporters.destinations.catalogue import TYPES, build_routes
-from exporters.exporter import RouteConfig
-from exporters.forwarder import Forwarder, Sync
 from exporters.notifications.notifier import Notifier
-from exporters.own_telemetry.traced_exporter import traced
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
@@ -57,8 +53,7 @@ from gateway.rate_cards.card import CardUnreadable
 from spool.billing.drops import BILLING_DROPS
 from spool.billing.hours import BILLING_HOURS
 from spool.clock import Clock
-from spool.deliveries.protocols import LANDINGS
-from spool.installation import derived, public_id
+from spool.installation import derived
 from spool.packed.native import NO_NATIVE, NativeUse
 from spool.record import Inference, UsageEvent
 from spool.registry.notices import ChannelState
@@ -68,15 +63,13 @@ from spool.steady_clock import SteadyClock
 from spool.storage import Storage
 
 if TYPE_CHECKING:
-    from exporters.destinations.upstream import UpstreamContext
-    from exporters.lake.exporter import LakeContext
     from exporters.notifications.kept_channels import ChannelSeal
     from gateway.authentication.oidc.assistants import AssistantSignIns
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
+    from gateway.first_use import Once
     from gateway.intake.shared_merge_window import SharedMergeWindow
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.workers.pool import WorkerPool
-    from spool.ledger.repricing import SumLine, TokenSum
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
 
@@ -95,12 +88,12 @@ class Assembler:
         self.config = config
         self.storage = storage
         self.native = native
-        self.memory: SpanMemory | None = None
+        self.memory: Once[SpanMemory] | None = None
         # Those in use, once there is an intake.
         self.prices: Callable[[], PriceBook] = lambda: price_book(self.config.prices)
         self.clock = clock
         self.stack = stack
-        self._locks = ConnectionLocks()
+        self.locks = ConnectionLocks()
         self.traces = Traces(clock)
         server = config.server
         self.inflight = InflightBytes(
@@ -346,7 +339,7 @@ class Assembler:
         client = client_of(settings, clock=self.clock)
         hours, is_open = storage.small.of(BILLING_HOURS), self.billing_connections.is_open
         billing = BillingSync(
-            storage.ledger, hours, client, settings, self._locks, clock=self.clock, is_open=is_open
+            storage.ledger, hours, client, settings, self.locks, clock=self.clock, is_open=is_open
         )
         self.stack.push_async_callback(billing.close)
         return billing
@@ -360,95 +353,6 @@ class Assembler:
         validation = BillingValidation(UpstreamClient.of(config.upstream, clock=self.clock))
         self.stack.push_async_callback(validation.close)
         return validation.errors
-
-    def syncs(self, config: Config, billing: BillingSync) -> list[Sync]:
-        upstream = config.upstream
-        if not upstream.base_url:
-            return []
-        from exporters.service.container_metrics import ContainerSync
-        from exporters.service.device_sync import DeviceSync
-
-        client = UpstreamClient.of(upstream, clock=self.clock)
-        devices = DeviceSync(
-            self.storage.devices,
-            client,
-            clock=self.clock,
-            in_flight=upstream.in_flight,
-            tells_changes=upstream.kind == "tollhouse",
-        )
-        files = UpstreamClient.of(upstream, clock=self.clock)
-        containers = ContainerSync(self.storage.container_files, files, clock=self.clock)
-        return [devices, containers, *([billing] if upstream.connection_id else [])]
-
-    def route_configs(self, config: Config) -> list[RouteConfig]:
-        """ConfigError for what a destination cannot take."""
-        context = self._upstream_context(config) if config.upstream.base_url else None
-        elsewhere = None if self.workers is None else self.workers.encode
-        try:
-            routes = build_routes(
-                config.upstream,
-                config.destinations,
-                clock=self.clock,
-                context=context,
-                elsewhere=elsewhere,
-                lake=self._lake_context(config),
-                price_lines=self._price_lines,
-            )
-        except ValueError as error:
-            raise ConfigError([str(error)]) from error
-        return [traced(route, self.traces) for route in routes]
-
-    def _price_lines(self, total: TokenSum) -> Sequence[SumLine]:
-        from gateway.intake.price_lines import lines_of_sum  # no start needs them
-
-        return lines_of_sum(self.prices(), total)
-
-    def _lake_context(self, config: Config) -> LakeContext | None:
-        """None without a destination that is a lake."""
-        if not any(TYPES[each.type].build_lake for each in config.destinations):
-            return None
-        from exporters.lake.exporter import LakeContext
-
-        storage = self.storage
-        return LakeContext(
-            directory=config.data_dir / "lake",
-            landings=storage.small.of(LANDINGS),
-            installation=public_id(storage.secret),
-            books=storage.log.books,
-            routes=storage.deliveries.routes,
-            verdicts=None if storage.registry is None else storage.registry.statements,
-        )
-
-    def _upstream_context(self, config: Config) -> UpstreamContext:
-        from exporters.destinations.upstream import UpstreamContext
-
-        storage = self.storage
-        return UpstreamContext(
-            log=storage.log,
-            streams=storage.streams,
-            learn=storage.book.learn,
-            locks=self._locks,
-            id_upstream=self.billing_connections.id_upstream,
-            single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
-        )
-
-    async def start_routes(self, syncs: Sequence[Sync]) -> Forwarder:
-        config, storage = self.config, self.storage
-        configs = self.route_configs(config)
-        most = config.spool.max_dead_letters
-        routes = Forwarder(
-            storage.deliveries,
-            storage.log,
-            self.clock,
-            configs,
-            syncs,
-            max_dead_letters=most,
-            leases=storage.leases,
-            packed=self.native.native,
-        )
-        self.stack.push_async_callback(routes.stop)
-        await routes.start()
-        return routes
 
     async def channel_states(self) -> Sequence[ChannelState]:
         return await self.notifier.states() if self.notifier is not None else ()

@@ -18,6 +18,7 @@ from exporters.forwarder import Forwarder
 from exporters.own_telemetry.sender import OwnTelemetry
 from exporters.service.billing_sync import BillingSync
 from gateway.assembly.parts import Assembler, price_book
+from gateway.assembly.routes import route_configs, syncs_of
 from gateway.assembly.storage import ledger_rates
 from gateway.authentication.legacy_key import LegacyKey
 from gateway.configuration.changes import ConfigChange, change
@@ -123,7 +124,7 @@ class Reload:
             prices=prices,
             legacy=attempt(lambda: LegacyKey(key_file) if key_file else None),
             signing=attempt(lambda: signing_secret(config.sources)),
-            routes=None if problems else attempt(lambda: self.assembler.route_configs(config)),
+            routes=None if problems else attempt(lambda: route_configs(self.assembler, config)),
         )
         attempt(lambda: Certificate.of(new.server))  # also if it needs a restart, which would fail
         if problems:
@@ -145,7 +146,7 @@ class Reload:
         billing, syncs = None, None
         if config.upstream != running.upstream:
             billing = self.assembler.billing_sync(config)
-            syncs = [] if self.is_agent else self.assembler.syncs(config, billing)
+            syncs = [] if self.is_agent else syncs_of(self.assembler, config, billing)
         await self.routes.configure(prepared.routes, syncs)  # the last step that can fail
         self.assembler.config = config
         self.attribution.configure(config)

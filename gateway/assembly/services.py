@@ -25,9 +25,10 @@ from gateway.assembly.holders.money import money_services
 from gateway.assembly.holders.people import people_services
 from gateway.assembly.holders.senders import sender_services
 from gateway.assembly.holders.spool import spool_services
-from gateway.assembly.money import CONFIGURED_LOOK_S, bill, keep_rows
+from gateway.assembly.money import asking_final_costs, bill, evaluate_budgets, keep_rows, until
 from gateway.assembly.parts import Assembler
 from gateway.assembly.reload import Reload
+from gateway.assembly.routes import start_routes, syncs_of
 from gateway.assembly.storage import open_storage
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.sections import Config, ConfigError
@@ -49,7 +50,6 @@ from spool.settings import SpoolSettings
 from spool.storage import Storage
 
 if TYPE_CHECKING:
-    from gateway.final_costs.puller import FinalCostPuller
     from gateway.http.holders.demo_month import DemoMonth
     from gateway.statements.puller import StatementPuller
 
@@ -139,7 +139,9 @@ async def _assemble(
     version: str,
     urls: Callable[[], Urls],
 ) -> Services:
-    storage, is_agent, native = assembler.storage, local is not None, assembler.native.native
+    storage = assembler.storage
+    is_agent = local is not None
+    native = assembler.native.native
     access = await assembler.start_access(local)
     if not is_agent:
         await assembler.billing_connections.establish()
@@ -158,7 +160,7 @@ async def _assemble(
     billing = assembler.billing_sync(config)
     # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
     # upstream.
-    routes = await assembler.start_routes([] if is_agent else assembler.syncs(config, billing))
+    routes = await start_routes(assembler, [] if is_agent else syncs_of(assembler, config, billing))
     operators = _operator_services(
         assembler, access, billing, routes, version=version, urls=urls, intake=intake
     )
@@ -201,23 +203,25 @@ async def _assemble(
                 _pull, operators.money.statement_puller, lambda: bool(assembler.config.reconciliation.pull)
             )
         if operators.money.final_costs is not None:
-            alone["final costs"] = partial(
-                _ask_final_costs,
-                operators.money.final_costs,
-                lambda: bool(assembler.config.final_costs.seller),
+            alone["final costs"] = await asking_final_costs(
+                storage.log, lambda: assembler.config, operators.money.final_costs
             )
         if operators.money.biller is not None:
             alone["billed money"] = partial(bill, operators.money.biller, storage.registry.statements)
         if operators.money.row_book is not None:
             in_costs = storage.registry.connections_in_costs
-            alone["rows of connections"] = partial(keep_rows, operators.money.row_book, in_costs)
+            prices = assembler.config.container.price
+            alone["rows of connections"] = partial(keep_rows, operators.money.row_book, in_costs, prices)
         alone["scheduled reports"] = lambda: _report(operators)
         alone["recommendations"] = lambda: _advise(operators)
         if assembler.notifier is not None:
             alone["notifications"] = assembler.notifier.run
         if assembler.sign_ins is not None:
             background["sign-in"] = assembler.sign_ins.run
-        background["budgets"] = operators.money.require_budgets().run
+        if operators.money.budgets is not None:
+            background["budgets"] = partial(
+                evaluate_budgets, operators.money.budgets, storage.registry.budgets
+            )
         background["definitions in force"] = operators.money.require_publishing().follow
         alone["publish jobs"] = operators.money.require_publishing().run
         alone["devices"] = assembler.devices.run
@@ -323,7 +327,8 @@ def _both(metrics: Metrics, observer: Observer) -> Observer:
 async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
     """Count again what the ledger missed of the log."""
     mending = await imported("spool.ledger.mending")
-    storage, changed = assembler.storage, operators.money.sums_changed
+    storage = assembler.storage
+    changed = operators.money.sums_changed
     await mending.LedgerMender(
         ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=changed
     ).run()
@@ -331,7 +336,7 @@ async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
 
 async def _report(operators: OperatorServices) -> None:
     """Send scheduled reports, once there is one."""
-    await _until(lambda: bool(operators.money.require_registry().scheduled_reports.count()))
+    await until(lambda: bool(operators.money.require_registry().scheduled_reports.count()))
     reports = await imported("gateway.operator.costs.scheduled_reports")
     await reports.sender(operators).run()
 
@@ -345,21 +350,9 @@ async def _advise(operators: OperatorServices) -> None:
 
 async def _pull(puller: Once[StatementPuller], configured: Callable[[], bool]) -> None:
     """Pull reports that are due, once the configuration names one."""
-    await _until(configured)
+    await until(configured)
     await imported("gateway.assembly.statements")
     await puller().run()
-
-
-async def _ask_final_costs(puller: Once[FinalCostPuller], configured: Callable[[], bool]) -> None:
-    """Ask for final costs, once the configuration names a seller."""
-    await _until(configured)
-    await imported("gateway.assembly.final_costs")
-    await puller().run()
-
-
-async def _until(configured: Callable[[], bool]) -> None:
-    while not configured():  # noqa: ASYNC110 - a reload may bring it
-        await asyncio.sleep(CONFIGURED_LOOK_S)
 
 
 async def _load_allocation(operators: OperatorServices) -> None:

@@ -50,7 +50,7 @@ def options_of(
 
 
 def ledger_rates(section: CurrencySettings, registry: Registry | None = None) -> Rates:
-    """Return the rates of a configuration for the ledger; what knows them is imported when one is asked for."""
+    """Return the rates of a configuration for the ledger; imported when one is asked for."""
     made: list[Rates] = []
     none: Mapping[str, Mapping[str, Any]] = {}
 

@@ -260,8 +260,9 @@ class Access:
 
     @property
     def not_open(self) -> str:
-        """Return why the key of the deployment's file does not open; "" if it does, or if that is not known."""
-        legacy, registry = self._legacy, self._registry
+        """Return why the key of the deployment's file does not open; "" if it does or that is not known."""
+        legacy = self._legacy
+        registry = self._registry
         if legacy is None or registry is None:
             return ""
         if registry.keys.has_ended(legacy.secret):

@@ -1,4 +1,4 @@
-"""How often a key or a person may call the tools of assistants, by minute and day, and send other messages."""
+"""How often a key or a person may call tools of assistants and send other messages, by minute and day."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class ToolCalls:
         self._configure(self._settings().calls_per_minute)
         if self._messages is None:
             return
-        if wait_s := self._messages.wait_s(name):
+        wait_s = self._messages.wait_s(name)
+        if wait_s:
             most = MESSAGES_A_CALL * self._per_minute
             raise _too_many(
                 f"{most} messages a minute ({MESSAGES_A_CALL} times mcp.calls_per_minute)", wait_s

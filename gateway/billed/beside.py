@@ -101,6 +101,8 @@ async def _without(ledger: Ledger, query: CostQuery, made: Sequence[BilledDay]) 
         exclude=exclude,
         measures=("cost",),
         arranged=0,
+        kept=None,  # these are of other dimensions
+        top=None,
     )
     counted: Counter[str] = Counter()
     for row in await ledger.costs(asked):

@@ -39,7 +39,7 @@ class Bill:
     states: Mapping[int, str]
     sources: Mapping[int, str]
     foreign: Mapping[int, Mapping[str, int]]
-    money_regions: Regions  # that it tells apart in its money, and calls of the month know
+    money_regions: Regions  # that it tells apart in its money
     token_regions: Regions
 
 
@@ -85,7 +85,6 @@ def bill_of(sides: BillSides) -> Bill:
         if row.currency not in (None, "USD"):
             foreign[day_of(row)][str(row.currency)] += 1
     families = families_of(tokens, named, sides.counted)
-    known = _regions(sides.counted, families)
     return Bill(
         provider=sides.provider,
         amounts=_of_days(amounts),
@@ -96,27 +95,17 @@ def bill_of(sides: BillSides) -> Bill:
         states=states,
         sources={day: of_money[day] for day in states},
         foreign=foreign,
-        money_regions=_both(_regions([*named, *told.accrued], families), known),
-        token_regions=_both(_regions(tokens, families), known),
+        money_regions=_regions([*named, *told.accrued], families),
+        token_regions=_regions(tokens, families),
     )
 
 
-def _regions(rows: Iterable[BilledMoney | BilledTokens | CountedUse], families: Mapping[str, str]) -> Regions:
+def _regions(rows: Iterable[BilledMoney | BilledTokens], families: Mapping[str, str]) -> Regions:
     found: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.region not in ANYWHERE:
             found[families.get(row.model, row.model)].add(row.region)
     return {model: frozenset(regions) for model, regions in found.items()}
-
-
-def _both(told: Regions, known: Regions) -> Regions:
-    """Return the regions that both sides tell, of the models that have any; "" is every model."""
-    every = frozenset[str]().union(*known.values())
-    found = {
-        model: regions & (known.get(model, frozenset()) if model else every)
-        for model, regions in told.items()
-    }
-    return {model: regions for model, regions in found.items() if regions}
 
 
 def _is_unsettled(sides: BillSides, told: Mapping[str, frozenset[int]], source: str, day: int) -> bool:

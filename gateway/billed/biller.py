@@ -18,6 +18,7 @@ from gateway.billed.bill import Bill, BillSides, bill_of
 from gateway.billed.closing import Invoice, MonthFigures, closed_id, mark_of
 from gateway.billed.frozen_months import FrozenMonths, Made, figures_of
 from gateway.billed.layers import Base, DividedDay, LayerRules, RefundShare, divide_day
+from gateway.billed.restating import BilledLater
 from gateway.reconciliation.counting import TokenPrices, counted, counted_use, seller
 from gateway.reconciliation.exchange import currencies_of
 from gateway.reconciliation.gathering import CalendarMonth, StatementSources, exchanged
@@ -32,7 +33,7 @@ from spool.statements.values import StatementInfo
 
 LOOK_S = 60.0
 EVERY_S = 3600  # calls that came meanwhile change what was made
-RULES = 4  # of dividing: part of every mark, so that days are made anew under other rules
+RULES = 5  # of dividing: part of every mark, so that days are made anew under other rules
 
 _Uses = Sequence[tuple[Dimensions, CountedUse]]
 _log = logging.getLogger(__name__)
@@ -98,23 +99,35 @@ class Biller:
                 months.setdefault(month.name, month)
             last = CalendarMonth.at(info.end - 1)
             months.setdefault(last.name, last)
+        for name in self._marks:  # also those whose statements are gone
+            months.setdefault(name, CalendarMonth.of(name))
         changed = 0
-        for name, month in sorted(months.items()):
-            mark = self._mark(month, infos)
-            rates = await asyncio.to_thread(self._rates_of, month)
-            if self._marks.get(name) != (mark, rates) and await self._sources.ledger.is_complete():
-                changed += await self.make(month)
-                mark = self._mark(month, infos)
-                self._marks[name] = mark, await asyncio.to_thread(self._rates_of, month)
+        for _, month in sorted(months.items()):
+            changed += await self._look_at(month, infos)
+        corrected = {month.name: month for theirs in self._earlier.values() for month in theirs}
+        for _, month in sorted(corrected.items()):
+            changed += await self._look_at(month, infos)
+        return changed
+
+    async def _look_at(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
+        """Make a month if what it is made of changed."""
+        mark = self._mark(month, infos)
+        rates = await asyncio.to_thread(self._rates_of, month)
+        if self._marks.get(month.name) == (mark, rates) or not await self._sources.ledger.is_complete():
+            return 0
+        changed = await self.make(month)
+        mark = self._mark(month, infos)
+        self._marks[month.name] = mark, await asyncio.to_thread(self._rates_of, month)
         return changed
 
     def _mark(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
         """
-        Return what a month is made of: statements about it and about what it corrects, owners, what is
-        closed.
+        Return what a month is made of: statements about it, about what it corrects and about what corrects it, owners,
+        what is closed.
         """
         this = CalendarMonth.at(self._clock.now())
-        told = (month, *self._earlier.get(month.name, ()))
+        later = [CalendarMonth.of(name) for name, theirs in self._earlier.items() if month in theirs]
+        told = (month, *self._earlier.get(month.name, ()), *later)
         within = [repr(info) for info in infos if any(_is_within(info, each) for each in told)]
         hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
         closed = [each for each in self._sources.closed_months() if each.endswith(f":{month.name}")]
@@ -200,12 +213,31 @@ class Biller:
                     base = bases[bill.provider]
                     found = await asyncio.to_thread(divide, month=base)
                 made += await frozen.as_kept(self._day(read, bill, day, found), found.sums)
+            present = [bill.provider for bill in of_day]
+            await frozen.note_without_bill(day, present)
             changed += await sources.ledger.put_billed(made) if made else 0
-            for provider in frozen.gone(day, [bill.provider for bill in of_day]):
+            for provider in frozen.gone(day, present):
                 await sources.ledger.drop_billed(day, provider)
                 changed += 1
         self._earlier[month.name] = tuple(each.month for each in read.earlier.values())
+        later = {name: await self._later(read, name, known) for name in sorted(frozen.restated)}
+        entries = await frozen.entries(later)
+        changed += await sources.ledger.put_billed(entries) if entries else 0
         return changed + await (await self._frozen(month)).settle()
+
+    async def _later(self, read: _Month, provider: str, infos: Sequence[StatementInfo]) -> list[BilledLater]:
+        """Return the refunds and corrections of a month's calls in the bills of later months."""
+        from gateway.billed.refunds import later_of  # only where something was restated
+
+        told = [info for info in infos if info.provider == provider and info.end > read.month.end]
+        found: list[BilledLater] = []
+        month, until = CalendarMonth.at(read.month.end), max((info.end for info in told), default=0)
+        while month.start < until:
+            within = [info for info in told if _is_within(info, month)]
+            bill = await self._bill(_Month(month, within, read.prices), provider, self._clock.now())
+            found += later_of(row for day in bill.states for row in bill.amounts.get(day, ()))
+            month = CalendarMonth.at(month.end)
+        return found
 
     async def _refunds(
         self, read: _Month, bill: Bill, day: int, infos: Sequence[StatementInfo]

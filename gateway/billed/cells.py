@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gateway.billed.bill import Bill, matched
 from gateway.billed.spreading import spread
 from gateway.reconciliation.cells import tier_of
+from gateway.reconciliation.counting import beside_of
 from gateway.reconciliation.sides import (
     ANYWHERE,
     METERS,
@@ -27,13 +28,11 @@ from gateway.reconciliation.sides import (
 from spool.ledger.billed import EXACT
 from spool.ledger.sums import Dimensions
 
-POOL, VALUE = (
-    "pooled",
-    "value",
-)  # bases: a level was given up, the bill tells no quantity that could be compared
+# Bases: a level was given up, the bill tells no quantity that could be compared, a layer by what calls are worth.
+POOL, VALUE, SHARED = ("pooled", "value", "shared")
 NO_TELEMETRY, NO_MODEL, NO_KEY, NO_CALLS = "no_telemetry", "no_model", "no_key", "no_calls"
 UNREPORTED = "unreported"
-ELSEWHERE = "(elsewhere)"  # region: none of those that the bill tells apart and calls know
+ELSEWHERE = "(elsewhere)"  # region: none of those that the bill tells apart
 
 
 class BilledCell(NamedTuple):
@@ -104,6 +103,21 @@ class DayCalls:
     def of_key(self, key: str) -> Mapping[Dimensions, int]:
         """Return what the calls of a key, as the bill names it, are worth."""
         return _weights(self._by_model.get((key, ""), ()), WHOLE) if key else {}
+
+    def beside(self, row: BilledMoney, kind: str) -> tuple[Mapping[Dimensions, int], str]:
+        """
+        Return the calls that have an amount beside the tokens, and its basis: those that used what it is for, by how
+        much; else those of its key, by what they are worth.
+        """
+        used: dict[Dimensions, int] = defaultdict(int)
+        cell = self.cell_of(row)
+        name = beside_of(kind)
+        for dimensions, use in self._by_model.get((cell.key, cell.model), ()):
+            used[dimensions] += use.beside.get(name, 0)
+        if any(used.values()):
+            return used, VALUE
+        keys = self._bill.keys
+        return self.of_key(keys.of_billed(row) if keys.any else ""), SHARED
 
     def place(self, cell: BilledCell) -> CellCalls:
         """Return the calls of a cell."""
@@ -208,30 +222,35 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
     compared with all their quantities together, and only with what cells that gave up less leave of them.
     """
     told: dict[BilledCell, int] = defaultdict(int)
+    given: dict[BilledCell, int] = defaultdict(int)  # of cells that gave levels up
     places = [calls.place(cell) for cell, _ in parts]
     for cell, quantity in dict.fromkeys(parts):
         if quantity is not None:
-            told[calls.place(cell).kept] += quantity
+            kept = calls.place(cell).kept
+            side = told if kept == cell else given
+            side[kept] += quantity
     found = []
     for (cell, own), pool in zip(parts, places, strict=True):
         kept, weights = pool.kept, pool.weights
-        quantity = None if own is None else told[kept]
+        side = told if kept == cell else given
+        quantity = None if own is None else side[kept]
         basis = POOL if kept != cell else VALUE if quantity is None else EXACT
         if quantity is not None and kept != cell:
-            weights, quantity = _left(pool, quantity, told)
+            others = {each: units for each, units in given.items() if each != kept}
+            weights, quantity = _left(pool, quantity, [*told.items(), *others.items()])
         found.append(PlacedCell(cell, weights, basis, pool.reason, quantity))
     return found
 
 
 def _left(
-    pool: CellCalls, quantity: int, told: Mapping[BilledCell, int]
+    pool: CellCalls, quantity: int, told: Iterable[tuple[BilledCell, int]]
 ) -> tuple[Mapping[Dimensions, int], int]:
     """
     Return weights and quantity of a pool in smaller units: of all its calls, as many tokens as the cells that are
     told apart within it have not billed. Where kinds of tokens are given up, these may be of any kind.
     """
     kept = pool.kept
-    taken = sum(each for cell, each in told.items() if cell != kept and _tells(kept, cell))
+    taken = sum(each for cell, each in told if _tells(kept, cell))
     left = max(0, pool.tokens - taken)
     weights = {dimensions: weight * left for dimensions, weight in pool.weights.items()}
     return weights, max(quantity, left) * sum(pool.weights.values())

@@ -1,8 +1,5 @@
 """
-Closed months of a provider's bills: their invoices, what closing finds, and what changes afterwards. Pure.
-
-After closing nothing in the month moves. What would change it is kept as entries of the day on which it was found:
-the month as it was sent to finance and its entries are the month made anew.
+Closed months of a provider's bills: their invoices, and what closing finds. Pure.
 """
 
 from __future__ import annotations
@@ -21,13 +18,11 @@ from spool import providers
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.billed import (
-    CORRECTS,
     DIFFERENCE,
     EVERY,
     FROZEN,
     INVOICE,
     INVOICED,
-    RESTATED,
     ROUNDING,
     TAX,
     UNALLOCATED,
@@ -39,7 +34,6 @@ from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
 from spool.registry.insights import check_amount
 from spool.registry.shared.texts import check_text, optional_text
-from spool.statements.rules import day_text
 
 LARGEST = 10
 MAX_LINES = 1_000_000
@@ -51,8 +45,6 @@ _ALONE = _AS_BILLED | BILLED_TYPES["amortized_cost"]
 _HALF_CENT = money.UNIT // 200
 _SHARED = "shared"
 _CURRENCY = "USD"
-
-Place = tuple[Dimensions, str, int]  # dimensions, basis, arranged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,49 +263,12 @@ def nobodys(provider: str) -> Dimensions:
     return Dimensions(**{**values, "size": 0, "kind": BILLED, "provider": provider})
 
 
-def restated(made: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[BilledSum]:
-    """
-    Return what a day of a closed month comes to now, less what is known of it: as it was closed, and the entries
-    since. It is of no invoice.
-    """
-    apart: Counter[Place] = Counter()
-    for sign, sums in ((1, made), (-1, known)):
-        for each in sums:
-            if mask := each.arranged & ~INVOICED:
-                apart[each.dimensions, each.basis, mask] += sign * each.amount
-    return sorted(
-        BilledSum(dimensions, RESTATED, basis, mask, amount)
-        for (dimensions, basis, mask), amount in apart.items()
-        if amount
-    )
-
-
-def entry_of(day: BilledDay, at: int, known: Sequence[BilledDay], *, mark: str) -> BilledDay:
-    """Return the entry of a day `at` which it was found that another one came out differently."""
-    return replace(
-        day,
-        day=at,
-        provider=f"{day.provider}{CORRECTS}{day_text(day.day)}",
-        mark=mark,
-        reasons=_less(day.reasons, [each.reasons for each in known]),
-        accrued=_less(day.accrued, [each.accrued for each in known]),
-        foreign={},
-    )
-
-
 def mark_of(sums: Sequence[BilledSum], *more: object) -> str:
     """Return a digest of everything that a day is."""
     digest = sha256(repr(more).encode())
     for each in sums:
         digest.update(msgspec.json.encode([*each.dimensions, *each[1:-1], money.text(each.amount)]))
     return digest.hexdigest()
-
-
-def _less(now: Mapping[str, int], known: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found = Counter(now)
-    for each in known:
-        found.subtract(each)
-    return {name: amount for name, amount in found.items() if amount}
 
 
 def _texts(amounts: Mapping[str, int]) -> dict[str, str]:

@@ -13,16 +13,15 @@ from gateway.billed.closing import (
     beside_days,
     charges_of,
     closed_id,
-    entry_of,
     frozen,
     largest_of,
     mark_of,
-    restated,
     usage_of,
 )
+from gateway.billed.restating import BilledLater, Restated, billed_of, entry_of, restated
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.sides import DAY_S
-from spool.ledger.billed import FROZEN, INVOICE, OPEN, BilledDay, BilledSum
+from spool.ledger.billed import CLOSED, FROZEN, INVOICE, OPEN, BilledDay, BilledSum
 from spool.ledger.ledger import Ledger
 from spool.ledger.sums import Dimensions
 from spool.statements.rules import day_text
@@ -42,6 +41,7 @@ class FrozenMonths:
         self._today = int(now) // DAY_S * DAY_S
         self.days: dict[tuple[int, str], BilledDay] = {}
         self._corrections: list[BilledDay] = []
+        self._found: dict[tuple[int, str], Restated] = {}  # how closed days come out now
 
     async def read(self) -> FrozenMonths:
         days = await self._ledger.billed_days(self._month.start, self._month.end)
@@ -51,22 +51,56 @@ class FrozenMonths:
         return self
 
     async def as_kept(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
-        """Return what is to be kept of a day as it comes out now: itself, or an entry for what changed of it."""
+        """Return what is to be kept of a day as it comes out now. `entries` has what changed of a closed one."""
         if not self._is_frozen(day.provider):
             is_kept = self._is_closed(day.provider) and self._has(frozen(day, sums)[0])
             return [] if is_kept else [(day, sums)]
-        known = [self.days[day.day, day.provider]]
-        text = day_text(day.day)
-        entries = [each for each in self._corrections if (each.seller, each.corrects) == (day.provider, text)]
-        known += [each for each in entries if each.day < self._today]
+        closed = self.days[day.day, day.provider]
+        known = await self._ledger.billed_sums(closed.day, closed.provider)
+        self._found[day.day, day.provider] = Restated.of(day, sums, closed, known)
+        return []
+
+    @property
+    def restated(self) -> set[str]:
+        """Return the providers whose closed days came out differently."""
+        return {provider for (_, provider), found in self._found.items() if found.sums}
+
+    async def entries(self, later: Mapping[str, Sequence[BilledLater]]) -> Made:
+        """
+        Return the entries for what changed of closed days. `later` is what the provider has billed of it itself: that
+        is in no entry, and an entry that has it is taken back.
+        """
+        made: Made = []
+        for provider in sorted({provider for _, provider in self._found}):
+            of = {day: found for (day, name), found in sorted(self._found.items()) if name == provider}
+            totals = {day: found.total for day, found in of.items()}
+            billed = billed_of(totals, later.get(provider, ()))
+            for day, found in of.items():
+                made += await self._entry(found.unbilled(billed.get(day, 0)))
+        return made
+
+    async def _entry(self, found: Restated) -> Made:
+        text = day_text(found.day.day)
+        entries = [
+            each for each in self._corrections if (each.seller, each.corrects) == (found.day.provider, text)
+        ]
+        known = [each for each in entries if each.day < self._today]
         amounts: list[BilledSum] = []
         for each in known:
             amounts += await self._ledger.billed_sums(each.day, each.provider)
-        found = restated(sums, amounts)
+        sums = restated(found.sums, amounts)
         is_there = any(each.day == self._today for each in entries)
-        if not found and not is_there:
+        if not sums and not is_there:
             return []
-        return [(entry_of(day, self._today, known, mark=mark_of(found)), found)]
+        return [(entry_of(found, self._today, known, mark=mark_of(sums)), sums)]
+
+    async def note_without_bill(self, day: int, present: Collection[str]) -> None:
+        """Note a closed day that no bill is about any more: what restated it is taken back."""
+        for (at, name), kept in self.days.items():
+            is_there = name in present or INVOICE in name
+            if at == day and not is_there and self._is_frozen(name):
+                sums = await self._ledger.billed_sums(at, name)
+                await self.as_kept(replace(kept, state=CLOSED), sums)
 
     def _has(self, day: BilledDay) -> bool:
         """True if a day is kept as it is: by a process that ended before all days of its month were."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.billed.bill import Bill
-from gateway.billed.cells import UNREPORTED, DayCalls, parts_of, placed, quantities_of
+from gateway.billed.cells import SHARED, UNREPORTED, DayCalls, parts_of, placed, quantities_of
 from gateway.billed.spreading import spread
 from gateway.reconciliation.counting import KIND_OF_FEE
 from gateway.reconciliation.sides import BilledMoney, CountedUse
@@ -24,7 +24,6 @@ from spool.ledger.sums import Dimensions
 from spool.meters import FEES
 from spool.statements.values import CORRECTION, REFUND, SEAT
 
-SHARED = "shared"
 OTHER, DISCOUNT, TAX, ROUNDING, COMMITMENT = "other", "discount", "tax", "rounding", "commitment"
 CREDIT = "credit"
 _ALONE = BILLED_TYPES["billed_cost"] | BILLED_TYPES["amortized_cost"]
@@ -36,7 +35,8 @@ CHARGES: Mapping[str, str] = {
 }  # fmt: skip
 # What is given back of these is as they are; of other lines it is a credit: a grant, a promotion.
 _FEES = [KIND_OF_FEE.get(name, name) for name in FEES]
-SERVICES = frozenset([*_FEES, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
+_UNITS = ["images", "seconds", "pages", "characters"]
+SERVICES = frozenset([*_FEES, *_UNITS, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
 _Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, arranged
 Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and the family of the model
 
@@ -212,11 +212,11 @@ class _Day:
                     self._base[dimensions, place.cell.model] += share
 
     def _other(self, row: BilledMoney, arranged: int) -> None:
-        """Divide what is not of tokens over the calls of its key; without one nobody has it."""
-        keys = self._bill.keys
-        found = spread(row.amount, self._calls.of_key(keys.of_billed(row)) if keys.any else {})
+        """Divide what is not of tokens over the calls that used it, or those of its key; else nobody has it."""
+        weights, basis = self._calls.beside(row, row.meter)
+        found = spread(row.amount, weights)
         for dimensions, share in found.shares.items():
-            self._add(dimensions, OTHER, SHARED, arranged, share)
+            self._add(dimensions, OTHER, basis, arranged, share)
         self._nobody(row, OTHER, found.unreported, arranged)
         self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, found.rest)
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gateway.billed.bill import Bill
-from gateway.billed.cells import BilledCell, DayCalls, parts_of, placed, quantities_of
-from gateway.billed.layers import CHARGES, ROUNDING, SHARED, RefundShare, billed_as
-from gateway.billed.spreading import in_turn, spread
+from gateway.billed.cells import SHARED, BilledCell, DayCalls, parts_of, placed, quantities_of
+from gateway.billed.layers import CHARGES, ROUNDING, RefundShare, billed_as
+from gateway.billed.restating import BilledLater
+from gateway.billed.spreading import Spread, in_turn, spread
 from gateway.reconciliation.sides import DAY_S, METERS, POOLED, WHOLE, BilledMoney, CountedUse
 from spool.ledger.billed import UNALLOCATED
 from spool.ledger.sums import Dimensions
@@ -27,6 +28,13 @@ _Part = tuple[BilledMoney, int, int | None]  # with its amount, and the quantity
 def refunds_of(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
     """Return the rows whose calls are known by their time."""
     return [row for row in rows if row.corrects and row.line in (REFUND, CORRECTION)]
+
+
+def later_of(rows: Iterable[BilledMoney]) -> list[BilledLater]:
+    """Return what rows of a bill tell of calls of another time."""
+    return [
+        BilledLater(row.corrects_until - row.corrects, row.corrects, row.amount) for row in refunds_of(rows)
+    ]
 
 
 def days_of(row: BilledMoney) -> Sequence[int]:
@@ -59,7 +67,7 @@ def shares_of(
     parts: list[tuple[BilledCell, _Part]] = []
     for row in sorted(rows, key=repr):
         if row.of not in METERS and row.of not in POOLED and row.of not in _UNTOLD:
-            found += _of_key(row, bill, calls)
+            found += _beside(row, bill, calls)
             continue
         meter = WHOLE if row.of in _UNTOLD else row.of
         cell = calls.cell_of(replace(row, meter=meter))
@@ -69,14 +77,8 @@ def shares_of(
     asked = [(cell, quantity) for cell, (_, _, quantity) in parts]
     places = placed(calls, [*known, *asked])[len(known) :]
     for (_, (row, amount, _)), place in zip(parts, places, strict=True):
-        found += _shares(
-            row,
-            bill,
-            amount,
-            place.weights,
-            place.quantity,
-            place.basis,
-        )
+        shared = spread(amount, place.weights, quantity=place.quantity)
+        found += _shares(row, bill, shared, place.basis)
     return [share for share in found if share.amount]
 
 
@@ -92,30 +94,16 @@ def _as_charged(
     return found
 
 
-def _of_key(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
-    """Divide what is of no tokens over the calls of its key, as searches are; fees are of nobody."""
-    is_of_key = bill.keys.any and row.of not in CHARGES
-    weights = calls.of_key(bill.keys.of_billed(row)) if is_of_key else {}
-    return _shares(
-        row,
-        bill,
-        row.amount,
-        weights,
-        None,
-        SHARED,
-    )
+def _beside(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
+    """Divide what is of no tokens as it was charged; fees are of nobody."""
+    weights, basis = calls.beside(row, row.of)
+    if row.of in CHARGES:
+        weights, basis = {}, SHARED
+    return _shares(row, bill, spread(row.amount, weights), basis)
 
 
-def _shares(
-    row: BilledMoney,
-    bill: Bill,
-    amount: int,
-    weights: Mapping[Dimensions, int],
-    quantity: int | None,
-    basis: str,
-) -> Iterator[RefundShare]:
-    found = spread(amount, weights, quantity=quantity)
-    for dimensions, share in found.shares.items():
+def _shares(row: BilledMoney, bill: Bill, shared: Spread[Dimensions], basis: str) -> Iterator[RefundShare]:
+    for dimensions, share in shared.shares.items():
         yield RefundShare(dimensions, row.line, basis, share)
-    yield RefundShare(billed_as(bill.provider, row), row.line, UNALLOCATED, found.unreported)
-    yield RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, found.rest)
+    yield RefundShare(billed_as(bill.provider, row), row.line, UNALLOCATED, shared.unreported)
+    yield RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, shared.rest)

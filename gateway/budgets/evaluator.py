@@ -188,12 +188,14 @@ class BudgetEvaluator:
                 async with asyncio.timeout(LOOK_S):
                     await self._woken.wait()
             except TimeoutError:
-                basis, now = self._basis, self._now()
+                basis = self._basis
+                now = self._now()
                 if basis is None or now.rules != basis.rules or now.reach - basis.reach >= RECORDS:
                     return
 
     def _now(self) -> _Basis:
-        views, budgets = self._registry.views, self._registry.budgets.all()
+        views = self._registry.views
+        budgets = self._registry.budgets.all()
         rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
         plans = tuple(f"{each.id}:{each.last_updated}" for each in self._registry.plans.all())
         return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=(*rules, *plans))

@@ -60,8 +60,10 @@ def current(figures: BudgetFigures) -> dict[str, object]:
     """
     The running period. With owners, `actual` is of all of them and `planned` null: it is the amount of each.
     """
-    budget, running = figures.budget, figures.periods[0]
-    total, limit = running.total, limit_of(budget, running)
+    budget = figures.budget
+    running = figures.periods[0]
+    total = running.total
+    limit = limit_of(budget, running)
     answer: dict[str, object] = {
         "actual": money.text(total.actual),
         "planned": None if budget.per or limit is None else money.text(limit),
@@ -139,7 +141,8 @@ async def burnup(
 
 async def forecast_of(books: BudgetLedger, asked: BudgetView, running: PeriodFigures) -> dict[str, object]:
     """Forecast all owners together, with bounds as wide as the errors of earlier forecasts."""
-    budget, period = asked.budget, running.period
+    budget = asked.budget
+    period = running.period
     before = periods_before(period, budget.granularity, budget.zone, PERIODS_BACK)
     at = await books.known_until(budget)
     back = int((books.now - before[-1].start.timestamp()) // 86400) + WINDOW_DAYS + 1
@@ -179,7 +182,8 @@ async def _spent(
 ) -> Mapping[str, int | None]:
     """Return the spend of each period by its first day. `periods` follow each other, the newest first."""
     budget = asked.budget
-    since, until = periods[-1].start, periods[0].end
+    since = periods[-1].start
+    until = periods[0].end
     is_utc = all(
         period.start.astimezone(budget.zone).utcoffset() == period.start.utcoffset() for period in periods
     )

@@ -148,13 +148,15 @@ def _share(hours: tuple[int, ...], when: datetime) -> int:
     """Return the part of a day's spend that has come by this time of day."""
     total = sum(hours)
     if not total:
-        hours, total = (1,) * 24, 24
+        hours = (1,) * 24
+        total = 24
     of_hour = when.minute * 60 + when.second
     return (sum(hours[: when.hour]) * 3600 + hours[when.hour] * of_hour) * _PARTS // (total * 3600)
 
 
 def _sum(days: Mapping[date, int], start: datetime, end: datetime) -> int:
-    first, last = start.astimezone(UTC).date(), end.astimezone(UTC).date()
+    first = start.astimezone(UTC).date()
+    last = end.astimezone(UTC).date()
     return sum(days.get(first + DAY * ahead, 0) for ahead in range((last - first).days))
 
 

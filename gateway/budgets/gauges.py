@@ -19,7 +19,8 @@ def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
     for each in figures:
         if not each.periods or each.view is None:
             continue
-        budget, running = each.budget, each.periods[0]
+        budget = each.budget
+        running = each.periods[0]
         limit = limit_of(budget, running)
         owners = running.spent if budget.per else ("",)
         if len(owners) > MAX_OWNERS:

@@ -40,7 +40,8 @@ class Judgement:
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, figures: BudgetFigures, kept: Kept) -> None:
-        budget, standing = figures.budget, list[Standing]()
+        budget = figures.budget
+        standing = list[Standing]()
         for place, period in enumerate(figures.periods):
             key = f"{budget.id}.{period.period.first_day}"
             after = self._period(figures, period, kept.alerts.get(key))
@@ -55,7 +56,8 @@ class Judgement:
     def _period(
         self, figures: BudgetFigures, period: PeriodFigures, kept: PeriodAlerts | None
     ) -> PeriodAlerts:
-        budget, rules = figures.budget, rules_digest(figures.budget, figures.view)
+        budget = figures.budget
+        rules = rules_digest(figures.budget, figures.view)
         is_first = kept is None or kept.rules != rules
         before = _EMPTY if kept is None or is_first else kept
         # What a new or changed budget is past already is no news: whoever made it sees it in the answer.
@@ -76,7 +78,8 @@ class Judgement:
         )
 
     def _reading(self, budget: SpendBudget, period: PeriodFigures, owner: str, *, is_silent: bool) -> Reading:
-        spent, expected = period.spent.get(owner), period.forecasts.get(owner)
+        spent = period.spent.get(owner)
+        expected = period.forecasts.get(owner)
         can_tell = isinstance(expected, Forecast) and period.period.is_told_by_forecast(self.now)
         return Reading(
             now=self.now,
@@ -113,7 +116,8 @@ class Judgement:
         count.
         """
         for named in (figures.budget.channels, figures.view.channels if figures.view else ()):
-            if known := tuple(name for name in named if name in self.channels):
+            known = tuple(name for name in named if name in self.channels)
+            if known:
                 return known
         return tuple(self.channels)
 
@@ -133,7 +137,8 @@ def judge_all(
     judgement = Judgement(now=now, channels=channels, link=link)
     is_complete = True
     for budget in kept.budgets:
-        found, view = figures.get(budget.id), kept.views.get(budget.view_id)
+        found = figures.get(budget.id)
+        view = kept.views.get(budget.view_id)
         is_current = found is not None and rules_digest(found.budget, found.view) == rules_digest(
             budget, view
         )

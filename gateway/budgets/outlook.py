@@ -1,4 +1,4 @@
-"""What the running period of any question to the ledger will come to, day by day, as budgets forecast theirs."""
+"""What the running period of any question will come to, day by day, as budgets forecast theirs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ExpectedDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """`made` is of the whole period, `days` are those from today on: with what was spent they add up to it."""
+    """`made` is of the whole period, `days` are those from today on: with what was spent they are its sum."""
 
     period: BudgetPeriod
     actual: int

@@ -54,8 +54,10 @@ def notice_of(
     link: str = "",
 ) -> Notice:
     """The notice of one crossing. `id` is the same whenever it is told."""
-    budget, spent = figures.budget, period.spent.get(owner)
-    value, limit = amount(budget.measure, told.value), amount(budget.measure, told.limit)
+    budget = figures.budget
+    spent = period.spent.get(owner)
+    value = amount(budget.measure, told.value)
+    limit = amount(budget.measure, told.limit)
     whose = _whose(budget, owner)
     is_late = period.period.is_over(now)
     if told.state == CORRECTED:
@@ -71,7 +73,8 @@ def notice_of(
         title = f"Budget {whose} is expected to reach {told.percent} %: {value} of {limit}"
         text = f"At the rate of the last weeks the period that began on {period.period.first_day} comes to {value}."
     else:
-        kind, severity = CROSSED, CRITICAL if told.percent >= 100 else WARNING
+        kind = CROSSED
+        severity = CRITICAL if told.percent >= 100 else WARNING
         title = f"Budget {whose} passed {told.percent} %: {value} of {limit}"
         what = (
             f"what providers billed for the view ({budget.cost_type})"

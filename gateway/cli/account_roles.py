@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gateway.cli.output import JsonObject
 from spool.registry.operators import NO_ROLE, ROLES
 from spool.registry.roles import BASES
 
@@ -27,6 +28,6 @@ class AccountRole(click.ParamType[str]):
         return found
 
 
-def role_named(row: Mapping[str, Any]) -> dict[str, Any]:
+def role_named(row: JsonObject) -> dict[str, Any]:
     """Return a row with the name of its role in place of the API's word."""
     return {**row, "role": NAMES.get(row["role"], row["role"])}

@@ -98,12 +98,14 @@ def agent(
         "server.grpc_listen": grpc_listen,
     }
     settings = _agent_config(config, data, flags)
-    if problems := list(_problems(settings)):
+    problems = list(_problems(settings))
+    if problems:
         fail("; ".join(problems), 2)
 
     def reread() -> Config:
         again = load(config, flags=_agent_flags(config, data, flags))
-        if problems := list(_problems(again)):
+        problems = list(_problems(again))
+        if problems:
             raise ConfigError(problems)
         return _forwarding(again)
 

@@ -69,7 +69,8 @@ def check(config: Path | None, as_json: bool) -> None:
     tried += [each.status for each in destinations] + [each.status for each in channels]
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in tried)
     warned = list(_warnings(settings))
-    if not_open := asyncio.run(key_not_open(settings)):
+    not_open = asyncio.run(key_not_open(settings))
+    if not_open:
         warned.append(f"server.api_key_file: {not_open}")
     if as_json:
         report = {

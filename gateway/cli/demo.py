@@ -68,7 +68,8 @@ def demo(
     """
     if records is None:
         records = max(USUAL_RECORDS, least_month(plants, days=days)[1])
-    if problems := not_shown(plants, days=days, records=records):
+    problems = not_shown(plants, days=days, records=records)
+    if problems:
         fail("; ".join(problems), 2)
     settings = configured(
         None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""}

@@ -145,7 +145,8 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         explain=why,
     )
     outcome = released_at_once(_finish(any_format.normalise(named, body, options=options)))
-    clock, book = SystemClock(), PriceBook.load(config.prices)
+    clock = SystemClock()
+    book = PriceBook.load(config.prices)
     in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)
     storage = await open_storage(in_memory, engine=MEMORY)
     try:
@@ -176,7 +177,8 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     }
     if why:
         _add_reasons(result, records, outcome, book)
-    if left_out := books.get(LEFT_OUT, 0):
+    left_out = books.get(LEFT_OUT, 0)
+    if left_out:
         result["left_out"] = left_out
     if outcome.meter_too_large:
         result["meter_too_large"] = outcome.meter_too_large
@@ -192,7 +194,8 @@ def _add_reasons(
         said.setdefault(record.id, why)  # of a repeat's reasons nothing is in the record
     for row, kept in zip(result["records"], records, strict=True):
         row["why"] = {**reasons(kept, book), **said.get(kept.id, {})}
-        if lines := price_lines(kept, book):
+        lines = price_lines(kept, book)
+        if lines:
             row["price_lines"] = lines
     for row in result["ignored"]:
         row["why"] = _WHY_IGNORED.get(row["reason"], "counted by this reason")

@@ -8,6 +8,8 @@ from typing import Any
 import click
 import orjson
 
+JsonObject = dict[str, Any]  # of an answer of the operator API, or of a request to it
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the operator API's answer.")
 
 
@@ -22,7 +24,7 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 
 
 def show_table(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titles: Mapping[str, str] | None = None
+    rows: Sequence[JsonObject], columns: Sequence[str], titles: Mapping[str, str] | None = None
 ) -> None:
     """
     Print columns as wide as their widest cell. `titles` are given where a column is not called by its name.

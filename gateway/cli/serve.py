@@ -87,7 +87,8 @@ def _check_files(config: Config) -> None:
     """Exit 2 for what a start would find wrong: the server that runs has not been told to stop yet."""
     from gateway.cli.check import file_problems
 
-    if problems := list(file_problems(config)):
+    problems = list(file_problems(config))
+    if problems:
         fail("; ".join(problems), code=2)
 
 

@@ -14,8 +14,8 @@ from gateway.api.costs import check_span
 from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
 from gateway.api.report_words import DEFAULT_TOP, PREVIOUS, SAME_WEEKDAYS
 from gateway.api.times import parse_moment
-from gateway.comparison.old_prices import KINDS, MEASURES, Row, at_old_prices, by_group, without
-from gateway.comparison.split import Driver, Group, Spending, split, together, with_nobodys
+from gateway.comparison.old_prices import KINDS, MEASURES, Row, added_up, at_old_prices, by_group, without
+from gateway.comparison.split import Driver, Group, Spending, split, together, weighed, with_nobodys
 from gateway.intake.prices import PriceBook
 from spool.errors import Invalid
 from spool.ledger import money
@@ -23,7 +23,9 @@ from spool.ledger.costs import combined
 from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, CostRow, within
 from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
 from spool.ledger.sums import OTHER
+from spool.record import CURRENCY
 
+OF_MODELS: Final = ("model", "model_family")
 MOST_APART: Final = 500  # groups that are asked for by their values
 
 
@@ -54,22 +56,23 @@ async def compare(
     """
     `prices` are list prices, which tell kinds of tokens apart. Of billed money calls and tokens are counted beside it.
 
-    NotKept if one of the times divides a sum. Kinds of what was counted are read for the largest changes; those of
-    the others are what these leave of all.
+    NotKept if one of the times divides a sum. Kinds of what was counted are read at once where models are asked for,
+    and else for the largest changes; those of the others are what these leave of all.
     """
     measures = (*needed(USAGE_AMOUNT, ()), *MEASURES, "unpriced", "reported")
     sides = [replace(each, granularity=TOTAL, measures=measures) for each in (baseline, query)]
-    at = query.since.timestamp()
     if query.arranged:
-        by = (*query.group_by, *[name for name in KINDS if name not in query.group_by])
-        old_rows, rows = [await _with_bills(ledger, replace(each, group_by=by)) for each in sides]
-        kinds = {name: by.index(name) for name in KINDS}
-        width = len(query.group_by)
-        return await asyncio.to_thread(_of_bills, old_rows, rows, top, width, kinds, prices, at)
+        old_rows, rows = [
+            await _with_bills(ledger, replace(each, group_by=_with_kinds(query))) for each in sides
+        ]
+        return await asyncio.to_thread(_of_bills, old_rows, rows, query, top, prices)
+    if query.currency == CURRENCY and not set(query.group_by).isdisjoint(OF_MODELS):
+        old_rows, rows = [await ledger.costs(replace(each, group_by=_with_kinds(query))) for each in sides]
+        return await asyncio.to_thread(_at_once, old_rows, rows, query, top, prices)
     before, now = [_of_groups(await ledger.costs(each)) for each in sides]
     changes = _Changes(before, now, top)
     old, new = [await _kinds(ledger, each, changes) for each in sides]
-    return await asyncio.to_thread(changes.compared, old, new, prices, at)
+    return await asyncio.to_thread(changes.compared, old, new, prices, query.since.timestamp())
 
 
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Sequence[CostRow]:
@@ -87,7 +90,7 @@ async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Sequence[CostRo
 
 
 def by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
-    """Return a question about billed money up to the last midnight. Invalid if there is no whole day in it."""
+    """Return a question about billed money up to the last midnight. Invalid if it has no whole day."""
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     until = min(query.until, today)
     if query.since >= until:
@@ -135,23 +138,22 @@ class _Changes:
     """
 
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
-        self._before, self._now, self._top = before, now, top
-        largest, rest = _divided(split(before, now), top)
-        self.others = [each for each in rest if each.has_kinds]
+        self._largest, self._rest = _divided(split(before, now), top)
+        self.others = [each for each in self._rest if each.has_kinds]
         # The others without kinds are read, too, so that they can be left out of what all groups have.
-        alone = [each for each in rest if not each.has_kinds] if self.others else []
-        self.apart = frozenset([each.group for each in (*largest, *alone)])
-        self.are_few = bool(rest) and len(self.apart) <= MOST_APART
+        alone = [each for each in self._rest if not each.has_kinds] if self.others else []
+        self.apart = frozenset([each.group for each in (*self._largest, *alone)])
+        self.are_few = bool(self._rest) and len(self.apart) <= MOST_APART
 
     def compared(self, old: _Kinds, new: _Kinds, prices: PriceBook | None, at: float) -> Comparison:
-        priced = {
+        known = {
             group: at_old_prices(old.apart[group], rows, prices, at)
             for group, rows in new.apart.items()
             if group in old.apart
         }
-        largest, rest = _divided(split(self._before, self._now, priced), self._top)
-        found = [*largest]
-        if rest:
+        found = [weighed(each, known) for each in self._largest]
+        if self._rest:
+            rest = [weighed(each, known) for each in self._rest]
             others = together(rest, group=(OTHER,) * len(rest[0].group))
             found.append(self._priced(others, at_old_prices(old.others, new.others, prices, at)))
         return Comparison(drivers=found, total=together(found, group=()))
@@ -161,23 +163,42 @@ class _Changes:
         if not self.others:
             return driver
         costs = [each.now.cost - each.parts.prices for each in self.others]
-        kinds, parts = at_old_prices - sum(costs), driver.parts
+        kinds = at_old_prices - sum(costs)
+        parts = driver.parts
         divided = replace(parts, other_kinds=parts.other_kinds + kinds, prices=parts.prices - kinds)
         return replace(driver, parts=divided)
 
 
 async def _kinds(ledger: AnswersCosts, query: CostQuery, changes: _Changes) -> _Kinds:
-    by = (*query.group_by, *[name for name in KINDS if name not in query.group_by])
+    by = _with_kinds(query)
     asked = _only(query, changes.apart) if changes.are_few else query
     rows = await ledger.costs(replace(asked, group_by=by))
-    width = len(query.group_by)
-    found = await asyncio.to_thread(by_group, rows, {name: by.index(name) for name in KINDS}, width)
+    found = await asyncio.to_thread(by_group, rows, by, len(query.group_by))
     apart = {group: rows for group, rows in found.items() if group in changes.apart}
     if not changes.others:
         return _Kinds(apart, ())
     whole = await ledger.costs(replace(query, group_by=KINDS))
-    places = {name: place for place, name in enumerate(KINDS)}
-    return _Kinds(apart, without(by_group(whole, places, 0)[()] if whole else (), apart.values()))
+    return _Kinds(apart, without(by_group(whole, KINDS, 0)[()] if whole else (), apart.values()))
+
+
+def _at_once(
+    before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
+) -> Comparison:
+    """Compare rows that have kinds: what is asked for by models has hardly more of them than groups."""
+    sides = [by_group(rows, _with_kinds(query), len(query.group_by)) for rows in (before, now)]
+    changes = _Changes(_spent(sides[0]), _spent(sides[1]), top)
+    old, new = [
+        _Kinds(
+            {group: side[group] for group in changes.apart if group in side},
+            added_up([side[each.group] for each in changes.others]),
+        )
+        for side in sides
+    ]
+    return changes.compared(old, new, prices, query.since.timestamp())
+
+
+def _with_kinds(query: CostQuery) -> Sequence[str]:
+    return (*query.group_by, *[name for name in KINDS if name not in query.group_by])
 
 
 def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
@@ -198,20 +219,17 @@ def _of_groups(rows: Sequence[CostRow]) -> dict[Group, Spending]:
 
 
 def _of_bills(
-    before: Sequence[CostRow],
-    now: Sequence[CostRow],
-    top: int,
-    width: int,
-    kinds: Mapping[str, int],
-    prices: PriceBook | None,
-    at: float,
+    before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
     """
     The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too.
     """
+    by, width = _with_kinds(query), len(query.group_by)
     apart = [_nobodys(rows, width) for rows in (before, now)]
     before, now = list(filter(_has_calls, before)), list(filter(_has_calls, now))
-    old, new = by_group(before, kinds, width), by_group(now, kinds, width)
+    old = by_group(before, by, width)
+    new = by_group(now, by, width)
+    at = query.since.timestamp()
     priced = {
         group: at_old_prices(old[group], rows, prices, at) for group, rows in new.items() if group in old
     }

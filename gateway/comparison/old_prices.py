@@ -5,7 +5,7 @@ What the tokens of a time would have cost at the prices of another one, each kin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -41,14 +41,17 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], prices: PriceBook |
     not there before has no old price: it counts as it is.
     """
     old = {(provider, model): (row, cost) for provider, model, row, cost in before}
-    found, time = 0, int(at) * NS
+    found = 0
+    time = int(at) * NS
     for provider, model, row, cost in now:
         if (provider, model) in old:
             was, was_cost = old[provider, model]
             rates = prices.rates(provider, model, time) if prices is not None else ()
-            one, other = _weight(was, rates), _weight(row, rates)
+            one = _weight(was, rates)
+            other = _weight(row, rates)
             if one is None or other is None or one <= 0:
-                one, other = _tokens(was), _tokens(row)
+                one = _tokens(was)
+                other = _tokens(row)
             found += was_cost * other // one if one > 0 else cost
         else:
             found += cost
@@ -61,13 +64,16 @@ def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: 
     at the list prices of the row's day for calls of its average size. Negative if less was read than paid
     for; None if a price is unknown, or nothing was cached.
     """
-    read, written, long = row.cache_read_tokens, row.cache_write_tokens, row.cache_write_1h_tokens
+    read = row.cache_read_tokens
+    written = row.cache_write_tokens
+    long = row.cache_write_1h_tokens
     if not read and not written:
         return None
     rate = _rate(row, prices.rates(provider, model, int(row.start.timestamp()) * NS))
     if rate is None:
         return None
-    plain, cheap = rate.input, rate.cache_read
+    plain = rate.input
+    cheap = rate.cache_read
     dear = rate.cache_write if written else plain
     dearest = rate.cache_write_1h if long else dear
     if plain is None or cheap is None or dear is None or dearest is None:
@@ -113,28 +119,41 @@ def _units(amount: int, rate: Rate) -> int:
 
 
 def by_group(
-    rows: Sequence[CostRow], places: Mapping[str, int], width: int
+    rows: Sequence[CostRow], by: Sequence[str], width: int
 ) -> dict[tuple[str | None, ...], list[Row]]:
-    """Rows by the first `width` places of their group, each as a Row."""
+    """Rows that were asked for `by` dimensions, by the values of the first `width` of these, each as a Row."""
     found: dict[tuple[str | None, ...], list[Row]] = {}
-    provider, model = places["provider"], places["model"]
+    provider = by.index("provider")
+    model = by.index("model")
     for row in rows:
         kind = (row.group[provider], row.group[model], row, money.units(row.cost))
         found.setdefault(row.group[:width], []).append(kind)
     return found
 
 
+def added_up(parts: Iterable[Sequence[Row]]) -> list[Row]:
+    """Return the sums of parts by provider and model."""
+    return [_plus(rows[0], rows[1:]) for rows in _by_kind(parts).values()]
+
+
 def without(rows: Sequence[Row], parts: Iterable[Sequence[Row]]) -> list[Row]:
     """Return what rows are less their parts, each by its provider and model."""
-    taken: dict[tuple[str | None, str | None], list[Row]] = {}
+    taken = _by_kind(parts)
+    return [_plus(row, taken.get(row[:2], ()), sign=-1) for row in rows]
+
+
+def _by_kind(parts: Iterable[Sequence[Row]]) -> dict[tuple[str | None, str | None], list[Row]]:
+    found: dict[tuple[str | None, str | None], list[Row]] = {}
     for part in parts:
         for row in part:
-            taken.setdefault(row[:2], []).append(row)
-    return [_less(row, taken.get(row[:2], ())) for row in rows]
+            found.setdefault(row[:2], []).append(row)
+    return found
 
 
-def _less(whole: Row, parts: Sequence[Row]) -> Row:
-    provider, model, row, cost = whole
-    found = [part for _, _, part, _ in parts]
-    left = {name: getattr(row, name) - sum([getattr(each, name) for each in found]) for name in _WEIGHED}
-    return provider, model, replace(row, **left), cost - sum([each[3] for each in parts])
+def _plus(first: Row, others: Sequence[Row], sign: int = 1) -> Row:
+    provider, model, row, cost = first
+    found = [each for _, _, each, _ in others]
+    sums = {
+        name: getattr(row, name) + sign * sum([getattr(each, name) for each in found]) for name in _WEIGHED
+    }
+    return provider, model, replace(row, **sums), cost + sign * sum([each[3] for each in others])

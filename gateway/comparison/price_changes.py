@@ -1,4 +1,4 @@
-"""Which list prices changed in a span, in words: of each model on a day, what it cost before and what since."""
+"""Which list prices changed in a span, in words: what each model cost before a day, and since."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def price_changes(
     found: dict[PriceChange, None] = {}
     for provider, model in models:
         for at, before, after in book.changes(provider, model, int(since * NS), int(until * NS)):
-            if what := _words(_shown(before), _shown(after)):
+            what = _words(_shown(before), _shown(after))
+            if what:
                 found[PriceChange(at=at / NS, text=f"List prices of {model} changed: {what}")] = None
     return list(found)
 
@@ -38,7 +39,8 @@ def _shown(quote: Quote) -> Mapping[int, Mapping[str, str]]:
 
 def _words(before: Mapping[int, Mapping[str, str]], after: Mapping[int, Mapping[str, str]]) -> str:
     """Describe what changed; empty if nothing did, or if there was no price."""
-    old, new = before.get(_SHORT, {}), after.get(_SHORT, {})
+    old = before.get(_SHORT, {})
+    new = after.get(_SHORT, {})
     changed = [name for name in UNITS if name in old and name in new and old[name] != new[name]]
     if changed:
         return ", ".join(f"{UNITS[name].words} ${old[name]} → ${new[name]}{_per(name)}" for name in changed)

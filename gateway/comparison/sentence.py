@@ -53,7 +53,8 @@ def _more(driver: Driver) -> str:
 
 
 def _larger(driver: Driver) -> str:
-    now, before = driver.now.tokens * driver.before.calls, driver.before.tokens * driver.now.calls
+    now = driver.now.tokens * driver.before.calls
+    before = driver.before.tokens * driver.now.calls
     return f"because its calls used {_times(now, before, 'tokens')} each"
 
 

@@ -9,7 +9,7 @@ add up to the change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from spool.turns.ordering import ordered
@@ -48,6 +48,7 @@ class Parts:
         return known + self.new + self.gone
 
 
+NOTHING = Spending()
 PARTS = tuple(each.name for each in fields(Parts))
 _Sum = TypeVar("_Sum", Spending, Parts)
 
@@ -78,13 +79,21 @@ def split(
     `at_old_prices`: what the tokens of now would have cost, each kind of each model at its old price; without
     it a token of a group has one price.
     """
-    nothing, known = Spending(), at_old_prices or {}
-    pairs = {group: (before.get(group, nothing), now.get(group, nothing)) for group in {**before, **now}}
+    known = at_old_prices or {}
+    pairs = {group: (before.get(group, NOTHING), now.get(group, NOTHING)) for group in {**before, **now}}
     drivers = [
         Driver(group=group, before=old, now=new, parts=_parts(old, new, known.get(group)))
         for group, (old, new) in pairs.items()
     ]
     return ranked(drivers)
+
+
+def weighed(driver: Driver, at_old_prices: Mapping[Group, int]) -> Driver:
+    """Return a driver with what is known of old prices; its change is the same."""
+    amount = at_old_prices.get(driver.group)
+    if amount is None:
+        return driver
+    return replace(driver, parts=_parts(driver.before, driver.now, amount))
 
 
 def ranked(drivers: Iterable[Driver]) -> list[Driver]:
@@ -98,7 +107,8 @@ def with_nobodys(
     """Return drivers with the money of their groups that no calls are known for: what it changed by is prices."""
     known = {each.group: each for each in drivers}
     for group in dict.fromkeys((*before, *now)):
-        old, new = before.get(group, 0), now.get(group, 0)
+        old = before.get(group, 0)
+        new = now.get(group, 0)
         apart = Driver(
             group=group,
             before=Spending(cost=old),
@@ -126,11 +136,12 @@ def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
 
 
 def _parts(old: Spending, new: Spending, at_old_prices: int | None) -> Parts:
-    if old == Spending():
+    if old == NOTHING:
         return Parts(new=new.cost)
-    if new == Spending():
+    if new == NOTHING:
         return Parts(gone=-old.cost)
-    has_tokens, has_calls = old.tokens > 0 and new.tokens > 0, old.calls > 0 and new.calls > 0
+    has_tokens = old.tokens > 0 and new.tokens > 0
+    has_calls = old.calls > 0 and new.calls > 0
     if not has_tokens:  # images and the like are measured by their calls
         by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
         return Parts(more_calls=by_calls - old.cost, prices=new.cost - by_calls)

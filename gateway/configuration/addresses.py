@@ -29,7 +29,8 @@ def is_safe_address(address: str) -> bool:
     """
     try:
         parts = urlsplit(address)
-        host, _ = parts.hostname or "", parts.port
+        host = parts.hostname or ""
+        _ = parts.port
     except ValueError:
         return False
     if not host or not address.isprintable() or parts.username is not None or parts.fragment:

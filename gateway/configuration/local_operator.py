@@ -1,4 +1,4 @@
-"""The e-mail address under which a user of this machine is known: lists of changes name people by addresses."""
+"""The e-mail address of a user of this machine: lists of changes name people by addresses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ AS_ENV = "TOLLHOUSE_AS"
 
 def local_address(config: Config) -> str:
     """TOLLHOUSE_AS, else the address that `[operators.local]` gives the user, else USER@HOSTNAME."""
-    if named := os.environ.get(AS_ENV, "").strip():
+    named = os.environ.get(AS_ENV, "").strip()
+    if named:
         return named
     for candidate in _candidates(config):
         try:

@@ -16,6 +16,7 @@ from gateway.configuration import assistants
 from gateway.configuration.addresses import is_loopback, is_safe_address, split_address
 from gateway.configuration.sections import (
     FINAL_COST_SELLERS,
+    OF_GOOGLE,
     PULLED_SOURCES,
     SEAT_SOURCES,
     Assignment,
@@ -37,6 +38,7 @@ MOST_WORKERS = 64
 LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen", "server.metrics_listen")
 MAX_LEDGER_TAGS = 8
 MOST_PULL_DAYS = 31
+MOST_HOUR = 1_000_000  # dollars, for what one node has
 
 
 def problems(config: Config) -> Iterator[str]:
@@ -91,6 +93,12 @@ def problems(config: Config) -> Iterator[str]:
             yield f'currency.rate[{place}].currency must be the code of a currency other than USD, such as "EUR"'
         if rate.since and not _is_day(rate.since):
             yield f'currency.rate[{place}].since must be a day such as "2026-11-20"'
+    for place, node in enumerate(config.container.price):
+        hours = (node.cpu_hour, node.memory_hour, node.gpu_hour)
+        if not any(hours) or not all(each.is_finite() and 0 <= each <= MOST_HOUR for each in hours):
+            yield (
+                f"container.price[{place}] needs cpu_hour, memory_hour or gpu_hour, in dollars from 0 to {MOST_HOUR}"
+            )
     for name in ("tolerance_money", "tolerance_tokens"):
         if not 0 <= getattr(config.reconciliation, name) <= 100:
             yield f"reconciliation.{name} must be a percentage from 0 to 100"
@@ -116,6 +124,8 @@ def problems(config: Config) -> Iterator[str]:
             yield f"{shown}.base_url is required: the address of your LiteLLM"
         if pull.source.startswith("github_copilot") and not pull.account:
             yield f"{shown}.account is required: the name of your organization at GitHub"
+        if pull.source in OF_GOOGLE and not pull.account:
+            yield f"{shown}.account is required: the resource at Google that has the licenses"
         if pull.days > MOST_PULL_DAYS:
             yield f"{shown}.days must be at most {MOST_PULL_DAYS}"
     sellers: set[str] = set()

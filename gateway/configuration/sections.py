@@ -35,7 +35,9 @@ PULLED_SOURCES = (
     "anthropic_analytics_usage", "anthropic_analytics_costs", "openrouter_activity", "github_copilot",
     "cursor_usage_events", "litellm_spend_logs",
 )  # fmt: skip
-SEAT_SOURCES = ("github_copilot_seats", "cursor_members")  # lists of who has a seat of a plan
+# Lists of who has a seat of a plan.
+OF_GOOGLE = ("code_assist_licenses", "gemini_licenses")
+SEAT_SOURCES = ("github_copilot_seats", "cursor_members", "claude_members", *OF_GOOGLE)
 FINAL_COST_SELLERS = ("openrouter", "vercel_ai_gateway")
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
@@ -137,7 +139,7 @@ class ServerSettings:
     worker_memory: Size = setting(
         512 * MIB,
         "memory for the data of one worker; at least six times `max_body_bytes`",
-        edge="it is replaced; a body of which two end is refused with 400",
+        edge="it is replaced; a body of which three end is refused with 400",
         least=128 * MIB,
     )
     worker_timeout: Duration = setting(
@@ -402,8 +404,8 @@ class BillingSettings:
     )
     max_tags: int = setting(
         200,
-        "different tags (`resource/tag:NAME`) of the rows of one drop",
-        edge="a drop with one more: 400, and not kept; send fewer",
+        "different tags (`resource/tag:NAME`) of the rows of one drop, and tags in `/v2/billing/resource_tags`",
+        edge="a drop with one more: 400, and not kept; send fewer. The list says how many more there are",
         least=1,
     )
     retention: Duration = setting(400 * DAY_S, "how long a month is kept", least=31 * DAY_S)

@@ -25,9 +25,10 @@ _MEDIA = {
 _OWN = (".mjs", ".css")
 # Comments that stand on lines of their own. Their lines stay, so that an error names the line of the source.
 _COMMENT = re.compile(rb"^[ ]*(/\*.*?\*/|//[^\n]*)$", re.DOTALL | re.MULTILINE)
-_INDENTATION = re.compile(
-    rb"^[ ]+", re.MULTILINE
-)  # no text of several lines depends on it: templates drop it, too
+# Comments behind a statement. No text of a page looks like one.
+_END_COMMENT = re.compile(rb"(?<=[;,{]) // [^\n`<]*$", re.MULTILINE)
+# No text of several lines depends on it: templates drop it, too.
+_INDENTATION = re.compile(rb"^[ ]+", re.MULTILINE)
 _INDEX = "index.html"
 _VERSION = "{version}"  # where the page names the folder of its files
 _PRELOAD = "{preload}"  # where it names what every page needs, so that a browser asks for all of it at once
@@ -76,7 +77,7 @@ def console() -> Console:
 
 
 def needed(assets: Mapping[str, Asset], first: Iterable[str]) -> set[str]:
-    """The paths of these modules and of all that they import, without what they import when it is asked for."""
+    """The paths of these modules and of all that they import, without what is imported later."""
     found: set[str] = set()
     ahead = list(first)
     while ahead:
@@ -91,9 +92,14 @@ def needed(assets: Mapping[str, Asset], first: Iterable[str]) -> set[str]:
 
 def _found(folder: Path) -> Iterator[tuple[str, Asset]]:
     for path in folder.rglob("*"):
-        if (media := _MEDIA.get(path.suffix)) is not None:
+        media = _MEDIA.get(path.suffix)
+        if media is not None:
             body = path.read_bytes()
             if path.suffix in _OWN and path.parent.name != "vendor":
-                body = _COMMENT.sub(lambda found: b"\n" * found[0].count(b"\n"), body)
-                body = _INDENTATION.sub(b"", body)
+                body = _INDENTATION.sub(b"", _without_comments(body))
             yield path.relative_to(folder).as_posix(), Asset(body, gzip.compress(body, mtime=0), media)
+
+
+def _without_comments(body: bytes) -> bytes:
+    alone = _COMMENT.sub(lambda comment: b"\n" * comment[0].count(b"\n"), body)
+    return _END_COMMENT.sub(b"", alone)

@@ -53,11 +53,13 @@ class RateTable:
         if currency == CURRENCY:
             return _ONE
         rates = self.own.get(currency, ())
-        if at := bisect_right(rates, day, key=lambda each: each[0]):
+        at = bisect_right(rates, day, key=lambda each: each[0])
+        if at:
             since, usd = rates[at - 1]
             return DayValue(usd, CONFIGURED, since)
         quoted = self.quotations.get(currency, ())
-        if at := bisect_right(quoted, day, key=lambda each: each.day):
+        at = bisect_right(quoted, day, key=lambda each: each.day)
+        if at:
             last = quoted[at - 1]
             if day - last.day <= LOOK_BACK_DAYS * DAY_S:
                 return DayValue(last.usd, last.source, last.day)
@@ -132,7 +134,8 @@ class ExchangeRates:
         self.problem: str | None = None
 
     def __call__(self, given: str, asked: str, day: int) -> int | None:
-        one, other = self.value(given, day), self.value(asked, day)
+        one = self.value(given, day)
+        other = self.value(asked, day)
         return None if one is None or other is None else rate_of(one, other)
 
     def value(self, currency: str, day: int) -> DayValue | None:

@@ -55,7 +55,8 @@ class Bills:
             model=call.response_model or call.request_model or "",
             tier=call.tags.get("service_tier", "default" if call.provider == OPENAI else "standard"),
         )
-        read, written = call.cache_read_tokens or 0, call.cache_write_tokens or 0
+        read = call.cache_read_tokens or 0
+        written = call.cache_write_tokens or 0
         self._tokens[use].update(
             input=call.input_tokens - read - written, cache_read=read, cache_write_5m=written,
             output=call.output_tokens or 0, request=1,
@@ -64,7 +65,8 @@ class Bills:
 
     async def keep(self, statements: Statements, *, begin: int, end: int) -> None:
         """Keep the reports of all days that are over at `end`, as they are read then."""
-        start, until = begin // DAY_S * DAY_S, end // DAY_S * DAY_S
+        start = begin // DAY_S * DAY_S
+        until = end // DAY_S * DAY_S
         if start >= until:
             return
         if "unreported-key" in self._words:

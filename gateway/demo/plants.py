@@ -247,7 +247,8 @@ class Plants:
     def twin(self, day: int, workload: Workload, call: Inference) -> Inference | None:
         """The same call as another source reports it, or the call that follows on one that failed."""
         if workload is SAVINGS["paid-retries"] and call.status == "error" and call.input_tokens:
-            start, end = (call.start_time or 0) + 5 * NS, (call.end_time or 0) + 5 * NS
+            start = (call.start_time or 0) + 5 * NS
+            end = (call.end_time or 0) + 5 * NS
             return msgspec.structs.replace(
                 call, request_id=None, status="ok", error_type=None, start_time=start, end_time=end
             )

@@ -28,7 +28,7 @@ _MOST_PATTERNS, _LONGEST = 500, 256
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Invalid for a name that is unknown, with the nearest one, and for a value that its name does not take."""
+    """Invalid for an unknown name, with the nearest one, and for a value that its name does not take."""
     for name, value in config.items():
         if not name.startswith(OWN):
             _check(name, value, FIELDS, "config")

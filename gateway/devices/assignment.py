@@ -115,7 +115,8 @@ class DeviceAssignment:
 
     def _hear(self, devices: Iterator[str | None], bearer: Bearer) -> None:
         for id in {id for id in devices if id is not None}:
-            if (known := self._table.find(id)) is not None:
+            known = self._table.find(id)
+            if known is not None:
                 self._lifecycle.heard(known, bearer)
 
 

@@ -85,7 +85,8 @@ class Clusters:
     async def report_config(self, cluster: Cluster, *, applied: str | None, failed: str) -> None:
         """Keep what the agent of a cluster runs; nothing while the registry is damaged."""
         if self._configs is not None:
-            wanted, there = version_of(cluster.config), [each.id for each in self.table.all()]
+            wanted = version_of(cluster.config)
+            there = [each.id for each in self.table.all()]
             await self._configs.report(cluster.id, applied=applied, failed=failed, wanted=wanted, there=there)
 
     def last_seen(self, cluster: Cluster) -> float:
@@ -107,7 +108,8 @@ class Clusters:
 
     def counts(self) -> Mapping[str, int]:
         """Count the clusters that are heard, silent, and disabled."""
-        disabled, silent = sum(not cluster.enabled for cluster in self.table.all()), len(self.silent())
+        disabled = sum(not cluster.enabled for cluster in self.table.all())
+        silent = len(self.silent())
         return {HEARD: len(self.table) - silent - disabled, SILENT: silent, DISABLED: disabled}
 
     async def follow(self, device: Device, bearer: Bearer) -> None:

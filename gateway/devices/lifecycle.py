@@ -16,7 +16,7 @@ from functools import partial
 from gateway.attempts import Buckets
 from gateway.authentication.access import Bearer, lacking
 from gateway.configuration.sections import DeviceSettings
-from gateway.devices import transitions
+from gateway.devices import refusals, transitions
 from gateway.devices.keys import DeviceKeys
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
@@ -36,7 +36,6 @@ from spool.shares import may_add
 
 ENROLMENTS = 2000  # of a key at once, then one a second
 ENROLMENTS_PER_S = 1.0
-FULL_RETRY_S = 3600
 FIRST_KEY_S = 3600.0  # how long after its enrolment a device without a fingerprint may ask for its first key
 HEARD_EVERY_S = 15.0  # precision of the time of the last telemetry
 FORGET_EVERY_S = 600.0
@@ -89,9 +88,8 @@ class DeviceLifecycle:
         if bearer.is_gateway:
             known = await self._follow(known, report, bearer, address)
             if report.revoked:
-                return known or transitions.begun(
-                    report.id, self._clock.now(), bearer.name, state=REVOKED
-                ), None
+                begun = transitions.begun(report.id, self._clock.now(), bearer.name, state=REVOKED)
+                return known or begun, None
         reported, audited = await self._contact(known, report, bearer, address)
         may_have_key = False
 
@@ -107,7 +105,7 @@ class DeviceLifecycle:
     async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
         """Keeps a heartbeat. A first contact enrols if the key may; else Refusal 403 names the scope."""
         report = self._private(report)
-        _own(bearer, report.id)
+        refusals.check_own(bearer, report.id)
         known = self.table.find(report.id)
         if known is None and ENROLL not in bearer.scopes:
             raise lacking(ENROLL)
@@ -124,7 +122,8 @@ class DeviceLifecycle:
         return await self._keep(report.id, beaten, bearer, audited)
 
     def _private(self, report: DeviceReport) -> DeviceReport:
-        user, labels = self._emails.protected(report.user), self._emails.protected_values(report.labels)
+        user = self._emails.protected(report.user)
+        labels = self._emails.protected_values(report.labels)
         return replace(report, user=user or "", labels=labels)
 
     def refused(self, device: Device, bearer: Bearer) -> Refusal:
@@ -132,24 +131,20 @@ class DeviceLifecycle:
         now = self._clock.now()
         if now - device.last_seen >= HEARD_EVERY_S:
             self.table.touch(device.id, transitions.seen(now), expects=bearer.expects)
-        return revoked()
+        return refusals.revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
-        """
-        Notes that the device is alive. Refusal 404 if it is not enrolled, 403 if another key speaks for it.
-        """
-        _own(bearer, id)
+        """Notes that the device is alive. Refusal 404 if it is unknown, 403 if another key speaks for it."""
+        refusals.check_own(bearer, id)
         device = self.table.find(id)
         if device is None:
-            raise Refusal(
-                404, "unknown_device", "this device is not enrolled; enrol it or send a heartbeat first"
-            )
+            raise refusals.unknown()
         if device.state == REVOKED:
             raise self.refused(device, bearer)
         now = self._clock.now()
 
         def pinged(newest: Device) -> Device:
-            _speaks_for(newest, bearer)
+            refusals.check_speaks_for(newest, bearer)
             return transitions.seen(now)(newest)
 
         self.table.touch(id, pinged, expects=bearer.expects)
@@ -161,32 +156,26 @@ class DeviceLifecycle:
                 device, audited = self._new(DeviceReport(id=id), bearer, "")
                 return await self._keep(id, lambda newest: newest or device, bearer, audited)
             except Refusal as refusal:
-                _log.warning(
-                    "a device was not enrolled: %s", refusal.message, extra={"action": "device_not_enrolled"}
-                )
+                extra = {"action": "device_not_enrolled"}
+                _log.warning("a device was not enrolled: %s", refusal.message, extra=extra)
         self.table.note_unenrolled(id, key=bearer.name, now=self._clock.now(), expects=bearer.expects)
         return None
 
     async def _keep(
         self, id: str, change: DeviceChange, bearer: Bearer, audited: AuditedChange | None = None
     ) -> Device:
-        """
-        Changes a row, or adds one if there is room. KeyEnded if the bearer's key has ended at another
-        gateway.
-        """
+        """Changes a row, or adds one if there is room. KeyEnded if the key has ended at another gateway."""
+        most = self.settings.max
         try:
-            return await self.table.update(
-                id, change, audited, expects=bearer.expects, most=self.settings.max
-            )
+            return await self.table.update(id, change, audited, expects=bearer.expects, most=most)
         except TooManyDevices as error:
-            raise _full() from error
+            raise refusals.full() from error
 
     def heard(self, device: Device, bearer: Bearer) -> None:
         """Notes that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
         now = self._clock.now()
-        if device.last_telemetry is None or now - device.last_telemetry >= min(
-            HEARD_EVERY_S, self.interval_s
-        ):
+        rest_s = min(HEARD_EVERY_S, self.interval_s)
+        if device.last_telemetry is None or now - device.last_telemetry >= rest_s:
             seen = transitions.seen(now)
             self.table.touch(
                 device.id, lambda known: replace(seen(known), last_telemetry=now), expects=bearer.expects
@@ -199,7 +188,7 @@ class DeviceLifecycle:
             raise Refusal(403, "enrolment_closed", message)
         own = self.table.enrolled_by(bearer.name)
         if not may_add(own, len(self.table), 1, self.settings.max):
-            raise _full()
+            raise refusals.full()
         wait_s = self._limits.wait_s(bearer.name)
         if wait_s:
             message = "this key enrolled too many devices in a short time; repeat later"
@@ -209,9 +198,8 @@ class DeviceLifecycle:
         state = PENDING if policy == "approve" else ENROLLED
         device = transitions.begun(report.id, now, bearer.name, state=state, **report.facts())
         actor = Actor(f"key {bearer.name}", address)
-        return device, AuditedChange(
-            actor=actor, action="device.enrol", target=report.id, after={"state": state}
-        )
+        after = {"state": state}
+        return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after=after)
 
     async def _contact(
         self, known: Device | None, report: DeviceReport, bearer: Bearer, address: str
@@ -238,16 +226,10 @@ class DeviceLifecycle:
         The fleet's key lies on every laptop: it alone does not move another device's spend to another team.
         """
         if device.state == REVOKED:
-            raise revoked()
+            raise refusals.revoked()
         if is_another(device, report):
-            raise Refusal(
-                409,
-                "another_fingerprint",
-                "another device is enrolled under this id; if this one takes its place, an operator resets "
-                "it: "
-                "tollhouse devices reset ID",
-            )
-        _speaks_for(device, bearer)
+            raise refusals.another()
+        refusals.check_speaks_for(device, bearer)
         device = transitions.seen(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not is_from(device, report, bearer):
             return device
@@ -258,8 +240,7 @@ class DeviceLifecycle:
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         """
-        Returns the device after what the Tollhouse that it reports to did: revoked it, enrolled it again, or
-        reset it.
+        Returns the device after the Tollhouse that it reports to revoked it, enrolled it again, or reset it.
 
         A revocation by an operator here is stronger.
         """
@@ -347,10 +328,10 @@ class DeviceLifecycle:
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
             try:
-                if count := await self.forget_silent():
-                    _log.info(
-                        "silent devices were deleted", extra={"action": "devices_forgotten", "count": count}
-                    )
+                count = await self.forget_silent()
+                if count:
+                    extra: dict[str, object] = {"action": "devices_forgotten", "count": count}
+                    _log.info("silent devices were deleted", extra=extra)
             except SpoolError as error:
                 extra = {"action": "devices_not_forgotten"}
                 _log.warning("silent devices could not be deleted: %s", error, extra=extra)
@@ -413,37 +394,6 @@ class DeviceLifecycle:
         if device is None:
             raise NotThere(f"there is no device {id!r}")
         return device
-
-
-def _full() -> Refusal:
-    message = "no key enrols more devices than it leaves free of devices.max; an operator can raise it, or delete some"
-    return Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
-
-
-def revoked() -> Refusal:
-    return Refusal(410, "device_revoked", "this device was revoked; an operator can approve it again")
-
-
-def _own(bearer: Bearer, id: str) -> None:
-    if bearer.device is not None and bearer.device != id:
-        raise Refusal(403, "other_device", "a device's key is good for this device alone")
-
-
-def _speaks_for(device: Device, bearer: Bearer) -> None:
-    """
-    Refusal 403 if a device that has used its own key is spoken for under another one.
-
-    The fleet's key lies on every laptop: with it a stolen laptop would count as heard. A Tollhouse that the
-    configuration names speaks for the devices that report to it.
-    """
-    if device.key_used and bearer.device != device.id and not bearer.is_gateway:
-        raise Refusal(
-            403,
-            "device_key_needed",
-            "this device has used a key of its own: send under that key; if it lost the key, an operator "
-            "resets it: "
-            "tollhouse devices reset ID",
-        )
 
 
 def _describe(device: Device) -> dict[str, object]:

@@ -25,7 +25,8 @@ def state_of(device: Device, *, now: float, interval_s: float) -> str:
 
 def is_mute(device: Device, *, now: float) -> bool:
     """Heartbeats go on, and the telemetry that came before them does not."""
-    heard, sent = device.last_heartbeat, device.last_telemetry
+    heard = device.last_heartbeat
+    sent = device.last_telemetry
     return heard is not None and sent is not None and heard > sent and now - sent > MUTE_AFTER_S
 
 

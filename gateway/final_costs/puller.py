@@ -27,7 +27,7 @@ from spool.statements.protocols import Statements
 LOOK_EVERY_S = 1.0
 IDLE_S = 30.0  # between two looks while nobody is to be asked
 KEEP_EVERY_S = 10.0
-RETRY_S = 900.0  # after a refusal that tells no time
+RETRY_S = 900.0  # after a refusal without Retry-After
 LONGEST_PAUSE_S = 86_400.0
 READ = 4096  # records of the log at a time
 MOST_READS = 8  # in one look
@@ -98,6 +98,9 @@ class FinalCostPuller:
         self._ask = ask
         self._prices = prices
         self._sleep = sleep
+        self.ready_at: int | None = (
+            None  # the newest number when the server was ready; None: when it first looks
+        )
         self._next: int | None = None  # the first number that was not looked at; None before the first look
         self._sellers: dict[str, Waiting] = {}
         self._kept_at = 0.0
@@ -154,7 +157,8 @@ class FinalCostPuller:
         newest = await self._log.newest_number(AI_TELEMETRY)
         self._sellers = _sellers(kept)
         # Calls that came before the first start are not asked for.
-        self._next = min(int(kept.get("next") or newest), newest)
+        first = newest if self.ready_at is None else self.ready_at
+        self._next = min(int(kept.get("next") or first), newest)
 
     async def _kept(self) -> Mapping[str, Any]:
         return await self._table.pull_state(KEPT_AS) or {}
@@ -178,7 +182,8 @@ class FinalCostPuller:
 
     async def _ask_due(self, settings: FinalCostSettings, seller: SellerSettings) -> None:
         """Ask for what is due, one call after the other, for the time of a look at most."""
-        waiting, now = self._waiting(seller), self._clock.now()
+        waiting = self._waiting(seller)
+        now = self._clock.now()
         if 0 < waiting.paused_until - now <= LONGEST_PAUSE_S:
             return
         waiting.reason, waiting.paused_until = "", 0.0

@@ -18,7 +18,7 @@ import orjson
 from aiohttp import web
 
 from gateway.errors import Refusal
-from gateway.http.encoding import is_small, json_pieces
+from gateway.http.encoding import SLICE_BYTES, is_small, json_pieces
 from gateway.normalise.outcome import Reject
 from spool.log.values import Receipt
 
@@ -86,16 +86,24 @@ async def send_json(
     request: web.Request, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
     """
-    A JSON answer. What is larger than a slice is encoded and sent in pieces, and the loop gets its turn
-    between.
+    A JSON answer. It is encoded in pieces, and the loop gets its turn between; what is larger than a slice is
+    sent in pieces, too.
     """
     pieces = iter(json_pieces(value))
-    first = next(pieces)
-    second = next(pieces, None)
-    headers = {"Content-Type": JSON, **(headers or {})}
-    if second is None:
-        return web.Response(body=first, status=status, headers=headers)
-    return await _send(request, chain((first, second), pieces), status=status, headers=headers)
+    first: list[bytes] = []
+    for piece in pieces:
+        if first:
+            await asyncio.sleep(0)
+        first.append(piece)
+        if not _is_whole(first):
+            own = {"Content-Type": JSON, **(headers or {})}
+            return await _send(request, chain(first, pieces), status=status, headers=own)
+    return respond(b"".join(first), status=status, headers=headers)
+
+
+def _is_whole(pieces: Sequence[bytes]) -> bool:
+    """True if pieces are sent as one, with their length."""
+    return sum(map(len, pieces)) <= SLICE_BYTES
 
 
 async def send_pieces(
@@ -131,20 +139,22 @@ async def encoded(
     *,
     status: int,
     headers: Mapping[str, str] | None = None,
-) -> web.StreamResponse | Mapping[str, object] | Pieces:
+) -> web.StreamResponse | Pieces:
     """
-    A large answer as the bytes that `give` sends, made in a thread: while it is sent, nothing else of it is
-    held.
+    An answer as the bytes that `give` sends, of a large one made in a thread: while it is sent, nothing else of
+    it is held.
     """
     if isinstance(answer, web.StreamResponse):
         return answer
     if isinstance(answer, Pieces):
         return replace(answer, pieces=await asyncio.to_thread(list, answer.pieces))
     if is_small(answer):
-        return answer
+        return respond(orjson.dumps(answer), status=status, headers=headers)
     handed = [answer]
     del answer  # the thread lets go of it as well: a million objects take the loop some 50 ms
     made = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
+    if _is_whole(made):
+        return respond(b"".join(made), status=status, headers=headers)
     return Pieces(pieces=made, content_type=JSON, status=status, headers=headers or {})
 
 

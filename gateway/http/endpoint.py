@@ -37,7 +37,9 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
     """
     The handler of the path that `rows` share: every outcome becomes an answer that is counted and logged.
     """
-    name, error_form, guard = rows[0].endpoint, rows[0].error_form, rows[0].guard
+    name = rows[0].endpoint
+    error_form = rows[0].error_form
+    guard = rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
     holder_of = {row.name: services.of(named_holder(row.handler)) for row in rows}
     passed = {coding for row in rows for coding in row.passes}
@@ -103,7 +105,8 @@ def unguarded(row: Address, services: Services) -> Handler:
     all.
     """
 
-    held, receivers = services.of(named_holder(row.handler)), services.receivers
+    held = services.of(named_holder(row.handler))
+    receivers = services.receivers
 
     async def enter(request: web.Request) -> web.StreamResponse:
         asked = KeyRequest(

@@ -131,7 +131,8 @@ class EventStreams:
         ending: asyncio.Event,
     ) -> None:
         clock = asyncio.get_running_loop().time
-        comment_at, allowed_at = clock() + COMMENT_S, clock() + ALLOWED_S
+        comment_at = clock() + COMMENT_S
+        allowed_at = clock() + ALLOWED_S
         while not ending.is_set() and request.transport is not None:
             if clock() >= allowed_at:
                 if not await may_listen():

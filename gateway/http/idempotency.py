@@ -8,7 +8,6 @@ it is kept. Keys are those of one API key and path, and are known as long as ids
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from gateway.http.requests import KeyRequest
@@ -28,16 +27,10 @@ def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | No
     return of_request(request.bearer.name, request.http.path, key, request.body, *more)
 
 
-def identities_of(
-    request: KeyRequest[Any, bytes], names: RequestNames | None, given: Sequence[bytes | None]
-) -> list[Identity]:
-    """Identify the items of a request by the ids that another Tollhouse gave them, else by their places."""
-    return [_identity(request, names, place, id) for place, id in enumerate(given)]
-
-
-def _identity(
+def identity_of(
     request: KeyRequest[Any, bytes], names: RequestNames | None, place: int, given: bytes | None
 ) -> Identity:
+    """Identify an item of a request by the id that another Tollhouse gave it, else by its place."""
     if given is not None:
         return Identity(given)
     if names is None:

@@ -59,7 +59,9 @@ class InflightBytes:
         """
         The pool in which a share may hold `n` bytes more; None if there is no room, and none could be made.
         """
-        general, reserve, total = self.general, self.reserve, share.held + n
+        general = self.general
+        reserve = self.reserve
+        total = share.held + n
         more = n if share.pool is general else total
         # A request that is alone may always use what max_body_bytes allows, or it could never pass.
         if general.held + more <= general.limit or general.held + n == total:

@@ -156,7 +156,9 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
 async def _shapes(log: Log) -> list[UnrecognisedShape]:
     shapes: list[UnrecognisedShape] = []
     for row in await log.unrecognised():
-        names, count, last_seen = row["names"], row["count"], row["last_seen"]
+        names = row["names"]
+        count = row["count"]
+        last_seen = row["last_seen"]
         shapes.append(UnrecognisedShape(names=names, count=count, last_seen=last_seen))  # type: ignore[arg-type]
     return shapes
 

@@ -39,7 +39,9 @@ class DetectorRun:
 def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> DetectorRun:
     """Runs the detectors. Pure and slow: call it outside of the event loop."""
     findings: list[Finding] = []
-    looked_for, cut, failed = [], [], []
+    looked_for = []
+    cut = []
+    failed = []
     for detector in detectors:
         try:
             new = detector.find(facts)

@@ -49,6 +49,11 @@ class Attribution:
         if not self._emails.kept:
             self._protect_emails(record)
 
+    @property
+    def has_rules(self) -> bool:
+        """True if there are rules that may fill what labels leave out."""
+        return bool(self._rules)
+
     def default_user(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> str | None:
         """The user of reports of this sender that name none; None if neither labels nor rules give one."""
         if not (labels or device_labels or self._rules):
@@ -76,8 +81,8 @@ class Attribution:
         event.data.update(protected)
 
     def _protect_emails(self, record: AiRecord) -> None:
-        texts = [record.user or "", record.api_key or "", record.session or "", record.team or ""]
-        if "@" not in "".join([*texts, *record.tags.values()]):
+        ids = f"{record.user or ''}{record.session or ''}{record.api_key or ''}{record.team or ''}"
+        if "@" not in ids and "@" not in "".join(record.tags.values()):
             return
         for name in _IDS:
             value = getattr(record, name)

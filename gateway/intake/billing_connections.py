@@ -25,8 +25,8 @@ from spool.record import BillingDrop
 from spool.registry.connections import BillingConnection, ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
+from spool.registry.shared.document_table import PlainDocuments
 from spool.registry.tables.connections import ConnectionTable
-from spool.registry.tables.documents import PlainDocuments
 
 DISABLED, PENDING, RECEIVING = "Disabled", "Pending Data", "Receiving Data"
 STATES = (DISABLED, PENDING, RECEIVING)
@@ -188,7 +188,8 @@ class BillingConnections:
 
     async def check_room(self, drop: BillingDrop) -> None:
         """Refusal 409 if the month would be over its limits, 429 if all months are."""
-        settings, month = self._settings, drop.month or ""
+        settings = self._settings
+        month = drop.month or ""
         replaces_all = (drop.operation or REPLACE_DROP) == REPLACE_DROP
         size = MonthSize() if replaces_all else await self.drops.size(drop.connection_id, month)
         if not self._fits(size, drop) and drop.operation == REPLACE_HOURLY:
@@ -239,7 +240,8 @@ class BillingConnections:
         return self._settings.max_tags
 
     def _fits(self, kept: MonthSize, drop: BillingDrop) -> bool:
-        rows, size = kept.rows + drop.rows, kept.bytes + len(drop.body)
+        rows = kept.rows + drop.rows
+        size = kept.bytes + len(drop.body)
         return rows <= self._settings.max_month_rows and size <= self._settings.max_month_bytes
 
     @asynccontextmanager

@@ -21,6 +21,7 @@ from spool.log.partial_reports import Expectation
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
+from spool.turns.fair_turns import pause_when_due
 
 if TYPE_CHECKING:
     from gateway.normalise.events import Events
@@ -42,6 +43,7 @@ class Deposits:
         """Labels of the key fill missing tags; ids that are e-mail addresses are treated as configured."""
         for record in events.records:
             self._attribution.apply_to_event(record, bearer.labels)
+            await pause_when_due()
         submission = Submission(
             topic=USAGE_EVENTS,
             received=events.received,

@@ -14,14 +14,14 @@ from gateway.authentication.access import NO_LABELS, Bearer, key_ended
 from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Reporter, Shadows, digests_of, reporters_of, sums_up
+from gateway.intake.shadows import SUMMING, Reporter, Shadows, digests_of, reporters_of, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.traces import step
 from gateway.normalise.outcome import PART, Outcome, Reject
 from spool.errors import KeyEnded
 from spool.identity import of_shadow
-from spool.log.partial_reports import PendingChange
+from spool.log.partial_reports import PartialReport, PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.meters import keep_fitting
@@ -74,12 +74,11 @@ class Intake:
         what was kept of it is known by then: everything that could not be recognised again is in the last
         part.
         """
-        pending = pending or PendingChange()
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= SHARED_POINTS:
             return self._keep(outcome, bearer, pending, ())  # its own only part, whoever waits
         return self._keep_parts(outcome, bearer, pending)
 
-    async def _keep_parts(self, outcome: Outcome, bearer: Bearer, pending: PendingChange) -> Receipt:
+    async def _keep_parts(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None) -> Receipt:
         work = current_work()
         most = PART
         if work is not None and work.turns.commits_are_shared:
@@ -90,7 +89,7 @@ class Intake:
         late_rejects: list[Reject] = []
         for part in outcome.parts(most):
             before = [receipt.id for receipt in receipts] if part.is_last else []
-            change = pending if part.is_last else PendingChange()
+            change = pending if part.is_last else None
             receipts.append(await self._keep(part, bearer, change, before))
             if not part.is_last:
                 late_rejects += part.rejects  # the items of devices that were revoked
@@ -104,7 +103,7 @@ class Intake:
         )
 
     async def _keep(
-        self, outcome: Outcome, bearer: Bearer, pending: PendingChange, before: Sequence[str]
+        self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None, before: Sequence[str]
     ) -> Receipt:
         """Do to the records of one part all that happens to them, in this order, and append them."""
         arrived_at = self._arrival(outcome)
@@ -113,11 +112,12 @@ class Intake:
         default_users = await self._attribute(outcome, bearer)
         await self._price(outcome)
         repeaters = await self._note_calls(outcome, bearer, default_users, arrived_at)
-        windows = self._note_sessions(outcome) if outcome.sessions else PendingChange()
+        windows = self._note_sessions(outcome) if outcome.sessions else None
+        changes = [change for change in (pending, windows) if change is not None]
         told = await self._look_up_reporters(outcome, repeaters) if self._shadows.is_shared else ()
         try:
             with step("commit"):
-                return await self._submit(outcome, bearer, (pending, windows), before, told, repeaters)
+                return await self._submit(outcome, bearer, changes, before, told, repeaters)
         except BaseException as error:
             self._shadows.put_back(told)
             if isinstance(error, KeyEnded):
@@ -125,7 +125,7 @@ class Intake:
             raise
 
     def _arrival(self, outcome: Outcome) -> float:
-        """Return the time, read once for a payload; tell the clock when a call that has just arrived began."""
+        """Return the time, read once for a payload; tell the clock when a call that just arrived began."""
         if self._clock is None:
             return self._shadows.now()
         began = outcome.records[-1].start_time if outcome.records else None
@@ -137,15 +137,17 @@ class Intake:
 
         Returns for each record the user of this sender's reports that name none.
         """
-        sender = bearer.sender
+        sender, attribution, own = bearer.sender, self._attribution, bearer.labels
+        gives_users = bool(own) or attribution.has_rules
         default_users: list[str | None] = []
         for number, record in enumerate(outcome.records, start=1):
             if number % TURN == 0:
                 await pause_when_due()
             labels = NO_LABELS if record.device is None else self._device_labels(record.device)
             record.sender_key = sender
-            self._attribution.apply(record, bearer.labels, labels)
-            default_users.append(self._attribution.default_user(record, bearer.labels, labels))
+            attribution.apply(record, own, labels)
+            is_given = gives_users or labels
+            default_users.append(attribution.default_user(record, own, labels) if is_given else None)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await pause_when_due()
@@ -157,14 +159,15 @@ class Intake:
 
     async def _price(self, outcome: Outcome) -> None:
         """Price the calls, but for those that another Tollhouse has priced."""
+        price, forwarded = self.prices.price, outcome.forwarded
         for place, record in enumerate(outcome.records):
             if place % TURN == TURN - 1:
                 await pause_when_due()
             if isinstance(record, Inference):
                 if record.meters:
                     outcome.meter_too_large += keep_fitting(record)
-                if place not in outcome.forwarded:
-                    self.prices.price(record)
+                if place not in forwarded:
+                    price(record)
 
     async def _note_calls(
         self, outcome: Outcome, bearer: Bearer, default_users: Sequence[str | None], arrived_at: float
@@ -176,16 +179,17 @@ class Intake:
         those that it forwarded.
         """
         repeaters: dict[int, AiRecord] = {}
+        note, key = self._shadows.note, bearer.name
         for place, record in enumerate(outcome.records):
             if place % TURN == TURN - 1:
                 await pause_when_due()
             if isinstance(record, Inference):
                 if record.shadow:
                     _give_own_identity(outcome, place)
-                self._shadows.note(record, arrived_at, default_user=default_users[place], key=bearer.name)
-                may_repeat = sums_up(record) and not record.shadow
+                note(record, arrived_at, default_user=default_users[place], key=key)
+                may_repeat = record.operation in SUMMING and sums_up(record) and not record.shadow
             else:
-                self._shadows.note_counter(record, key=bearer.name)
+                self._shadows.note_counter(record, key=key)
                 may_repeat = True
             if may_repeat and place not in outcome.forwarded:
                 repeaters[place] = record
@@ -207,13 +211,21 @@ class Intake:
         self,
         outcome: Outcome,
         bearer: Bearer,
-        changes: tuple[PendingChange, PendingChange],
+        changes: Sequence[PendingChange],
         before: Sequence[str],
         told: Sequence[Reporter],
         repeaters: Mapping[int, AiRecord],
     ) -> Coroutine[Any, Any, Receipt]:
         """Append the part to the log, or let what may repeat calls wait until these are there."""
-        pending, windows = changes
+        pending = 0
+        keep: list[PartialReport] = []
+        forget: list[bytes] = []
+        expects = [*bearer.expects]
+        for change in changes:
+            pending += change.count
+            keep += change.keep
+            forget += change.forget
+            expects += change.expects
         submission = Submission(
             topic=outcome.topic,
             received=outcome.received,
@@ -223,10 +235,10 @@ class Intake:
             points=outcome.points,
             ignored=outcome.ignored,
             rejected=Counter(reject.reason for reject in outcome.rejects) if outcome.rejects else {},
-            pending=pending.count,
-            keep=(*pending.keep, *windows.keep),
-            forget=(*pending.forget, *windows.forget),
-            expects=(*bearer.expects, *pending.expects),
+            pending=pending,
+            keep=keep,
+            forget=forget,
+            expects=expects,
             heard=digests_of(told) if told else (),
             left_out=outcome.left_out,
             meter_too_large=outcome.meter_too_large,

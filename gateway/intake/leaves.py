@@ -194,7 +194,8 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
 def leaves(rate: PartRate, told: Quantities) -> list[Leaf] | Unpriced:
     """List what is charged, in the order of UNITS; or say why that is not known."""
     found = _with_wholes(told)
-    if (problem := _missing(rate, found, told)) is not None:
+    problem = _missing(rate, found, told)
+    if problem is not None:
         return problem
     units = (
         {*rate.prices} if _is_charged_beside(rate, told) else {"input_tokens", "output_tokens", *rate.prices}
@@ -271,7 +272,7 @@ def _missing(rate: PartRate, found: Quantities, told: Quantities) -> Unpriced | 
 
 
 def _is_charged_beside(rate: PartRate, told: Quantities) -> bool:
-    """True if what the model charges is no tokens: those next to it are the same input or output once more."""
+    """True if what the model charges is no tokens: those beside it are the same input or output again."""
     if rate.is_by_tokens:
         return False
     return any(
@@ -310,7 +311,8 @@ def _with_wholes(told: Quantities) -> Quantities:
 
 def _may_overlap(rate: PartRate, found: Quantities, one: str, other: str) -> bool:
     """True if tokens may be in both, where no price and count of these alone says how many."""
-    first, second = UNITS[one], UNITS[other]
+    first = UNITS[one]
+    second = UNITS[other]
     if not (first.is_tokens and second.is_tokens) or first.dimensions <= second.dimensions:
         return False
     if second.dimensions <= first.dimensions:

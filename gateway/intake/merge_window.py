@@ -58,7 +58,8 @@ class MergeWindow:
     async def start(self) -> None:
         """Take up what was waiting when the process ended."""
         stored = list(of_kind(await self._stored.load(), PARTS))
-        if damaged := self._merger.load(stored):
+        damaged = self._merger.load(stored)
+        if damaged:
             damage = {"action": "partial_reports_damaged"}
             _log.error("%d partial reports cannot be read", damaged, extra=damage)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
 from gateway.intake.prices import PriceBook
-from gateway.intake.rates import Rate, fitting_rate
+from gateway.intake.rates import Rate, rate_for
 from spool.ledger import money
 from spool.ledger.repricing import REQUESTS, SumLine, TokenSum
 from spool.meters import SCALE
@@ -35,14 +35,14 @@ def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
     quote = book.quote(record)
     given = record.input_tokens or 0
     if record.meters:
-        return _part_lines(fitting_rate(quote.parts, given), record)
+        return _part_lines(rate_for(quote.parts, given), record)
     rate = next((dearer for above, dearer in quote.tiers if given > above), quote.rate)
     return [] if rate is None else list(_lines(rate, record))
 
 
 def problem(book: PriceBook, record: Inference) -> str | None:
     """Why there is no estimate, in words; None where that is all that is known."""
-    rate = fitting_rate(book.quote(record).parts, record.input_tokens or 0)
+    rate = rate_for(book.quote(record).parts, record.input_tokens or 0)
     if rate is None or (not record.meters and not rate.apart):
         return None
     found = leaves.leaves(rate, leaves.quantities_of(record))
@@ -86,8 +86,10 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
 
 def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
     """The parts of `cost_of_tokens`: no token is in two of them."""
-    read, written = record.cache_read_tokens or 0, record.cache_write_tokens or 0
-    written_1h, thought = record.cache_write_1h_tokens or 0, record.reasoning_tokens or 0
+    read = record.cache_read_tokens or 0
+    written = record.cache_write_tokens or 0
+    written_1h = record.cache_write_1h_tokens or 0
+    thought = record.reasoning_tokens or 0
     thought = 0 if rate.reasoning is None else thought
     counts = (
         ("input", (record.input_tokens or 0) - read - written, rate.input),

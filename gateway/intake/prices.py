@@ -36,10 +36,10 @@ from gateway.intake.rates import (
     Rate,
     cost_of_tokens,
     fees_of,
-    fitting_rate,
     is_size,
     overridden,
     parts_of,
+    rate_for,
     row_in_force,
     since_ns,
     tiers_of,
@@ -187,7 +187,8 @@ class PriceBook:
         Yield each day (ns) from `since` until before `until` from which on other prices of a model are stated, with
         those of noon before and on that day: what it costs by night is no change.
         """
-        key, found = (provider, model, None, STANDARD), self._find(provider, model)
+        key = (provider, model, None, STANDARD)
+        found = self._find(provider, model)
         days = {since_ns(row) for row in self._overriding(provider, model)}
         days.update(row.since_ns for row in (found.prices if found else ()))
         for day in sorted(day for day in days if since <= day < until):
@@ -260,7 +261,7 @@ class PriceBook:
 
 
 def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) -> str | None:
-    rate = fitting_rate(parts, record.input_tokens or 0)
+    rate = rate_for(parts, record.input_tokens or 0)
     if rate is None:
         return None
     charged = leaves.leaves(rate, leaves.quantities_of(record))

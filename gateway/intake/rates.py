@@ -50,7 +50,7 @@ class Quote(NamedTuple):
 NEVER = Quote(1, 0, None)
 
 
-def fitting_rate(parts: tuple[tuple[int, PartRate], ...], input_tokens: int) -> PartRate | None:
+def rate_for(parts: tuple[tuple[int, PartRate], ...], input_tokens: int) -> PartRate | None:
     return next((rate for above, rate in parts if input_tokens > above), None)
 
 
@@ -209,7 +209,8 @@ def validity(model: Model | None, overriding: list[tuple[int, PriceOverride]], t
     midnight = time - time % DAY_NS
     for row in model.prices if model else ():
         edges.add(row.since_ns)
-        if window := row.window():
+        window = row.window()
+        if window:
             edges.update((midnight, midnight + window[0], midnight + window[1], midnight + DAY_NS))
     ordered = sorted(edges)
     return next((low, high) for low, high in pairwise(ordered) if low <= time < high)

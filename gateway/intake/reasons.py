@@ -91,7 +91,8 @@ def _of_reporter(metric: UsageMetric) -> str:
     """The rule of `shadows`, in words."""
     counted = "tokens" if metric.unit == TOKEN_UNIT else "cost"
     name = f"source {metric.source}"
-    if service := metric.tags.get("service"):
+    service = metric.tags.get("service")
+    if service:
         name += f", service {service}"
     if metric.session:
         name += f", session {metric.session}"

@@ -45,6 +45,7 @@ STEP = 1024  # of them at a time: unpacked they take some 2 KiB each
 _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
 # Source and operation of agents that sum up, and who tells the same: the Claude Agent SDK runs Claude Code.
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
+SUMMING = frozenset([operation for _, operation in _SUMMED_UP])  # operations of these
 _TELL_RUNS = frozenset(_SUMMED_UP.values())
 
 _CONVENTIONS = "gen_ai."  # beginning of the names of counters that every library writes
@@ -154,7 +155,7 @@ class Shadows:
         self._last_reports: Shared[Reporter, float] = Shared(
             MAX_REPORTERS
         )  # shared by the keys that brought them
-        self._noted: set[tuple[str | None, ...]] = (
+        self._noted: set[tuple[str | bool | None, ...]] = (
             set()
         )  # who told calls since `_noted_at`: senders repeat themselves
         self._noted_at = 0.0
@@ -177,22 +178,17 @@ class Shadows:
         if not 0 <= when - self._noted_at < NOTED_S:
             self._noted.clear()
             self._noted_at = when
-        source, session, tags = record.source, record.session, record.tags
-        service, device = tags.get("service"), tags.get("device")
+        source = record.source
+        session = record.session
+        tags = record.tags
+        service = tags.get("service")
+        device = tags.get("device")
         trace_id = record.trace_id if source in _TELL_RUNS else None
-        models = (record.request_model, record.response_model)
-        counts_for_any = models == (None, None) and record.input_tokens is not None
+        asked, answered = record.request_model, record.response_model
+        counts_for_any = asked is None and answered is None and record.input_tokens is not None
         sender = (
-            source,
-            service,
-            session,
-            record.user,
-            default_user,
-            device,
-            trace_id,
-            *models,
-            str(counts_for_any),
-        )
+            source, service, session, record.user, default_user, device, trace_id, asked, answered, counts_for_any
+        )  # fmt: skip
         if sender in self._noted:
             return
         self._noted.add(sender)
@@ -204,7 +200,7 @@ class Shadows:
                 if name is not None:
                     self._note(Reporter(name, service, *caller), when, key)
             if service is not None:
-                for model in set(models) - {None}:
+                for model in {asked, answered} - {None}:
                     self._note(_by_model(service, model or "", *caller), when, key)
         if counts_for_any and service is not None:
             self._note(_by_any_model(source, service), when, key)

@@ -116,7 +116,8 @@ class SharedMergeWindow:
 
     async def release(self) -> int:
         """Make records of what waited long enough or must make room; how many reports there were."""
-        count, now = 0, self._clock.now()
+        count = 0
+        now = self._clock.now()
         while due := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
             count += (done := await self._release(due, window_s=self._window_s))
             if done < len(due):  # others changed the rest meanwhile
@@ -139,7 +140,8 @@ class SharedMergeWindow:
         return count
 
     async def _held_by_key(self, now: float) -> HeldByKey:
-        items, sizes = Counter[str](), Counter[str]()
+        items = Counter[str]()
+        sizes = Counter[str]()
         waiting = await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
         for place, report in enumerate(waiting, start=1):
             if place % AT_ONCE == 0:
@@ -161,7 +163,8 @@ class SharedMergeWindow:
                 await pause()
             queues.setdefault(key_that_sent(report), []).append(report.key)
         by_number = len(reports) > self._max_reports
-        over, over_bytes = len(reports) - self._max_reports, sum(map(_size, waiting)) - self._max_bytes
+        over = len(reports) - self._max_reports
+        over_bytes = sum(map(_size, waiting)) - self._max_bytes
 
         def size(key: bytes) -> int:
             return 1 if by_number else _size(reports[key])
@@ -187,9 +190,11 @@ class SharedMergeWindow:
 
     async def _release(self, due: Sequence[PartialReport], *, window_s: float) -> int:
         stored = {report.key: report for report in due}
-        if more := read_next(due) - stored.keys():
+        more = read_next(due) - stored.keys()
+        if more:
             stored |= await self._stored.find(more)
-        merger, now = self._merger(window_s=window_s), self._clock.now()
+        merger = self._merger(window_s=window_s)
+        now = self._clock.now()
         unreadable = _load(merger, stored)
         released = 0
         for one in merger.release(now=now):

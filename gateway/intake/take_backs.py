@@ -71,7 +71,8 @@ class _Members:
     def __contains__(self, record: UsageMetric) -> bool:
         if record.id in self._ids:
             return True
-        begin, end = record.start_time or 0, record.end_time or 0
+        begin = record.start_time or 0
+        end = record.end_time or 0
         known = self._of_span.get((begin, end))
         if known is None:
             known = {of_point(series, begin, end) for series in self._series.get(end, ())}
@@ -159,14 +160,17 @@ class TakeBacks:
         """Remember counters that are on record now."""
         counted = _counted.decode(stored.body)
         view = await self._log.receipt(receipt.id)
-        first, last = view["first_number"], view["last_number"]
+        first = view["first_number"]
+        last = view["last_number"]
         if isinstance(first, int) and isinstance(last, int):
             counted.after, counted.last = first, last
         self._add(stored.key, _Kept(stored.at, counted, version_of(stored)))
 
     def old(self) -> list[bytes]:
         """Keys of what nothing takes back any more."""
-        now, items, gone = self._clock.now(), self._items, []
+        now = self._clock.now()
+        items = self._items
+        gone = []
         for key, (at, counted, _) in self._kept.items():
             if now - at <= WINDOW_S:
                 break
@@ -182,7 +186,8 @@ class TakeBacks:
 
     def _fullest_first(self, gone: Collection[bytes]) -> Iterator[bytes]:
         """Yield what makes room besides `gone`: no key pushes out counters of another."""
-        over, held = frozenset(gone), Counter(self._held)
+        over = frozenset(gone)
+        held = Counter(self._held)
         for key in gone:
             counted = self._kept[key].counted
             held[counted.key] -= counted.count
@@ -208,7 +213,8 @@ class TakeBacks:
                 looked_at = 0
                 await pause()
             heard = {one for one in counted.reporters if self._shadows.have_heard([one], at)}
-            below, now = self._log.closed_below(AI_TELEMETRY), self._clock.now()
+            below = self._log.closed_below(AI_TELEMETRY)
+            now = self._clock.now()
             known_since = at + self._open_s if self._is_shared else self._not_before
             may_be_open = counted.last >= below if counted.last else now < known_since
             if not heard or may_be_open or now - at > WINDOW_S:
@@ -264,7 +270,8 @@ def correction(record: UsageMetric, committed_at: float) -> UsageMetric:
 
     If the ledger put the record into the hour of its arrival, it puts this one there, too.
     """
-    arrived, start = int(committed_at * NS), record.start_time
+    arrived = int(committed_at * NS)
+    start = record.start_time
     if start is None or not 0 < start < arrived + _BELIEVED_NS:
         start = arrived
     value = -record.value if isinstance(record.value, int) else f"-{record.value}"

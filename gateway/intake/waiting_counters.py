@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from secrets import token_bytes
 
 import msgspec
@@ -21,15 +20,15 @@ from msgspec.structs import replace
 
 from gateway.intake.shadows import Reporters, Shadows, reporters_of
 from gateway.intake.take_backs import TakeBacks
+from gateway.intake.waiting_groups import CounterGroup, WaitingGroup, WaitingGroups
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.identity import Identity
 from spool.log.expectations import version_of
 from spool.log.partial_reports import COUNTED, COUNTERS, Expectation, PartialReport, PartialReports
 from spool.log.protocols import Log
-from spool.log.values import CounterPoint, Receipt, Submission
+from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
-from spool.shares import HeldByKey, fullest_first
+from spool.shares import HeldByKey
 from spool.turns.fair_turns import pause
 
 LOOK_S = 5.0
@@ -38,49 +37,6 @@ TURN = 32  # counters that are read between two turns of the event loop
 LOOKED_AT = 32  # groups that are looked at between two turns
 
 _log = logging.getLogger(__name__)
-
-
-class CounterGroup(msgspec.Struct, array_like=True):
-    """
-    Counters of one reporter, or sums of one run, that came together.
-
-    As they are stored; fields are only ever added at the end.
-    """
-
-    records: list[AiRecord] = []
-    identities: list[Identity] = []
-    points: list[CounterPoint] = []
-    key: str = ""  # the name of the key that brought them
-
-    @property
-    def count(self) -> int:
-        return len(self.records) + len(self.points)
-
-    def add(self, other: CounterGroup) -> None:
-        self.records += other.records
-        self.identities += other.identities
-        self.points += other.points
-
-    def members(self) -> Iterable[AiRecord]:
-        yield from self.records
-        for point in self.points:
-            yield point.template
-
-
-class _Waiting(msgspec.Struct, frozen=True, gc=False):
-    """
-    A group in memory: packed, as nothing looks into it before it is released.
-
-    There are tens of thousands, through which the garbage collector would go: of tuples some 25 ms a round.
-    """
-
-    reporters: Reporters
-    at: float
-    items: int
-    body: bytes
-    key: str = ""  # that brought it
-    has_points: bool = False  # their order counts: a point that comes after a later one is lost
-    version: int = 0  # as it was read, where other processes may release it, too
 
 
 class WaitingCounters:
@@ -107,14 +63,7 @@ class WaitingCounters:
         self._wait_s = wait_s
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._waiting: dict[bytes, _Waiting] = {}
-        self._queues: dict[str, dict[bytes, _Waiting]] = {}  # the same by the key that they count for
-        self._queue_items: Counter[str] = Counter()
-        self._queue_bytes: Counter[str] = Counter()
-        self._queue_of: dict[Reporters, str] = {}  # whose points wait already
-        self._reporters: Counter[Reporters] = Counter()  # of the groups that wait
-        self._items = 0
-        self._bytes = 0
+        self._waiting = WaitingGroups()
         self._take_backs = TakeBacks(log, shadows, clock, max_items=max_items)
         self._last_key = 0
         self._not_before = 0.0
@@ -124,12 +73,12 @@ class WaitingCounters:
 
     def __len__(self) -> int:
         """Return the number of waiting counters."""
-        return self._items
+        return self._waiting.items_held
 
     @property
     def held(self) -> HeldByKey:
         """Return what waits of each key. Nothing is known where several processes store counters."""
-        return HeldByKey() if self._shared is not None else HeldByKey(self._queue_items, self._queue_bytes)
+        return HeldByKey() if self._shared is not None else self._waiting.held
 
     async def start(self, stored: PartialReports, *, hold_s: float) -> None:
         """
@@ -165,7 +114,8 @@ class WaitingCounters:
             for one in group.members():
                 if isinstance(one, UsageMetric):
                     self._shadows.note_counter(one, at=report.at)
-            self._add(report.key, _waiting(group, reporters, report.at, report.body, version_of(report)))
+            waiting = WaitingGroup.of(group, reporters, report.at, report.body, version_of(report))
+            self._waiting.add(report.key, waiting)
         if damaged:
             damage = {"action": "waiting_counters_damaged"}
             _log.error("%d groups of waiting counters cannot be read", damaged, extra=damage)
@@ -184,10 +134,10 @@ class WaitingCounters:
         if not groups:
             return await self._log.append(rest)
         now = self._clock.now()
-        waiting: dict[bytes, _Waiting] = {}
+        waiting: dict[bytes, WaitingGroup] = {}
         for reporters, group in groups.items():
             group.key = key
-            waiting[COUNTERS + self._next_key()] = _waiting(group, reporters, now, _encode(group))
+            waiting[COUNTERS + self._next_key()] = WaitingGroup.of(group, reporters, now, _encode(group))
         rest = replace(
             rest,
             pending=rest.pending + sum(one.items for one in waiting.values()),
@@ -230,13 +180,7 @@ class WaitingCounters:
         """
         if self._shared is None:
             return False
-        self._waiting.clear()
-        self._queues.clear()
-        self._queue_items.clear()
-        self._queue_bytes.clear()
-        self._queue_of.clear()
-        self._reporters.clear()
-        self._items = self._bytes = 0
+        self._waiting = WaitingGroups()
         now = self._clock.now()
         stored = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
         counted = await self._shared.oldest(
@@ -256,7 +200,8 @@ class WaitingCounters:
 
     @property
     def _is_over_full(self) -> bool:
-        return self._items > self._max_items or self._bytes > self._max_bytes
+        waiting = self._waiting
+        return waiting.items_held > self._max_items or waiting.bytes_held > self._max_bytes
 
     async def _try_to_release(self, *, room: bool = False) -> None:
         """
@@ -297,22 +242,22 @@ class WaitingCounters:
         """
         True if the counter need not wait. A counter whose reporter has others waiting stays behind them.
         """
-        if not record.shadow and reporters_of(record) not in self._reporters:
+        if not record.shadow and not self._waiting.has_of(reporters_of(record)):
             self._shadows.shade(record)
         return record.shadow
 
-    def _appended(self, done: asyncio.Future[Receipt], waiting: dict[bytes, _Waiting]) -> None:
+    def _appended(self, done: asyncio.Future[Receipt], waiting: dict[bytes, WaitingGroup]) -> None:
         if self._shared is None and not done.cancelled() and done.exception() is None:
             for key, one in waiting.items():
-                self._add(key, one)
+                self._waiting.add(key, one)
 
-    async def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, _Waiting]:
+    async def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, WaitingGroup]:
         """Return some of what may go, oldest first; with `room_only` what makes room alone."""
         due = {} if room_only else await self._decidable(everything=everything)
         items = sum(one.items for one in due.values())
-        room = self._max_items - self._items + items
-        room_bytes = self._max_bytes - self._bytes + sum(len(one.body) for one in due.values())
-        for key in self._fullest_first(by_bytes=room >= 0):
+        room = self._max_items - self._waiting.items_held + items
+        room_bytes = self._max_bytes - self._waiting.bytes_held + sum(len(one.body) for one in due.values())
+        for key in self._waiting.fullest_first(by_bytes=room >= 0):
             if items >= MOST_AT_ONCE or (room >= 0 and room_bytes >= 0):
                 break
             if key not in due:
@@ -322,10 +267,10 @@ class WaitingCounters:
                 room_bytes += len(one.body)
         return dict(sorted(due.items()))  # the keys are in order of arrival
 
-    async def _decidable(self, *, everything: bool) -> dict[bytes, _Waiting]:
+    async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
         """Return some of what waited long enough or need not wait any more, oldest first."""
         now, items = self._clock.now(), 0
-        due: dict[bytes, _Waiting] = {}
+        due: dict[bytes, WaitingGroup] = {}
         for place, key in enumerate(list(self._waiting), start=1):
             if items >= MOST_AT_ONCE:
                 break
@@ -338,13 +283,7 @@ class WaitingCounters:
                 items += one.items
         return due
 
-    def _fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
-        """Yield what makes room: no key pushes out counters of another."""
-        if by_bytes:
-            return fullest_first(self._queues, self._queue_bytes, lambda key: len(self._waiting[key].body))
-        return fullest_first(self._queues, self._queue_items, lambda key: self._waiting[key].items)
-
-    async def _put_on_record(self, due: dict[bytes, _Waiting]) -> None:
+    async def _put_on_record(self, due: dict[bytes, WaitingGroup]) -> None:
         everything = CounterGroup()
         of_key: dict[str, CounterGroup] = {}
         read = 0
@@ -374,7 +313,7 @@ class WaitingCounters:
             )
         )
         for key, one in due.items():
-            self._remove(key, one)
+            self._waiting.remove(key, one)
         self._take_backs.drop(old)
         for report in reports:
             await self._take_backs.remember(report, receipt)
@@ -392,35 +331,6 @@ class WaitingCounters:
             return self._last_key.to_bytes(8)
         self._last_key = max(self._last_key, int(self._clock.now() * NS))
         return self._last_key.to_bytes(8) + token_bytes(8)
-
-    def _add(self, key: bytes, one: _Waiting) -> None:
-        self._waiting[key] = one
-        queue = self._queue_of.setdefault(one.reporters, one.key) if one.has_points else one.key
-        self._queues.setdefault(queue, {})[key] = one
-        self._queue_items[queue] += one.items
-        self._queue_bytes[queue] += len(one.body)
-        self._reporters[one.reporters] += 1
-        self._items += one.items
-        self._bytes += len(one.body)
-
-    def _remove(self, key: bytes, one: _Waiting) -> None:
-        del self._waiting[key]
-        queue = self._queue_of[one.reporters] if one.has_points else one.key
-        del self._queues[queue][key]
-        self._queue_items[queue] -= one.items
-        self._queue_bytes[queue] -= len(one.body)
-        if not self._queues[queue]:
-            del self._queues[queue], self._queue_items[queue], self._queue_bytes[queue]
-        self._reporters[one.reporters] -= 1
-        if not self._reporters[one.reporters]:
-            del self._reporters[one.reporters]
-            self._queue_of.pop(one.reporters, None)
-        self._items -= one.items
-        self._bytes -= len(one.body)
-
-
-def _waiting(group: CounterGroup, reporters: Reporters, at: float, body: bytes, version: int = 0) -> _Waiting:
-    return _Waiting(reporters, at, group.count, body, group.key, bool(group.points), version)
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -48,7 +48,8 @@ class WindowSessions:
 
     def note(self, windows: Iterable[Window]) -> PendingChange:
         """Calls came in of these; what the commit of the calls keeps and forgets of sessions."""
-        now, change = self._clock.now(), PendingChange()
+        now = self._clock.now()
+        change = PendingChange()
         for window in sorted(windows, key=repr):
             self._shadows.note_session(*window)
             body = _encode(window)

@@ -19,7 +19,8 @@ from spool.registry.roles import EVERYTHING, Rights
 
 async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
     """Answer one message; a notification gets 202 without a body."""
-    operators, bearer = request.services, request.bearer
+    operators = request.services
+    bearer = request.bearer
     rights, step_up_to = EVERYTHING, None
     if bearer.person is not None:
         rights, step_up_to = await _rights_of_now(request, bearer.person)

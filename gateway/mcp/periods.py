@@ -67,5 +67,6 @@ def bounds(given: RangeWord | Days, now: float) -> Span:
 
 def days_text(since: datetime, until: datetime) -> str:
     """The days of a span, as a sentence names them."""
-    first, last = since.astimezone(UTC).date(), (until.astimezone(UTC) - timedelta(microseconds=1)).date()
+    first = since.astimezone(UTC).date()
+    last = (until.astimezone(UTC) - timedelta(microseconds=1)).date()
     return f"{first} to {last}" if first != last else f"{first}"

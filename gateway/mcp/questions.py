@@ -76,7 +76,7 @@ async def question(
     since, until = bounds(date_range, asking.shared.clock.now())
     known = await asking.dimensions()
     if cost_type in BILLED_TYPES:
-        known = (*known, *BILLED_DIMENSIONS)
+        known = (*known, *BILLED_DIMENSIONS, *await asking.ledger.row_tags())
     for name in group_by:
         _check(name, known)
     for name in filters:
@@ -150,7 +150,8 @@ async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: st
 
 def _whole_days(query: CostQuery) -> CostQuery:
     """Return the question about all days (UTC) that it touches."""
-    since, until = query.since.astimezone(UTC), query.until.astimezone(UTC)
+    since = query.since.astimezone(UTC)
+    until = query.until.astimezone(UTC)
     first = since.replace(hour=0, minute=0, second=0, microsecond=0)
     last = until.replace(hour=0, minute=0, second=0, microsecond=0)
     end = last if last == until else last + timedelta(days=1)
@@ -161,7 +162,8 @@ async def _containing(there: _Values, asked: Sequence[str | None]) -> tuple[tupl
     """
     The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none.
     """
-    dimension, ever = there.dimension, there.ever
+    dimension = there.dimension
+    ever = there.ever
     here = [value for value in there.here if value]
     folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in here])
     found: list[str] = []
@@ -193,7 +195,8 @@ def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
 
 async def _exact(there: _Values, asked: Sequence[str | None]) -> tuple[tuple[str, ...], Sequence[str]]:
     """The values of a dimension as the ledger has them, and notes. Invalid for one that it never saw."""
-    dimension, ever = there.dimension, there.ever
+    dimension = there.dimension
+    ever = there.ever
     here = set(there.here)
     by_name = await asyncio.to_thread(_by_name, here)
     found: list[str] = []

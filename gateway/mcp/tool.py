@@ -195,7 +195,7 @@ def _fill(node: Any, dimensions: Sequence[str]) -> None:
             _fill(inner, dimensions)
 
 
-def fitting(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
+def fit(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
     """
     The answer with as many rows as MAX_BYTES holds, of at most so many; `make` writes it with a number of
     rows.

@@ -34,7 +34,8 @@ def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
         "postgres_head_waits", "Gateways that wait until another one has committed", health.head_waits
     )
     yield _figure("postgres_head_wait_seconds", "How long the longest of them waits", health.head_wait_s)
-    if (oldest_s := health.oldest_transaction_s) is not None:
+    oldest_s = health.oldest_transaction_s
+    if oldest_s is not None:
         yield _figure(
             "postgres_oldest_transaction_seconds", "Age of the oldest transaction in the database", oldest_s
         )

@@ -70,7 +70,8 @@ class RepeatedLines(logging.Filter):
                 self._left_out.popitem(last=False)
             return False
         self._buckets.charge(kind)
-        if left_out := self._left_out.pop(kind, 0):
+        left_out = self._left_out.pop(kind, 0)
+        if left_out:
             record.left_out = left_out
         return True
 

@@ -10,11 +10,11 @@ from contextlib import suppress
 
 _MMAP_THRESHOLD = -3  # of mallopt
 _LARGE = 1024 * 1024
-NEW_OBJECTS = 5000  # between two rounds of the collector; Python's own 700 cost a twentieth of a single span
+NEW_OBJECTS = 1000  # between two rounds of the collector; Python's own 700 cost a twentieth of a single span
 # Rounds through what is new between two through what is newer: everybody waits 3 ms for one of those, 15 with
 # Python's own 10.
 NEW_ROUNDS = 1
-NEWER_ROUNDS = 50  # of those between two through everything
+NEWER_ROUNDS = 250  # of those between two through everything
 LOOK_EVERY_S = 1.0
 MOST_WAITED_S = 300.0  # then a full round is made although questions are pending
 _NEVER = 2**30

@@ -83,7 +83,8 @@ class Metrics:
     def __init__(self, sources: Callable[[], Collection[str]] = tuple) -> None:
         registry = self.registry = _Registry()
         ProcessCollector(registry=registry)
-        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
         self._records = {
             term: counter(f"tollhouse_records_{name}", help, ["topic", label] if label else ["topic"])
             for term, (name, label, help) in _TERMS.items()

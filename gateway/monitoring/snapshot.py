@@ -80,7 +80,8 @@ class SnapshotCollector:
         yield _gauge(
             "tollhouse_spool_checkpoint_failed", "1 while that log cannot be moved into the file", stuck
         )
-        step_s, held_s = self.snapshot.clock_step_s, self.snapshot.clock_held_s
+        step_s = self.snapshot.clock_step_s
+        held_s = self.snapshot.clock_held_s
         yield _gauge(
             "tollhouse_clock_step_seconds", "How far the wall clock is ahead of the time used", step_s
         )

@@ -155,7 +155,7 @@ class SpendSeries:
             await asyncio.sleep(wait_s)
 
     async def read(self) -> bool:
-        """Read now; False while the ledger is being counted anew, when its sums are a part of what they were."""
+        """Read now; False while the ledger is being counted anew, when its sums are incomplete."""
         if not await self._ledger.is_complete():
             return False
         now = self._clock.now()

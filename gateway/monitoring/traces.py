@@ -62,7 +62,8 @@ class Traces:
     @contextmanager
     def keep(self, name: str, kind: int, *, trace_id: bytes, parent_id: bytes) -> Iterator[TracedStep]:
         """Trace one step; the error that ends it is noted and rises."""
-        start, began = int(self._clock.now() * NS), self._clock.monotonic()
+        start = int(self._clock.now() * NS)
+        began = self._clock.monotonic()
         begun = TracedStep(
             traces=self, name=name, kind=kind, trace_id=trace_id, parent_id=parent_id, start=start
         )

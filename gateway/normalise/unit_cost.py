@@ -9,7 +9,7 @@ and `element_name`); every refusal names the record, the field and what it must 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import BadPayload, Refusal
+from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.values import exact
 from spool.record import NS, UnitCostOperation
@@ -82,22 +83,37 @@ def stream_name(name: str) -> str:
     return name
 
 
-def read(
-    body: bytes, *, type: str | None, stream: str | None, operation: str, find: Find, now: float
-) -> Operations:
-    """
-    The operations of a request. `stream` and `type` None: the oldest form, where each record names its
-    stream.
-
-    `find` says what a stream is known to be. Refusal when the request, or any record in it, breaks a rule.
-    """
+def items_of(body: bytes) -> Sequence[Any]:
+    """The records of a request as they were sent; Refusal where these are none, or too many."""
     if len(body) > MAX_BYTES:
         raise Refusal(413, "body_too_large", "A request is at most 5 MB; send smaller batches.")
     check_containers(body, MAX_CONTAINERS)
-    items = _items(body)
+    items = _object(body).get("records")
+    if not isinstance(items, list) or not items:
+        raise BadPayload('The body is {"records": [...]}, with at least one record.')
+    if len(items) > MAX_RECORDS:
+        raise Refusal(
+            413, "too_many_records", f"A request holds at most {MAX_RECORDS} records; send smaller batches."
+        )
+    return items
+
+
+def read(
+    items: Sequence[Any], *, type: str | None, stream: str | None, operation: str, find: Find, now: float
+) -> Generator[None, None, Operations]:
+    """
+    The operations of a request's records. `stream` and `type` None: the oldest form, where each record names
+    its stream.
+
+    `find` says what a stream is known to be. Refusal when any record breaks a rule.
+    """
     said = Operations()
     problems: list[str] = []
+    clock = SliceClock()
     for place, item in enumerate(items):
+        if clock.is_over():
+            yield
+            clock.begin()
         try:
             _take(said, item, type=type, stream=stream, operation=operation, find=find, now=now)
         except _Bad as error:
@@ -157,17 +173,6 @@ def forced(body: bytes) -> bool:
     if not isinstance(said, bool):
         raise BadPayload('The body is true, false or {"force": true}.')
     return said
-
-
-def _items(body: bytes) -> Sequence[Any]:
-    items = _object(body).get("records")
-    if not isinstance(items, list) or not items:
-        raise BadPayload('The body is {"records": [...]}, with at least one record.')
-    if len(items) > MAX_RECORDS:
-        raise Refusal(
-            413, "too_many_records", f"A request holds at most {MAX_RECORDS} records; send smaller batches."
-        )
-    return items
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -88,7 +88,8 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             return await tagged(request, answer, asker=_rights_of(admitted), secret=secret)
 
         if row.takes_turn(admitted.body):
-            questions, who = services.installation.questions, f"person {admitted.actor.name}"
+            questions = services.installation.questions
+            who = f"person {admitted.actor.name}"
             return await questions.give(who, request, work, status=row.status, headers=UNCACHED)
         return await give(request, await work(), status=row.status, headers=UNCACHED)
 
@@ -308,6 +309,7 @@ def speaks_https(request: web.Request, people: PeopleServices) -> bool:
 
 def tries_from(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[Buckets, str]:
     """The limit of attempts from the request's address, and the name under which `what` is counted in it."""
-    services, place = request.services, neighbourhood(request.actor.address)
+    services = request.services
+    place = neighbourhood(request.actor.address)
     is_shared = may_be_shared(request.http, is_behind_tls=services.is_behind_tls)
     return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {place}"

@@ -75,7 +75,8 @@ async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChan
 
 
 def _tool(services: OperatorServices, name: str) -> AssistantTool:
-    tool, decided = TOOLS[name], services.installation.require_registry().assistant_tools.find(name)
+    tool = TOOLS[name]
+    decided = services.installation.require_registry().assistant_tools.find(name)
     return AssistantTool(
         name=name,
         title=tool.title,

@@ -18,7 +18,7 @@ from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import NotAllowed
 from spool.record import moment
-from spool.registry.tables.documents import names_of
+from spool.registry.shared.document_table import names_of
 from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
 Tls = Literal["starttls", "implicit", "none"]
@@ -76,7 +76,8 @@ async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]
     given = _stated(request.body)
     secret = given.pop("secret")
     table = request.registry.kept_channels
-    most, seal = request.shared.most(table.limit), request.services.seal_channel
+    most = request.shared.most(table.limit)
+    seal = request.services.seal_channel
     made = await table.create(ChannelDraft(**given), secret, seal, most=most, actor=request.actor)
     return {"notification_channel": describe_kept_channel(made)}
 
@@ -86,8 +87,10 @@ async def show_channel(request: OperatorRequest[InstallationServices, None]) -> 
 
 
 async def edit_channel(request: OperatorRequest[InstallationServices, ChannelChanges]) -> Result:
-    given, table = _stated(request.body), request.registry.kept_channels
-    secret, version = given.pop("secret"), given.pop("version")
+    given = _stated(request.body)
+    table = request.registry.kept_channels
+    secret = given.pop("secret")
+    version = given.pop("version")
     seal = request.services.seal_channel
     changed = await table.change(_name(request), given, secret, seal, version=version, actor=request.actor)
     return {"notification_channel": describe_kept_channel(changed)}
@@ -105,7 +108,8 @@ async def remove_channel(request: OperatorRequest[InstallationServices, None]) -
 
 def _name(request: OperatorRequest[InstallationServices, Any]) -> str:
     """NotAllowed for a channel of the configuration."""
-    name, registry = request.word("name"), request.registry
+    name = request.word("name")
+    registry = request.registry
     if registry.kept_channels.find(name) is None and name in registry.notices.channels:
         raise NotAllowed(f"{name} is a channel of the configuration: change it there, then reload")
     return name

@@ -51,7 +51,8 @@ def inspector(services: OperatorServices) -> Inspector:
     """
     The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged.
     """
-    registry, devices = services.installation.require_registry(), services.senders.devices
+    registry = services.installation.require_registry()
+    devices = services.senders.devices
 
     async def arrived() -> Sequence[Arrival]:
         pulls = await services.money.statement_puller().states() if services.money.statement_puller else ()
@@ -75,7 +76,7 @@ def inspector(services: OperatorServices) -> Inspector:
         silent_clusters=services.senders.clusters.silent if services.senders.clusters else tuple,
         unapplied_configs=services.senders.clusters.unapplied if services.senders.clusters else tuple,
         is_unmapped=services.spool.is_unmapped,
-        read_otherwise=lambda: () if memory is None else memory.different,
+        read_otherwise=lambda: memory.made.different if memory and memory.made else (),
         arrivals=arrived,
         lakes=services.spool.lakes,
         undecided_connections=services.money.billing_connections.undecided,

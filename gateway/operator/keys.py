@@ -148,7 +148,8 @@ async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Resu
 
 async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Result:
     given = request.body
-    table, name = _table(request), _editable(request)
+    table = _table(request)
+    name = _editable(request)
     access = request.services.access
     if access.has_legacy() and table.is_of_file(access.key(name)):
         raise NotAllowed(f"{name} comes from the deployment: change the file that server.api_key_file names")

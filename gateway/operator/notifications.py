@@ -147,7 +147,8 @@ async def list_channel_names(request: OperatorRequest[InstallationServices, None
 
 async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
     """Send a notice to one channel that only shows whether it arrives."""
-    table, name = request.registry.notices, request.word("name")
+    table = request.registry.notices
+    name = request.word("name")
     if name not in table.channels:
         raise NotThere("there is no channel with this name")
     notice = Notice(

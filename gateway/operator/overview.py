@@ -45,7 +45,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     unless named.
 
     `operation` is null for people without that permission set and for those who see some calls alone, `insights`
-    while what keeps them is damaged.
+    while what keeps them is damaged. The sums of the ledger are not counted here: `rows` of its state is null.
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)
@@ -110,11 +110,12 @@ async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mappin
     """
     if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
         return None
-    services, asked = request.services, cast(OperatorRequest[Any, None], request)
+    services = request.services
+    asked = cast(OperatorRequest[Any, None], request)
     devices = services.senders.devices
     counts = devices.counts() if devices else {}
     status = await spool.status(replace(asked, services=services.spool))
-    counted = await ledger.state(replace(asked, services=services.money))
+    counted = await ledger.described(replace(asked, services=services.money), counts_rows=False)
     return {
         "status": status,
         **cast(Mapping[str, object], counted),

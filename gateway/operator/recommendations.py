@@ -89,7 +89,8 @@ async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComm
 
 
 async def change_recommendation_comment(request: OperatorRequest[MoneyServices, OneMessage]) -> Result:
-    table, number = request.registry.recommendations, by_key.comment_number(request.word("comment"))
+    table = request.registry.recommendations
+    number = by_key.comment_number(request.word("comment"))
     id = await _id(request)
     changed = await table.change_comment(id, number, request.body.message, actor=request.actor)
     return {"comment": describe_recommendation_comment(changed)}
@@ -137,7 +138,8 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
         wanted = msgspec.json.decode(query.get("filter", "{}"), type=dict[str, list[str | None]])
     except msgspec.DecodeError as error:
         raise Invalid(f'filter must be a JSON object such as {{"team": ["search"]}}: {error}') from None
-    given, ledger = SavingsCheck(type=query.get("type"), filter=wanted), request.ledger
+    given = SavingsCheck(type=query.get("type"), filter=wanted)
+    ledger = request.ledger
 
     def may_see(dimensions: Dimensions) -> bool:
         return ledger.is_whole or ledger.holds(partial(value_of, dimensions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
         await services.log.stats(),
         await _routes(request),
     )
+    spans = _spans_read(services)
     topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
     return {
         "topics": topics,
@@ -96,12 +98,19 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             "on": services.native.is_on,
             "version": services.native.version or None,
             "words": services.native.words,
-            "spans": None if services.memory is None else services.memory.spans.total(),
-            "known_spans": None if services.memory is None else services.memory.spans["reading"],
+            "spans": None if spans is None else spans.total(),
+            "known_spans": None if spans is None else spans["reading"],
         },
         "nodes": await describe_nodes(request.shared.leases, request.now()),
         "lakes": [_describe_lake(state) for state in await services.lakes()],
     }  # fmt: skip
+
+
+def _spans_read(services: SpoolServices) -> Counter[str] | None:
+    """Count the spans by who read them; None where the compiled module is not."""
+    if services.memory is None:
+        return None
+    return services.memory.made.spans if services.memory.made else Counter()
 
 
 def _describe_lake(state: LakeState) -> dict[str, object]:

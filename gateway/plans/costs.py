@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import chain
 
-from gateway.plans.advice import SeatAdvice, advise
+from gateway.plans.advice import SeatAdvice, SeatAdviser, pools_of
 from gateway.plans.beyond import allowance, used_of
 from gateway.plans.bills import BillDifference, PlanBill, read_bills, with_bills
 from gateway.plans.by_day import DaySums
@@ -118,7 +118,7 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
         total=_total(months, seen, shown),
         plans=list(_plans(seen, shown, billed)),
         days=list(DaySums(asked.days, used, shown).rows(seen)) if asked.is_daily else [],
-        advice=_advice(seen, known, asked, used)[:most],
+        advice=_advice(months, known, asked, used)[:most],
         differences=list(map(_difference, apart)) if asked.ledger.is_whole else [],
         rows=_rows(seen, shown, most),
     )
@@ -218,20 +218,15 @@ def _beyond_since(months: Iterable[SeatMonth]) -> str | None:
 
 
 def _advice(
-    seen: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: _Asked, used: Uses
+    months: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: _Asked, used: Uses
 ) -> list[SeatAdviceItem]:
     """Return advice on the cycles that end in the month and are over, what saves most first."""
     advised: list[SeatAdvice] = []
-    if asked.month.end <= asked.now:
-        calendar = [each for each in seen if each.plan.cycle_day == 1]
-        advised += advise(calendar, plans, asked.days)
-    for plan in plans:
-        if plan.cycle_day == 1:
-            continue
-        for cycle in _ended(plan, asked):
-            days = AskedDays(days=cycle.days, begun=len(cycle.days), converter=asked.days.converter)
-            months = _seen(month_of_plan(plan, days, used), asked)
-            advised += advise(months, plans, days)
+    for days, held in _cycles_of_seats(months, asked, used):
+        adviser = SeatAdviser(
+            plans=plans, asked=days, pools=pools_of(held), shows_pools=asked.ledger.is_whole
+        )
+        advised += adviser.advise(_seen(held, asked))
     advised.sort(key=lambda each: -each.saves)
     found = []
     for each in advised:
@@ -252,10 +247,25 @@ def _advice(
     return found
 
 
-def _ended(plan: AssistantPlan, asked: _Asked) -> Iterator[Cycle]:
-    """Yield the cycles of a plan that end in the month and are over."""
+def _cycles_of_seats(
+    months: Sequence[SeatMonth], asked: _Asked, used: Uses
+) -> Iterator[tuple[AskedDays, Sequence[SeatMonth]]]:
+    """Yield the cycles that end in the month and are over, with all seats of the plans that have them."""
+    by_day: dict[int, list[AssistantPlan]] = defaultdict(list)
+    for plan in asked.plans:
+        by_day[plan.cycle_day].append(plan)
+    if by_day.pop(1, None) and asked.month.end <= asked.now:
+        yield asked.days, [each for each in months if each.plan.cycle_day == 1]
+    for day, plans in by_day.items():
+        for cycle in _ended(day, asked):
+            days = AskedDays(days=cycle.days, begun=len(cycle.days), converter=asked.days.converter)
+            yield days, list(chain.from_iterable(month_of_plan(plan, days, used) for plan in plans))
+
+
+def _ended(cycle_day: int, asked: _Asked) -> Iterator[Cycle]:
+    """Yield the cycles that end in the month and are over."""
     last = min(asked.month.end, asked.now)
-    for cycle in cycles(plan.cycle_day, asked.month.start, asked.month.end):
+    for cycle in cycles(cycle_day, asked.month.start, asked.month.end):
         if cycle.end <= last:
             yield cycle
 

@@ -34,12 +34,15 @@ _UNTIL = ("until", "pending cancellation date", "ends", "end date")
 _TEAM = ("team", "assigning team", "group", "department", "cost center")
 _TIER = ("seat tier", "seat type", "tier", "plan type", "license type", "license", "plan")
 _STATUS = ("status", "user status", "member status", "account status", "license assignment state")
+_ROLE = ("role", "member role", "team role")
 # Of who is invited a vendor charges.
 _GONE = frozenset(
     {"removed", "deactivated", "deleted", "suspended", "disabled", "revoked", "expired", "unassigned"}
 )
+_NO_TIERS = frozenset({"unassigned", "noseat", "none", "nolicense"})
 _MOST_MS = 10**14  # beyond the year 5000
-_FREE_ROLES = frozenset({"free-owner", "freeowner", "free_owner"})  # Cursor's owners who have no seat
+_FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # of Cursor: these have no seat
+_SEPARATORS = (",", ";", "\t")  # of the cells of a table, as spreadsheets write them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +154,7 @@ def _of_github(row: Mapping[str, Any]) -> ListedSeat:
 
 
 def _of_cursor(row: Mapping[str, Any]) -> ListedSeat | None:
-    role = str(row.get("role") or "").lower()
+    role = _plain(str(row.get("role") or ""))
     if row.get("isRemoved") or role in _FREE_ROLES:
         return None
     return ListedSeat(user=str(row["email"]))
@@ -188,29 +191,32 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], ListedSeat | None]] = {
 
 
 def _of_table(name: str, text: str) -> Iterator[ListedSeat]:
-    rows = csv.reader(io.StringIO(text), strict=True)
+    head = text.partition("\n")[0]
+    separator = max(_SEPARATORS, key=head.count)
+    rows = csv.reader(io.StringIO(text), strict=True, delimiter=separator)
     columns = [_plain(cell) for cell in next(rows, [])]
     places = {
         what: next((columns.index(each) for each in map(_plain, names) if each in columns), None)
         for what, names in (
             ("user", _USER), ("since", _SINCE), ("until", _UNTIL), ("team", _TEAM), ("tier", _TIER),
-            ("status", _STATUS),
+            ("status", _STATUS), ("role", _ROLE),
         )
     }  # fmt: skip
+    lines = [(rows.line_num, row) for row in rows if any(row)]
+    if places["user"] is None:
+        places["user"] = _addresses([row for _, row in lines], len(columns))
     if places["user"] is None:
         raise Invalid(f"{name} has no column of users: one of {', '.join(_USER)}")
-    for row in rows:
-        if not any(row):
-            continue
+    for line, row in lines:
         cells = {what: _cell(row, place) for what, place in places.items()}
-        if cells["status"].lower() in _GONE:
+        if _has_no_seat(cells):
             continue
         if not cells["user"]:
-            raise Invalid(f"{name}: line {rows.line_num} names nobody")
+            raise Invalid(f"{name}: line {line} names nobody")
         try:
             since, until = _day(cells["since"]), _day(cells["until"])
         except ValueError as error:
-            raise Invalid(f"{name}: line {rows.line_num} has a day that cannot be read: {error}") from error
+            raise Invalid(f"{name}: line {line} has a day that cannot be read: {error}") from error
         yield ListedSeat(
             user=cells["user"],
             since=since,
@@ -219,6 +225,24 @@ def _of_table(name: str, text: str) -> Iterator[ListedSeat]:
             tier=cells["tier"],
             tells_until=places["until"] is not None,
         )
+
+
+def _addresses(rows: Sequence[Sequence[str]], columns: int) -> int | None:
+    """Return the one column that has an address in each line; None if there is none, or several."""
+    cells = [[_cell(row, place) for row in rows] for place in range(columns)]
+    found = [place for place, column in enumerate(cells) if column and all(map(_is_address, column))]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_address(cell: str) -> bool:
+    name, _, domain = cell.partition("@")
+    return bool(name) and "." in domain and " " not in cell
+
+
+def _has_no_seat(cells: Mapping[str, str]) -> bool:
+    if cells["status"].lower() in _GONE:
+        return True
+    return _plain(cells["tier"]) in _NO_TIERS or _plain(cells["role"]) in _FREE_ROLES
 
 
 def _plain(column: str) -> str:
@@ -260,8 +284,9 @@ def chosen(
     that is stated. Invalid if there are none.
     """
     by_user: dict[str, list[ListedSeat]] = defaultdict(list)
+    wanted = _tier(tier)
     for seat in listed:
-        if tier and seat.tier.casefold() != tier.casefold():
+        if tier and _tier(seat.tier) != wanted:
             continue
         user = (names or {}).get(seat.user.casefold(), seat.user)
         by_user[user.casefold()].append(replace(seat, user=user))
@@ -269,6 +294,11 @@ def chosen(
         of = f" of the tier {tier}" if tier else ""
         raise Invalid(f"the list has no seat{of}: nothing is changed, because every seat would end")
     return [_once(seats) for seats in by_user.values()]
+
+
+def _tier(name: str) -> str:
+    """A tier by its letters and digits: "Premium seat" is "premium"."""
+    return _plain(name).removesuffix("seats").removesuffix("seat")
 
 
 def _once(seats: Sequence[ListedSeat]) -> ListedSeat:

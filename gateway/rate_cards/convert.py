@@ -93,7 +93,8 @@ def _model(model: Any) -> Model:
 
 def _apart(priced: set[str], *, is_sound: bool) -> tuple[str, ...]:
     """The directions in which most tokens of a model are no text."""
-    puts_out, takes_in = not priced.isdisjoint(_MEDIA_OUT), not priced.isdisjoint(_MEDIA_IN)
+    puts_out = not priced.isdisjoint(_MEDIA_OUT)
+    takes_in = not priced.isdisjoint(_MEDIA_IN)
     is_dark = is_sound and not (puts_out or takes_in)  # which of its tokens are sound is not in the data
     directions = {
         "input": is_dark or (takes_in and (puts_out or is_sound)),
@@ -201,7 +202,8 @@ def _amounts(amounts: dict[str, Any], above: int) -> dict[str, Decimal]:
         for theirs, ours in _AMOUNTS.items()
         if (value := amounts.get(theirs)) is not None
     }
-    if (per_thousand := amounts.get("requests_kcount")) is not None:
+    per_thousand = amounts.get("requests_kcount")
+    if per_thousand is not None:
         known["per_request"] = _plain(_at(per_thousand, above) / 1000)
     assert set(known) <= set(Amounts.__struct_fields__)
     return known

@@ -82,10 +82,12 @@ def spellings(model: str) -> Iterator[str]:
     while "/" in name:
         name = name.partition("/")[2]
         yield name
-    if bedrock := models.BEDROCK_ID.fullmatch(name):
+    bedrock = models.BEDROCK_ID.fullmatch(name)
+    if bedrock:
         name = _BEDROCK_VERSION.sub("", bedrock["model"])
         yield name
-    if dated := _DATED.search(name):
+    dated = _DATED.search(name)
+    if dated:
         yield f"{name[: dated.start()]}-{'-'.join(dated.groups())}"
         name = name[: dated.start()]
         yield name
@@ -93,5 +95,6 @@ def spellings(model: str) -> Iterator[str]:
         name = name[: short.start()]
         yield from (f"{name}-{year}-{'-'.join(short.groups())}" for year in _YEARS)
         yield name
-    if latest := _LATEST.search(name):
+    latest = _LATEST.search(name)
+    if latest:
         yield name[: latest.start()]

@@ -31,7 +31,8 @@ async def ingest_named(request: KeyRequest[ReceiverServices, bytes]) -> web.Resp
 
 async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | None = None) -> web.Response:
     """Take a payload of `format`, or of the one that it shows, and answer as its product expects."""
-    receivers, body = request.receivers, request.body
+    receivers = request.receivers
+    body = request.body
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
     if format is None:
         format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)

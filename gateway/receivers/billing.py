@@ -14,7 +14,7 @@ from aiohttp import web
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.holders.receivers import TopicServices
-from gateway.http.idempotency import identities_of, names_of
+from gateway.http.idempotency import identity_of, names_of
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside
 from gateway.normalise import billing
@@ -47,7 +47,7 @@ async def _keep(
     drop = await _read(request)
     if drop.errors:
         raise Refusal(400, "invalid_drop", f"Nothing was kept: {'; '.join(drop.errors)}.")
-    [identity] = identities_of(request, names, [None])
+    identity = identity_of(request, names, 0, None)
     record = BillingDrop(
         id=identity.id,
         connection_id=connection_id,
@@ -59,7 +59,8 @@ async def _keep(
     )
     if not is_repeat:
         await request.services.billing_connections.check_room(record)
-    deposits, bearer = request.services.deposits, request.bearer
+    deposits = request.services.deposits
+    bearer = request.bearer
     receipt = await deposits.drop(record, identity, bearer, request=names, is_repeat=is_repeat)
     return _answer(record, receipt)
 
@@ -87,7 +88,8 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
 
 
 async def _read(request: KeyRequest[TopicServices, bytes]) -> Drop:
-    body, max_tags = request.body, request.services.billing_connections.max_tags
+    body = request.body
+    max_tags = request.services.billing_connections.max_tags
     if len(body) > billing.MAX_BYTES:
         raise Refusal(413, "body_too_large", "A drop is at most 5 MB; send several, each with whole hours.")
     return await aside(partial(billing.read, body, max_tags=max_tags), is_large=len(body) > LARGE)

@@ -75,7 +75,8 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     identity, by = await _enabled_cluster(request), _sender(request, request.body.shipperId)
     _count(request.http, "count", default=0, most=2**31)
     lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, most=LONGEST_EXPIRATION_S)
-    files, expires_at = _files(request), request.receivers.clock.now() + max(1, lasts_s)
+    files = _files(request)
+    expires_at = request.receivers.clock.now() + max(1, lasts_s)
     announced = [
         AnnouncedFile(reference=file.reference_id, size=file.size, sha256=file.sha_256)
         for file in request.body.files
@@ -88,7 +89,8 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
         for one in await files.missing(identity, key=by.key, limit=MAX_FILES)
         if one.id not in announced_ids
     ]
-    if replay := _replay(request, missing, expires_at):
+    replay = _replay(request, missing, expires_at)
+    if replay:
         response.headers[REPLAY] = replay
     return response
 
@@ -150,7 +152,8 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     cluster = request.services.clusters.table.named(identity.account, identity.region, identity.name)
     if cluster is None or not await _files(request).status_taken(identity, key=request.bearer.name):
         raise NotThere("this key has reported no such cluster")
-    if (applied := request.http.query.get("applied")) is not None:
+    applied = request.http.query.get("applied")
+    if applied is not None:
         failed = reported_failure(request.http.query.get("failed", ""))
         await request.services.clusters.report_config(
             cluster, applied=reported_version(applied), failed=failed

@@ -9,12 +9,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+from gateway.first_use import imported
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.turns import LARGE, drive, drive_aside
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.workers.jobs import SentBody
-from gateway.workers.pool import NotDone
+from gateway.workers.pending_job import NotDone
 
 # Bytes of a body that is worth the way to a worker. Where single spans leave together it saves half of their
 # decoding, but they come back one after the other: fewer of them share a commit, which costs as much.
@@ -30,15 +31,19 @@ async def decoded(
 
     In this process one of more than `aside_above` bytes is read on the thread, unless the memory of spans knows it.
     """
-    workers, size = receivers.workers, len(body.content)
+    workers = receivers.workers
+    size = len(body.content)
     if workers is not None and size >= WORTH_A_WAY and (workers.has_room or size > LARGE):
         with suppress(NotDone):
             return await workers.decode(body, receivers.options, share.take)
     options = receivers.options
     receivers.metrics.body_decoded("server")
     if receivers.memory is not None and body.is_spans:
-        asked = receivers.memory.asked(body.content, options)
-        remembered = None if asked is None else await drive(receivers.memory.read(asked))
+        if receivers.memory.made is None:
+            await imported("gateway.normalise.memory.spans")
+        memory = receivers.memory()
+        asked = memory.asked(body.content, options)
+        remembered = None if asked is None else await drive(memory.read(asked))
         if remembered is not None:
             return Normalised(remembered)
     if size <= aside_above:

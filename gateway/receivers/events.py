@@ -23,8 +23,11 @@ _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-ww
 
 async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Keep the events; the answer states for each item whether it was accepted."""
-    body, headers, options = request.body, request.http.headers, request.receivers.options
-    takes_ids, keep_tags = request.bearer.may_chain, options.keep_tags
+    body = request.body
+    headers = request.http.headers
+    options = request.receivers.options
+    takes_ids = request.bearer.may_chain
+    keep_tags = options.keep_tags
     if is_binary(headers):
         events = await aside(
             lambda: read_binary(body, headers, takes_ids=takes_ids, keep_tags=keep_tags),

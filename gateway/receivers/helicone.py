@@ -27,7 +27,8 @@ async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.
     """
     secret = request.receivers.signing_secret
     if secret is not None:
-        signature, body = request.http.headers.get(SIGNATURE, ""), request.body
+        signature = request.http.headers.get(SIGNATURE, "")
+        body = request.body
         await aside(lambda: _check_signature(signature, body, secret), is_large=len(body) > LARGE)
     return await ingest(request, format="helicone")
 

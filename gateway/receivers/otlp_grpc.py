@@ -193,7 +193,8 @@ async def _drop(body: bytes, bearer: Bearer, share: Share, context: Context) -> 
 
 
 async def _admit(services: ReceiverServices, context: Context) -> Bearer:
-    key, address = _metadatum(context, "authorization"), _address(services, context)
+    key = _metadatum(context, "authorization")
+    address = _address(services, context)
     bearer = await services.access.admit_of_now(key, INGEST, address=address)
     services.access.charge(bearer, requests=1, bytes=0)
     return name_device(bearer, _metadatum(context, DEVICE_ID.lower()))

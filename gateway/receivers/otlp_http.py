@@ -30,7 +30,8 @@ MEMBERS: dict[Signal, str] = {
 
 async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """Normalise and keep the items of one signal; those that are malformed are a partial success."""
-    receivers, json = request.receivers, is_json(request.http) is True
+    receivers = request.receivers
+    json = is_json(request.http) is True
     # Nobody holds the body afterwards: the records are out of it, and the commit may take a while.
     outcome = await read_export(
         signal, request.take_body(), json=json, receivers=receivers, share=request.share

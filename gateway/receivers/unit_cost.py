@@ -19,17 +19,32 @@ from aiohttp import web
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.holders.receivers import TopicServices
-from gateway.http.idempotency import identities_of, names_of
+from gateway.http.idempotency import identity_of, names_of
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import KeyRequest, Result
+from gateway.http.turns import LARGE, aside, drive
 from gateway.normalise import unit_cost
+from gateway.normalise.unit_cost import Operations
 from spool.errors import Stale
 from spool.identity import RequestNames
 from spool.listing import ListPage, SortField
 from spool.log.values import Receipt
 from spool.record import NS, UnitCostOperation, rfc3339
 from spool.registry.shared.streams import agrees
-from spool.streams import ALLOCATION, DELETE, DROP, SUM, TYPES, Stream, StreamReader, Total, TotalsPart
+from spool.streams import (
+    ALLOCATION,
+    DELETE,
+    DROP,
+    SUM,
+    TYPES,
+    Stream,
+    StreamReader,
+    Total,
+    TotalsPart,
+    is_same_stream,
+    merged,
+)
+from spool.turns.fair_turns import pause_when_due
 
 PAGE = 1000
 _FARTHEST = 2**63 - 1  # nanoseconds, as far as a time is kept
@@ -82,10 +97,11 @@ async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Respon
 
 async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     book = request.services.storage.book
-    name, type = unit_cost.stream_name(request.word("stream")), request.word("type")
+    name = unit_cost.stream_name(request.word("stream"))
+    type = request.word("type")
     is_new = book.find(name) is None
     operation, stream = unit_cost.created(request.body, type=type, stream=name, find=book.find)
-    receipt = await _keep(request, [operation], [None], {name: stream})
+    receipt = await _keep(request, Operations([operation], [None], {name: stream}))
     return answers.json_response(
         {"stream": describe_stream(stream)}, status=201 if is_new else 200, receipt=receipt
     )
@@ -118,7 +134,7 @@ async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         message = 'The stream holds records; send {"force": true} to delete it with them.'
         raise Refusal(409, "stream_not_empty", message)
     dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
-    receipt = await _keep(request, [dropped], [None], {})
+    receipt = await _keep(request, Operations([dropped], [None]))
     request.services.storage.book.forget(name)
     return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
 
@@ -204,30 +220,33 @@ async def _operate(request: KeyRequest[TopicServices, bytes], operation: str) ->
 
 
 async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
-    words, names = request.http.match_info, names_of(request)
-    type, stream = words.get("type"), words.get("stream")
+    words = request.http.match_info
+    names = names_of(request)
+    type = words.get("type")
+    stream = words.get("stream")
     is_repeat = names is not None and request.services.deposits.has(
         names
     )  # whatever became of the streams since
-    operations = unit_cost.read(
-        request.body,
-        type=type,
-        stream=None if stream is None else unit_cost.stream_name(stream),
-        operation=operation,
-        find=partial(_as_it_was, type) if is_repeat else request.services.storage.book.find,
-        now=request.receivers.clock.now(),
+    body = request.body
+    items = await aside(lambda: unit_cost.items_of(body), is_large=len(body) > LARGE)
+    operations = await drive(
+        unit_cost.read(
+            items,
+            type=type,
+            stream=None if stream is None else unit_cost.stream_name(stream),
+            operation=operation,
+            find=partial(_as_it_was, type) if is_repeat else request.services.storage.book.find,
+            now=request.receivers.clock.now(),
+        )
     )
-    after = {} if is_repeat else operations.streams
-    receipt = await _keep(request, operations.records, operations.ids, after, names, is_repeat=is_repeat)
+    receipt = await _keep(request, operations, names, is_repeat=is_repeat)
     status = 201 if operation == DELETE and type == ALLOCATION else 200
     return answers.json_response({"accepted": len(operations.records)}, status=status, receipt=receipt)
 
 
 async def _keep(
     request: KeyRequest[TopicServices, bytes],
-    records: Sequence[UnitCostOperation],
-    ids: Sequence[bytes | None],
-    after: Mapping[str, Stream],
+    operations: Operations,
     names: RequestNames | None = None,
     *,
     is_repeat: bool = False,
@@ -236,16 +255,24 @@ async def _keep(
     Store operations; they are on disk on return. The new properties of streams are claimed before anybody
     waits.
 
-    Stale if another gateway has defined one of them otherwise.
+    Stale if another request or gateway has defined one of the streams otherwise.
     """
-    admission, name = request.services.stream_admission, request.bearer.name
+    admission, book = request.services.stream_admission, request.services.storage.book
+    name, records = request.bearer.name, operations.records
+    after = {} if is_repeat else operations.streams
     created = [] if is_repeat else await admission.check(name, records, after)
-    identities = identities_of(request, names, [given if request.bearer.may_chain else None for given in ids])
-    for record, identity in zip(records, identities, strict=True):
+    identities = []
+    for place, (record, given) in enumerate(zip(records, operations.ids, strict=True)):
+        identity = identity_of(request, names, place, given if request.bearer.may_chain else None)
         record.id = identity.id
+        identities.append(identity)
+        await pause_when_due()
     with ExitStack() as claims:
         for stream in after.values():
-            claims.enter_context(request.services.storage.book.claim(stream))
+            known = book.find(stream.name)
+            if not is_same_stream(known, stream):
+                raise Stale("a stream was defined otherwise meanwhile: send the records again")
+            claims.enter_context(book.claim(merged(known, stream)))
         expects = [agrees(stream) for stream in after.values()] if request.services.storage.is_shared else ()
         receipt = await request.services.deposits.operations(
             records, identities, request.bearer, expects=expects, request=names, is_repeat=is_repeat

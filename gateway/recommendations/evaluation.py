@@ -111,9 +111,11 @@ def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Kno
 
 
 def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str) -> Saving:
-    opportunity, type = settled.opportunity, BY_NAME[settled.type]
+    opportunity = settled.opportunity
+    type = BY_NAME[settled.type]
     days = list(_days(facts, opportunity))
-    seen, advice = named(opportunity.seen, most=MAX_TEXT), named(opportunity.advice, most=MAX_TEXT)
+    seen = named(opportunity.seen, most=MAX_TEXT)
+    advice = named(opportunity.advice, most=MAX_TEXT)
     description = f"What was seen: {seen}\n\nWhat to do: {advice}"
     if settled.saving < opportunity.gross:
         description += (

@@ -29,7 +29,7 @@ Group = tuple[str | None, ...]
 
 @dataclass(slots=True)
 class Instead:
-    """In units of money. `unchanged` is what calls cost that have no list price now: they stay as they are."""
+    """In units of money. `unchanged` is the cost of calls that have no list price now: it stays."""
 
     calls: int = 0
     cost: int = 0
@@ -70,12 +70,12 @@ async def what_if(
     model: str,
     *,
     days: Sequence[int],
-    chosen: Chosen,
+    chosen: Chosen | None,
     group_of: Callable[[Dimensions], Group],
     now: float,
 ) -> WhatIf:
     """
-    Calls of days (epoch seconds of their begin, UTC) that are chosen, of each day the dearest sums.
+    Calls of days (epoch seconds of their begin, UTC) that are chosen, None: all; of each day the dearest sums.
     AskedTooMuch as of a question to the ledger.
     """
     found: dict[Group, Instead] = defaultdict(Instead)

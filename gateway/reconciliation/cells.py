@@ -11,9 +11,11 @@ tells less.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gateway.reconciliation.choices import OTHER, OWN, RATE, VOLUME
+from gateway.reconciliation.counting import beside_of
 from gateway.reconciliation.moves import Move, levelled, moves
 from gateway.reconciliation.repeats import Repeats, repeats_of
 from gateway.reconciliation.sides import (
@@ -33,9 +35,6 @@ from gateway.reconciliation.sides import (
     counts,
     divided,
 )
-
-VOLUME, RATE, OTHER, OWN = "volume", "rate", "other", "own"
-PARTS = (VOLUME, RATE, OTHER, OWN)
 
 VARIES = 200  # of a price: one part in so many is another price
 Entry = tuple[str, Cell, str]  # a part, its cell, and the meter; of OWN ""
@@ -180,12 +179,14 @@ def split(
         arrived[move.target].append(move)
     at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(_Worth))
     for cell, theirs in sorted(theirs_of.items()):
-        billed, ours = found.billed.get(cell, BilledSums()), found.counted.get(cell, CountedSums())
+        billed = found.billed.get(cell, BilledSums())
+        ours = found.counted.get(cell, CountedSums())
         coarse = levels.coarse(cell)
         listed = prices(cell.model, cell.tier, cell.day)
         own = 0
         for meter in METERS:
-            have, said = ours.tokens.get(meter, 0), theirs.get(meter, 0)
+            have = ours.tokens.get(meter, 0)
+            said = theirs.get(meter, 0)
             if not have and not said:
                 continue
             price = listed.get(meter, paid_rates.get((cell.model, meter), 0))
@@ -242,6 +243,7 @@ def _add_sides(
             found.metered.add(said.day)
     for row in counted:
         found.counted[levels.fine(row)].add(row)
+    told = {kind for sums in found.counted.values() for kind in sums.fees}
     for amount in money:
         cell = levels.coarse(levels.fine(amount))
         found.billed_money[cell] += amount.amount
@@ -249,7 +251,13 @@ def _add_sides(
             found.paid[cell, amount.meter] += amount.amount
             found.lines[cell, amount.meter] += 1
         else:
-            found.parts[OTHER, cell, amount.meter] += amount.amount
+            found.parts[OTHER, cell, _beside(amount.meter, told)] += amount.amount
+
+
+def _beside(kind: str, told: Collection[str]) -> str:
+    """Return the name under which calls tell what a line is of, if they do: images are those of any line of images."""
+    unit = beside_of(kind)
+    return unit if kind not in told and unit in told else kind
 
 
 def _paid_rates(found: Split) -> dict[tuple[str, str], int]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from gateway.reconciliation.cells import OTHER, RATE, VOLUME, Entry, Split
+from gateway.reconciliation.cells import Entry, Split
+from gateway.reconciliation.choices import OTHER, RATE, VOLUME
 from gateway.reconciliation.rate_series import of_model
 from gateway.reconciliation.sides import Cell, Place
 from gateway.reconciliation.wording import dollars
@@ -96,7 +97,7 @@ class Case:
         portions: Mapping[Entry, Portion] | None = None,
         beside: Sequence[str] = (),
     ) -> Iterator[Claim]:
-        """Claim portions of entries, or all of them with the rates of their cells; none if nothing is left."""
+        """Claim portions of entries, or all with the rates of their cells; none if nothing is left."""
         entries = entries if portions else self.left.with_rates(entries)
         claim = self.left.take(
             cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
@@ -300,7 +301,8 @@ class Left:
     def beside(self, entry: Entry, portion: Portion) -> Portion:
         """Return the rest of an entry after a portion of it."""
         _, cell, meter = entry
-        amount, tokens = self.amounts.get(entry, 0), self.extra.get((cell, meter), 0)
+        amount = self.amounts.get(entry, 0)
+        tokens = self.extra.get((cell, meter), 0)
         return Portion(amount - portion.amount, tokens - portion.tokens)
 
     def said(self, entry: Entry) -> Portion:

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from gateway.reconciliation.causes.list import claims
 from gateway.reconciliation.causes.rest import last_digit
-from gateway.reconciliation.cells import PARTS, Split, split
-from gateway.reconciliation.choices import DAY, KEY, MODEL
+from gateway.reconciliation.cells import Split, split
+from gateway.reconciliation.choices import DAY, KEY, MODEL, PARTS
 from gateway.reconciliation.claims import Case, Claim, Left
 from gateway.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
 from gateway.reconciliation.sides import BilledMoney, BilledTokens, Cell, CountedUse, Prices
@@ -141,7 +141,8 @@ class BothSides:
 def compare(facts: BothSides) -> Reconciliation:
     """The comparison of one provider, with every cause that was found."""
     told = billed(row for row in facts.rows if row.provider == facts.provider)
-    of_tokens, of_money = one_source(told.tokens, facts.covered), one_source(told.money, facts.covered)
+    of_tokens = one_source(told.tokens, facts.covered)
+    of_money = one_source(told.money, facts.covered)
     for source in sorted(facts.covered.keys() - told.sources):  # it tells that nothing was used
         of_tokens = dict.fromkeys(facts.covered[source], source) | of_tokens
     states = _states(facts, of_tokens, of_money, told.unsettled, told.wide)
@@ -222,7 +223,7 @@ def compare(facts: BothSides) -> Reconciliation:
 
 
 def _compared(rows: Sequence[_Row], wide: Mapping[int, int], days: Collection[int]) -> list[_Row]:
-    """Rows of these days. The first day of a bucket that is longer than a day has all of the days within it."""
+    """Rows of these days. The first day of a longer bucket has all of the days within it."""
     placed = [replace(row, day=wide.get(row.day, row.day)) for row in rows] if wide else rows
     return [row for row in placed if row.day in days]
 

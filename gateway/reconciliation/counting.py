@@ -5,10 +5,12 @@ Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from gateway.intake.leaves import UNITS, Unpriced, leaves, quantities_of_sum
 from gateway.intake.prices import PriceBook
 from gateway.normalise.reading import models
 from gateway.reconciliation.sides import CACHE_READ, INPUT, METERS, OUTPUT, WRITE_1H, WRITE_5M, CountedUse
@@ -16,7 +18,8 @@ from spool import providers
 from spool.ledger import money
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.repricing import TokenSum
-from spool.meters import FEES
+from spool.meters import DECIMALS, FEES
+from spool.meters import METERS as METERS_OF_CALLS
 from spool.record import NS
 
 REASONING = "reasoning"
@@ -39,6 +42,58 @@ _ONE_OF: Mapping[str, Mapping[str, int]] = {
 KIND_OF_FEE = {
     "web_searches": "web_search", "storage_searches": "file_search", "code_executions": "code_execution",
 }  # fmt: skip
+
+_BESIDE = {name: meter for name, meter in METERS_OF_CALLS.items() if not meter.is_part}
+_KINDS = {KIND_OF_FEE.get(name, name) for name in _BESIDE}
+# Words of lines of bills about what is measured in a unit.
+_UNIT_WORDS = {
+    "image": "images",
+    "images": "images",
+    "dall": "images",
+    "imagen": "images",
+    "second": "seconds",
+    "seconds": "seconds",
+    "minute": "seconds",
+    "minutes": "seconds",
+    "audio": "seconds",
+    "transcription": "seconds",
+    "whisper": "seconds",
+    "page": "pages",
+    "pages": "pages",
+    "ocr": "pages",
+    "character": "characters",
+    "characters": "characters",
+    "tts": "characters",
+    "search": "searches",
+    "searches": "searches",
+}
+
+
+# The kind of tokens that a bill counts those of a unit under: sound and images are parts of these.
+_KIND_OF_TOKENS = {"cache_read": CACHE_READ, "cache_write": WRITE_5M}
+
+
+def _meter_of_unit(name: str) -> str:
+    """Return the kind of tokens that a unit is of; of what is beside the tokens, what bills call it, or its unit."""
+    unit = UNITS[name]
+    if not unit.is_tokens:
+        fee = KIND_OF_FEE.get(name, name)
+        return fee if name in FEES else METERS_OF_CALLS[name].unit
+    if name == "cache_write_1h_tokens":
+        return WRITE_1H
+    of = dict(unit.dimensions)
+    return _KIND_OF_TOKENS.get(of.get("type", ""), OUTPUT if unit.direction == "output" else INPUT)
+
+
+_METER_OF_UNIT = {name: _meter_of_unit(name) for name in UNITS}
+
+
+def beside_of(kind: str) -> str:
+    """Return what a kind of line is about besides tokens: a meter, else a unit by its words; "" for none."""
+    if kind in _KINDS:
+        return kind
+    known = (_UNIT_WORDS.get(word, "") for word in kind.split("_"))
+    return next(filter(None, known), "")
 
 
 class _Priced(NamedTuple):
@@ -70,6 +125,21 @@ class TokenPrices:
                 for kind, counts in _ONE_OF.items()
                 if (text := self._book.estimate_sum(_one(place, counts))) is not None
             }
+        return found
+
+    def of_meters(self, total: TokenSum) -> Mapping[str, int] | None:
+        """
+        Return what a sum with meters costs, by kind of token and by what is beside the tokens: each unit at its
+        own price. None if that is not known.
+        """
+        rate = self._book.part_rate(total)
+        charged = None if rate is None else leaves(rate, quantities_of_sum(total))
+        if rate is None or charged is None or isinstance(charged, Unpriced):
+            return None
+        places = 10 ** (rate.digits + DECIMALS)
+        found = Counter[str]()
+        for leaf in charged:
+            found[_METER_OF_UNIT[leaf.unit]] += leaf.amount * money.UNIT // places
         return found
 
     def fees(self, total: TokenSum) -> Mapping[str, int]:
@@ -139,8 +209,11 @@ def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:
 
 def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
     """Return a sum of the ledger as a provider meters it."""
-    total, of = each.tokens, each.dimensions
-    read, written, written_1h = total.cache_read_tokens, total.cache_write_tokens, total.cache_write_1h_tokens
+    total = each.tokens
+    of = each.dimensions
+    read = total.cache_read_tokens
+    written = total.cache_write_tokens
+    written_1h = total.cache_write_1h_tokens
     made = total.output_tokens or 0
     tokens = dict(
         zip(
@@ -154,6 +227,14 @@ def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
     thought = min(total.reasoning_tokens, made)
     if OUTPUT in price and REASONING in price:
         values[OUTPUT] += thought * (price[REASONING] - price[OUTPUT])
+    fees: Mapping[str, int] = {}
+    if total.meters:
+        charged = prices.of_meters(total)
+        if charged is None:
+            fees = prices.fees(total)
+        else:
+            values = {meter: charged.get(meter, 0) for meter in METERS}
+            fees = {kind: amount for kind, amount in charged.items() if kind not in METERS}
     return CountedUse(
         day=each.day,
         source=of.source or "",
@@ -168,5 +249,19 @@ def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
         values=values,
         cost=each.cost,
         region=of.region or "",
-        fees=prices.fees(total) if total.meters else {},
+        fees=fees,
+        beside=_beside(total.meters) if total.meters else {},
     )
+
+
+def _beside(meters: Mapping[str, int]) -> Mapping[str, int]:
+    """Return quantities beside the tokens by what bills call them, and by unit; no part of a whole twice."""
+    found = Counter[str]()
+    for name, quantity in meters.items():
+        meter = _BESIDE.get(name)
+        if meter is None:
+            continue
+        found[KIND_OF_FEE.get(name, name)] += quantity
+        if meters.keys().isdisjoint(meter.wholes):
+            found[meter.unit] += quantity
+    return found

@@ -11,13 +11,14 @@ from typing import Any
 
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.comparing import BothSides, Tolerance
-from gateway.reconciliation.counting import TokenPrices, calls_of, counted
+from gateway.reconciliation.counting import TokenPrices, calls_of, counted, seller
 from gateway.reconciliation.exchange import in_dollars
 from gateway.reconciliation.matching import Owner
 from gateway.reconciliation.sides import DAY_S, CountedUse
 from spool import providers
+from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery
+from spool.ledger.queries import TOTAL, CostQuery
 from spool.log.protocols import Log
 from spool.statements.protocols import Statements
 from spool.statements.values import StatementInfo, StatementRow
@@ -84,6 +85,13 @@ async def gather(
 ) -> Gathered:
     """Gather all that is closed by now of a month, of one provider or of all."""
     await sources.ledger.catch_up(sources.log)
+    known = await sources.statements.statements()
+    infos = [info for info in known if info.start < month.end and info.end > month.start]
+    told = sorted({info.provider for info in infos if provider in (None, info.provider)})
+    costs = await counted_by_seller(sources.ledger, month, now)
+    without = {name: costs[name] for name in sorted(costs) if name not in told and provider in (None, name)}
+    if not told:
+        return Gathered(sides=[], without=without)
     book = await asyncio.to_thread(sources.prices)
     prices = TokenPrices(book)
     by_provider: dict[str, list[CountedUse]] = defaultdict(list)
@@ -93,14 +101,6 @@ async def gather(
         sums = await sources.ledger.usage_of_day(day)
         for name, rows in (await asyncio.to_thread(counted, sums, prices)).items():
             by_provider[name] += rows
-    known = await sources.statements.statements()
-    infos = [info for info in known if info.start < month.end and info.end > month.start]
-    told = sorted({info.provider for info in infos if provider in (None, info.provider)})
-    without = {
-        name: sum(row.cost for row in rows)
-        for name, rows in sorted(by_provider.items())
-        if name not in told and provider in (None, name)
-    }
     sides = [
         await _sides(
             sources, month, now, name, [info for info in infos if info.provider == name], by_provider, prices
@@ -108,6 +108,25 @@ async def gather(
         for name in told
     ]
     return Gathered(sides=sides, without=without)
+
+
+async def counted_by_seller(ledger: Ledger, month: CalendarMonth, now: float) -> Mapping[str, int]:
+    """Return what was counted by seller, in dollars as it was stated, of the days of a month that have begun."""
+    until = min(month.end, int(now) // DAY_S * DAY_S + DAY_S)
+    if until <= month.start:
+        return {}
+    query = CostQuery(
+        since=datetime.fromtimestamp(month.start, UTC),
+        until=datetime.fromtimestamp(until, UTC),
+        granularity=TOTAL,
+        group_by=("source", "provider", "model"),
+        exclude={"status": ("cached",)},
+        measures=("cost",),
+    )
+    found: dict[str, int] = defaultdict(int)
+    for row in await ledger.costs(query):
+        found[seller(*row.group)] += money.units(row.cost) - money.units(row.converted)
+    return found
 
 
 async def exchanged(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:

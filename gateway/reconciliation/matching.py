@@ -79,7 +79,9 @@ def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
     Statement rows by day, meter and tier. Money that is given back is a credit, whatever a bill calls it, or, if
     `as_told`, what the bill calls it.
     """
-    tokens, amounts, accrued = [], [], []
+    tokens = []
+    amounts = []
+    accrued = []
     foreign: dict[str, int] = defaultdict(int)
     unsettled: dict[str, set[int]] = defaultdict(set)
     wide: dict[int, int] = {}
@@ -103,7 +105,8 @@ def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
             told = _line_of(row, place)
             if row.amount or row.amount_effective is None:
                 amounts.append(told if as_told else _named(told))
-            if beyond := _beyond(row):
+            beyond = _beyond(row)
+            if beyond:
                 of_fee = UNUSED if row.line_type == UNUSED else told.meter
                 accrued.append(replace(told, meter=of_fee, amount=beyond))
         elif row.unit == ACCRUED:
@@ -124,7 +127,8 @@ def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
 
 
 def _line_of(row: StatementRow, place: Mapping[str, Any]) -> BilledMoney:
-    amount, meter = money.units(f"{row.amount:f}"), meter_of(row.kind)
+    amount = money.units(f"{row.amount:f}")
+    meter = meter_of(row.kind)
     line = BilledMoney(**place, meter=meter, amount=amount, line=row.line_type or "")
     is_again = row.line_type in (REFUND, CORRECTION)
     if not is_again and (row.corrects is None or not line.is_for_tokens):
@@ -231,7 +235,8 @@ def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[Counted
     one side and in another region on the other.
     """
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    theirs, ours = {row.region for row in tokens}, {row.region for row in counted}
+    theirs = {row.region for row in tokens}
+    ours = {row.region for row in counted}
     if theirs & ours <= ANYWHERE:
         return False
     for row in tokens:
@@ -337,7 +342,8 @@ def families_of(
     """
     billed_names = {*(row.model for row in tokens), *(row.model for row in amounts)}
     found = {name: family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}}
-    theirs, ours = {found[name] for name in billed_names} - {""}, {found[row.model] for row in counted} - {""}
+    theirs = {found[name] for name in billed_names} - {""}
+    ours = {found[row.model] for row in counted} - {""}
     joined: dict[str, str] = {}
     by_letters: dict[str, list[str]] = defaultdict(list)
     for name in sorted(ours):

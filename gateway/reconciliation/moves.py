@@ -105,11 +105,13 @@ def levelled(
     """
     between: dict[tuple[Place, Place], list[Move]] = defaultdict(list)
     for move in found:
-        source, target = move.source, move.target
+        source = move.source
+        target = move.target
         between[(coarse(source[0]), source[1]), (coarse(target[0]), target[1])].append(move)
     ends = [place for pair in between for place in pair]
     for (source, target), group in between.items():
-        paid_source, paid_target = paid(source), paid(target)
+        paid_source = paid(source)
+        paid_target = paid(target)
         is_alone = ends.count(source) == ends.count(target) == 1
         if (
             source == target

@@ -120,6 +120,7 @@ class CountedUse:
     cost: int
     region: str = ""
     fees: Mapping[str, int] = field(default_factory=dict)  # beside the tokens, by what bills call them
+    beside: Mapping[str, int] = field(default_factory=dict)  # quantities of these and of units, in millionths
 
 
 @dataclass(slots=True)

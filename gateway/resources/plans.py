@@ -191,7 +191,13 @@ class SeatAdviceItem(msgspec.Struct, kw_only=True):
     user: str
     team: str | None
     instead: str | None
-    cost: Annotated[str, words("What the seat cost on these days: its fee and what was beyond.")]
+    cost: Annotated[
+        str,
+        words(
+            "What the seat cost on these days: its fee and what was beyond; of a pool, what that has beyond with the "
+            "seat, less what it would have without it."
+        ),
+    ]
     saves: str
     formula: str
     first_day: str

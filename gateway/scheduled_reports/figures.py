@@ -124,7 +124,8 @@ def _budgets(services: MoneyServices, reader: Reader, view: View) -> Iterator[st
     for budget in reader.registry.budgets.all():
         if budget.view_id != view.id or not reader.visible.budget(budget):
             continue
-        shown, figures = add_state(services, budget), services.require_budgets().figures.get(budget.id)
+        shown = add_state(services, budget)
+        figures = services.require_budgets().figures.get(budget.id)
         if shown.problem is not None:
             yield f"{budget.name}: not evaluated, {shown.problem}"
         elif figures is not None and figures.periods and shown.percent is not None:

@@ -54,7 +54,8 @@ class ReportSender:
 
     async def send_due(self) -> int:
         """Store the reports that are due, and return how many."""
-        now, sent = self.clock.now(), 0
+        now = self.clock.now()
+        sent = 0
         for report in self._table.all():
             due = report.due(now)
             if due > report.done:
@@ -98,7 +99,8 @@ class ReportSender:
         view = registry.views.find(report.view_id)
         if view is None:
             raise NotReadable("its view is not there any more: choose another one")
-        if reason := view.broken(self.services.ledger.dimensions()):
+        reason = view.broken(self.services.ledger.dimensions())
+        if reason:
             raise NotReadable(f"its view {view.name} is broken: {reason}")
         reader = await reader_of(self.services, rights, view.cost_type)
         try:

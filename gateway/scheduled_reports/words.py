@@ -117,7 +117,8 @@ def _percent(figures: ReportFigures) -> str:
 
 
 def _days(figures: ReportFigures) -> str:
-    first, last = figures.since.date(), (figures.until - timedelta(days=1)).date()
+    first = figures.since.date()
+    last = (figures.until - timedelta(days=1)).date()
     if first.day == 1 and (last + timedelta(days=1)).day == 1:
         return f"{first:%B %Y}"
     begin = f"{first.day}" if first.month == last.month else f"{first.day} {first:%B}"

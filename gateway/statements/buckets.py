@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from gateway.statements.cells import Cells
 from gateway.statements.source import Document
-from gateway.statements.values import moment, objects
+from gateway.statements.values import Row, moment, objects
 
-Add = Callable[[Mapping[str, Any], int, int], None]  # a result, with the start and the end of its bucket
+Add = Callable[[Row, int, int], None]  # a result, with the start and the end of its bucket
 
 
 class Edges(NamedTuple):
@@ -19,7 +19,7 @@ class Edges(NamedTuple):
     end: str
 
 
-def any_results(document: Document) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+def any_results(document: Document) -> Iterator[tuple[Row, Row]]:
     """Each bucket with each of its results, to recognise a report by: what is none of them is passed over."""
     for page in document.pages():
         for bucket in page.get("data") or ():

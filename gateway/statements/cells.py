@@ -137,11 +137,10 @@ class Cells:
         kind: str,
         amount: Decimal | None,
         currency: str | None = "USD",
-        *,
-        listed: Decimal | None = None,
-        contracted: Decimal | None = None,
-        effective: Decimal | None = None,
     ) -> None:
+        self.amounts(bucket, kind, RowAmounts(amount or _NOTHING), currency)
+
+    def amounts(self, bucket: Bucket, kind: str, amounts: RowAmounts, currency: str | None) -> None:
         """
         Add an amount, with what it is at list prices, at negotiated ones, and with fees on what they cover.
         """
@@ -149,7 +148,6 @@ class Cells:
         if not (len(code) == 3 and code.isascii() and code.isalpha()):
             raise Damaged("the currency is not code of three letters")
         unit = USD if code == "USD" else code.lower()
-        amounts = RowAmounts(amount or _NOTHING, listed, contracted, effective)
         self._add(bucket, (unit, kind, code), amounts)
 
     def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:

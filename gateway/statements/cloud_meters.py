@@ -17,6 +17,19 @@ _INPUT = frozenset({"input", "inp", "inpt", "in"})
 _OUTPUT = frozenset({"output", "outp", "outpt", "opt", "out"})
 _CACHED = frozenset({"cached", "cchd", "cache", "caching", "cd"})
 _TIERS = {"batch": "batch", "flex": "flex", "priority": "priority", "pp": "priority"}
+# What a line is of beside the tokens, by its unit and by the words of its meter.
+_UNITS = {
+    "image": "images",
+    "images": "images",
+    "second": "seconds",
+    "seconds": "seconds",
+    "page": "pages",
+    "pages": "pages",
+    "character": "characters",
+    "characters": "characters",
+}
+_SEARCHES = frozenset({"search", "searches"})
+_STORED = frozenset({"file", "storage"})
 _MEDIA = {"audio": "audio", "aud": "audio", "image": "image", "img": "image"}
 
 
@@ -44,6 +57,16 @@ def token_kind(said: list[str]) -> str | None:
         if known & names:
             return f"{medium}_{kind}" if medium else kind
     return None
+
+
+def beside(unit: str, said: list[str]) -> str | None:
+    """Return the kind of a line for what is no token: images, seconds, pages, characters, searches; else None."""
+    found = next((_UNITS[word] for word in words(unit) if word in _UNITS), None)
+    if found is not None:
+        return found
+    if _SEARCHES.intersection(said):
+        return "file_search" if _STORED.intersection(said) else "web_search"
+    return "images" if "imagen" in said else None
 
 
 def tier(said: list[str]) -> str:

@@ -12,7 +12,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from gateway.statements import parquet
 from gateway.statements.cells import Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.sources.list import SOURCES
-from gateway.statements.values import Damaged
+from gateway.statements.values import Damaged, Row
 from spool.errors import Invalid
 from spool.statements.values import Statement
 
@@ -100,7 +100,9 @@ class ReportReader:
         self._read_at = file.read_at if self._read_at is None else min(file.read_at, self._read_at)
 
     def report(self, *, account: str | None, settle_s: float = 0) -> ReadReport:
-        source, cells, statement = self._source, self._cells, None
+        source = self._source
+        cells = self._cells
+        statement = None
         if cells.start is not None and cells.end is not None and self._read_at is not None:
             settled_until = self._read_at - max(source.settle_s, settle_s)
             if cells.refreshed_at is not None:
@@ -155,7 +157,8 @@ def read_reports(
     readers: list[tuple[ReportSource, ReportReader]] = []
     seen: dict[bytes, ReportReader] = {}
     for file in files:
-        if (known := seen.get(file.content)) is not None:
+        known = seen.get(file.content)
+        if known is not None:
             known.again(file.name)
             continue
         opened = _opened(file)
@@ -250,7 +253,7 @@ def _table(file: ReportFile) -> Table:
     return Table(columns=columns, rows=_table_rows(lines, columns))
 
 
-def _table_rows(lines: Any, columns: tuple[str, ...]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _table_rows(lines: Any, columns: tuple[str, ...]) -> Iterator[tuple[int, Row]]:
     for cells in lines:
         if any(cells):
             yield lines.line_num, dict(zip(columns, cells, strict=False))

@@ -1,5 +1,6 @@
 """
-Rows of a Parquet file, as those of CSV: the one module that reads it, with what the extra `lake` brings.
+Rows of a Parquet file, as those of CSV, and files in brotli: the one module that reads them, with what the extra
+`lake` brings.
 
 Cells are text, whatever their type, because the readers of reports take what CSV has.
 """
@@ -7,14 +8,16 @@ Cells are text, whatever their type, because the readers of reports take what CS
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from gateway.statements.values import Row
 from spool.errors import Invalid
 
 MAGIC = b"PAR1"
+_BROTLI = "a file in brotli needs the extra lake: pip install 'tollhouse[lake]'"
 _BATCH_ROWS = 512  # that are objects of Python at once
 _MISSING = "a Parquet file needs the extra lake: pip install 'tollhouse[lake]', or import the report as CSV"
 
@@ -33,7 +36,7 @@ def columns_of(name: str, content: bytes, *, most: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def rows_of(name: str, content: bytes) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def rows_of(name: str, content: bytes) -> Iterator[tuple[int, Row]]:
     """Yield each row, with its number from 1, by the names of `columns_of`. Invalid where the file is damaged."""
     import pyarrow
 
@@ -45,6 +48,15 @@ def rows_of(name: str, content: bytes) -> Iterator[tuple[int, Mapping[str, Any]]
                 yield number, {column: _text(value) for column, value in row.items()}
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise Invalid(f"{name} is damaged after row {number}: {error}") from error
+
+
+def brotli_of(name: str, content: bytes) -> Any:
+    """Return what a file in brotli has, to be read like a file. Invalid without the extra."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise Invalid(f"{name}: {_BROTLI}") from error
+    return pyarrow.CompressedInputStream(pyarrow.BufferReader(content), "brotli")
 
 
 def _opened(name: str, content: bytes) -> Any:

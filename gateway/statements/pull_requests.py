@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.statements.values import Row
 from spool.errors import Invalid
 
 MOST_DAYS = 31  # of one request
@@ -37,7 +38,7 @@ class PullRequest:
     paths: tuple[str, ...]
     headers: Callable[[str], Mapping[str, str]]
     query: Callable[[int, int], Query]
-    next_page: Callable[[Mapping[str, Any]], str | None]
+    next_page: Callable[[Row], str | None]
     rows_in: str = "data"  # the list that every page has
     days: int | None = None
     span_days: int = MOST_DAYS
@@ -46,7 +47,7 @@ class PullRequest:
     tells_nothing_used: bool = True
 
 
-def _bearer(key: str) -> Mapping[str, str]:
+def bearer(key: str) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -55,17 +56,18 @@ def basic(key: str) -> Mapping[str, str]:
     return {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
 
 
-def _anthropic(key: str) -> Mapping[str, str]:
+def anthropic(key: str) -> Mapping[str, str]:
     return {"x-api-key": key, "anthropic-version": "2023-06-01"}
 
 
 def github(key: str) -> Mapping[str, str]:
-    return {**_bearer(key), "Accept": "application/vnd.github+json"}
+    return {**bearer(key), "Accept": "application/vnd.github+json"}
 
 
-def _next_page(page: Mapping[str, Any]) -> str | None:
+def _next_page(page: Row) -> str | None:
     """Invalid if it does not tell: what is taken for the last page makes a day's figures whole."""
-    has_more, found = page.get("has_more", False), page.get("next_page")
+    has_more = page.get("has_more", False)
+    found = page.get("next_page")
     if not isinstance(has_more, bool):
         raise Invalid("the answer is not a page of the report: its has_more is neither true nor false")
     if has_more and not (isinstance(found, str) and found):
@@ -75,16 +77,18 @@ def _next_page(page: Mapping[str, Any]) -> str | None:
     return found if has_more else None
 
 
-def _next_number(page: Mapping[str, Any]) -> str | None:
+def _next_number(page: Row) -> str | None:
     """After a full page; `total_pages` is not looked at, because LiteLLM stops to count at 10,000 rows."""
-    rows, number, size = page.get("data"), page.get("page"), page.get("page_size")
+    rows = page.get("data")
+    number = page.get("page")
+    size = page.get("page_size")
     most = size if isinstance(size, int) and size > 0 else LITELLM_ROWS
     if not isinstance(rows, list) or len(rows) < most:
         return None
     return str((number if isinstance(number, int) else 1) + 1)
 
 
-def _next_current(page: Mapping[str, Any]) -> str | None:
+def _next_current(page: Row) -> str | None:
     """Cursor numbers its pages from 1. Invalid if it does not tell whether there is one more."""
     pages = page.get("pagination")
     has_more = pages.get("hasNextPage") if isinstance(pages, dict) else None
@@ -98,7 +102,7 @@ def _next_current(page: Mapping[str, Any]) -> str | None:
     return f"{number + 1}" if has_more and number is not None else None
 
 
-def _no_page(page: Mapping[str, Any]) -> str | None:
+def _no_page(page: Row) -> str | None:
     return None
 
 
@@ -115,7 +119,7 @@ def _openai(path: str, *groups: str) -> PullRequest:
     return PullRequest(
         base_url="https://api.openai.com/v1",
         paths=(path,),
-        headers=_bearer,
+        headers=bearer,
         query=query,
         next_page=_next_page,
         whole_pages=True,
@@ -134,7 +138,7 @@ def _anthropic_report(path: str, width: str, limit: int, *groups: str, **fields:
 
     url = "https://api.anthropic.com"
     return PullRequest(
-        base_url=url, paths=(path,), headers=_anthropic, query=query, next_page=_next_page, **fields
+        base_url=url, paths=(path,), headers=anthropic, query=query, next_page=_next_page, **fields
     )
 
 
@@ -186,7 +190,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
     "openrouter_activity": PullRequest(
         base_url="https://openrouter.ai",
         paths=("/api/v1/activity",),
-        headers=_bearer,
+        headers=bearer,
         query=lambda start, end: (),  # the last days that have passed, in one page
         next_page=_no_page,
         days=OPENROUTER_DAYS,
@@ -213,7 +217,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
     "litellm_spend_logs": PullRequest(
         base_url="",
         paths=("/spend/logs/v2",),
-        headers=_bearer,
+        headers=bearer,
         query=_litellm_day,
         next_page=_next_number,
         span_days=1,

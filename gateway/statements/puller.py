@@ -207,7 +207,8 @@ class StatementPuller:
             kept.update(day=until, cursor="")
             if until < kept["end"]:
                 await self._table.keep_pull_state(pull.name, kept)
-        now, damaged = self._clock.now(), kept["damaged"]
+        now = self._clock.now()
+        damaged = kept["damaged"]
         kept.update(
             state=DONE, reason=f"{damaged} rows cannot be read: {kept['named']}" if damaged else "",
             last_success=now, next_at=now + pull.every, pulled_to=day_text(kept["end"] - DAY_S),
@@ -219,13 +220,13 @@ class StatementPuller:
         seat_pulls = await imported("gateway.statements.seat_pulls")
         request = seat_pulls.SEAT_REQUESTS[pull.source]
         base = (pull.base_url or request.base_url).rstrip("/")
-        url = base + request.path.format(account=quote(pull.account, safe=""))
 
-        async def ask(query: Query) -> bytes:
-            return await self._fetch_patiently(pull, url, query, request.headers)
+        async def ask(path: str, query: Query) -> bytes:
+            return await self._fetch_patiently(pull, base + path, query, request.headers)
 
+        most = self._settings().max_pages
         try:
-            pages = await seat_pulls.all_pages(request, ask, most=self._settings().max_pages)
+            pages = await seat_pulls.all_pages(request, pull.account, ask, most=most)
             if self._keep_seats is None:
                 raise NotAllowed("no plans are kept here")
             told = await self._keep_seats(pull, pages)
@@ -240,7 +241,8 @@ class StatementPuller:
         self, pull: StatementPullSettings, request: PullRequest, kept: dict[str, Any], asked: tuple[int, int]
     ) -> None:
         """Keep what the provider says of some days: each page by itself, or all pages together."""
-        reader, absent = self._reader(pull, asked), 0
+        reader = self._reader(pull, asked)
+        absent = 0
         if request.tells_nothing_used and not request.whole_pages:
             reader.cover(*asked)
         for path in request.paths:

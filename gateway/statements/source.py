@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.statements.cells import Cells
+from gateway.statements.values import Row
 
 HOUR_S, DAY_S = 3600, 86400
 
@@ -17,11 +18,11 @@ class Document:
 
     root: Any
 
-    def page(self) -> Mapping[str, Any]:
+    def page(self) -> Row:
         """Its object; empty if it is none."""
         return self.root if isinstance(self.root, dict) else {}
 
-    def pages(self) -> Iterator[Mapping[str, Any]]:
+    def pages(self) -> Iterator[Row]:
         """The pages of an API that stand in it: one, or a list of them."""
         for each in self.root if isinstance(self.root, list) else [self.root]:
             if isinstance(each, dict):
@@ -33,7 +34,7 @@ class Table:
     """Rows of a CSV file. `columns` are in small letters; `rows` can be read once."""
 
     columns: tuple[str, ...]
-    rows: Iterable[tuple[int, Mapping[str, Any]]]  # with the number of the line
+    rows: Iterable[tuple[int, Row]]  # with the number of the line
 
     def has(self, *names: str) -> bool:
         return set(names) <= set(self.columns)

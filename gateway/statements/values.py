@@ -12,6 +12,8 @@ import msgspec
 
 from spool.statements.rules import MAX_DECIMALS, MAX_DIGITS, MAX_TEXT, plain
 
+Row = Mapping[str, Any]  # of a report: a line of a table, or an object of a document
+
 MAX_QUANTITY = Decimal(10**18)
 _WIDE = Context(prec=MAX_DIGITS + MAX_DECIMALS, rounding=ROUND_HALF_EVEN)
 _SMALLEST = Decimal(1).scaleb(-MAX_DECIMALS)
@@ -23,7 +25,7 @@ class Damaged(Exception):
     """A row that cannot be read. The message names a field, and no value that could be a secret."""
 
 
-def number(row: Mapping[str, Any], name: str) -> Decimal | None:
+def number(row: Row, name: str) -> Decimal | None:
     """Every digit of a number, up to the 27th decimal; None if it is absent or empty."""
     value = row.get(name)
     if value is None or (isinstance(value, str) and not value.strip()):
@@ -48,7 +50,7 @@ def kept(value: Decimal) -> Decimal:
     return plain(value if value == value.to_integral_value() else value.quantize(_SMALLEST, context=_WIDE))
 
 
-def count(row: Mapping[str, Any], name: str) -> Decimal | None:
+def count(row: Row, name: str) -> Decimal | None:
     """
     A whole number that is not negative, also where it is written as 10.0; None if it is absent or empty.
     """
@@ -64,12 +66,12 @@ def required(value: Decimal | None, name: str) -> Decimal:
     return value
 
 
-def text(row: Mapping[str, Any], name: str) -> str | None:
+def text(row: Row, name: str) -> str | None:
     """None if it is absent or empty; cut at what is kept."""
     return (text_of(row, name) or "")[:MAX_TEXT] or None
 
 
-def text_of(row: Mapping[str, Any], name: str) -> str | None:
+def text_of(row: Row, name: str) -> str | None:
     """Return a text of any length; None if it is absent or empty."""
     value = row.get(name)
     if value is None:
@@ -79,7 +81,7 @@ def text_of(row: Mapping[str, Any], name: str) -> str | None:
     return value.strip() or None
 
 
-def flag(row: Mapping[str, Any], name: str) -> bool | None:
+def flag(row: Row, name: str) -> bool | None:
     """Also as TRUE and FALSE in a cell."""
     value = row.get(name)
     if isinstance(value, str):
@@ -89,7 +91,7 @@ def flag(row: Mapping[str, Any], name: str) -> bool | None:
     return value
 
 
-def moment(row: Mapping[str, Any], name: str) -> int:
+def moment(row: Row, name: str) -> int:
     """
     Epoch seconds of a time: a number of them, RFC 3339, a day, or month/day/year. Without a zone it is UTC.
     """
@@ -120,7 +122,7 @@ def _seconds(written: str, name: str) -> int:
     return int(seconds)
 
 
-def objects(value: Any, name: str) -> Sequence[Mapping[str, Any]]:
+def objects(value: Any, name: str) -> Sequence[Row]:
     """A list of JSON objects; an absent one is empty."""
     if value is None:
         return ()
@@ -129,12 +131,12 @@ def objects(value: Any, name: str) -> Sequence[Mapping[str, Any]]:
     return value
 
 
-def first_number(row: Mapping[str, Any], *names: str) -> Decimal | None:
+def first_number(row: Row, *names: str) -> Decimal | None:
     """Return the first of several columns that tells a number."""
     return next((found for name in names if (found := number(row, name)) is not None), None)
 
 
-def object_of(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def object_of(row: Row, name: str) -> Row:
     """Return a JSON object that a cell has as text; an absent one is empty."""
     written = text_of(row, name)
     try:
@@ -144,7 +146,7 @@ def object_of(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return inner({name: found}, name)
 
 
-def inner(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def inner(row: Row, name: str) -> Row:
     """A JSON object within a row; an absent one is empty."""
     value = row.get(name)
     if value is None:

@@ -2,7 +2,7 @@
 The workers of a server: who does which job, and what becomes of it when a worker dies.
 
 Every job stays here until it is done, so a worker takes nothing along. A job in whose middle a worker died is
-done by another one and never here; one that two workers died of is refused. Jobs that waited behind it are
+done by another one and never here; one that three workers died of is refused. Jobs that waited behind it are
 not at fault.
 """
 
@@ -13,8 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from gateway.errors import Refusal
@@ -23,13 +22,15 @@ from gateway.normalise.options import Options
 from gateway.normalise.payload.body_limits import Hold
 from gateway.workers import jobs
 from gateway.workers.messages import MessageKind, WorkerMessage
+from gateway.workers.pending_job import NotDone, PendingJob
 from gateway.workers.process import StartChild, WorkerProcess
 from gateway.workers.results import ArrivingResult
-from spool.turns.fair_turns import Party, current_work
+from spool.turns.fair_turns import current_work
 
 # Bytes of jobs that a worker is given at once. More would wait in its memory, behind what may be long.
 WINDOW: Final = 1024 * 1024
-MOST_KILLS: Final = 2
+# Of one body; two may die of something else while they read it, as of `kill -9` or of memory that others took.
+MOST_KILLS: Final = 3
 FIRST_PAUSE_S: Final = 0.1  # before a worker is started again; twice as long after each further death
 LONGEST_PAUSE_S: Final = 30.0
 STEADY_S: Final = 60.0  # one that lived so long died of something new
@@ -40,10 +41,6 @@ DEATHS = (DIED, SILENT, NOT_STARTED)
 _log = logging.getLogger(__name__)
 
 
-class NotDone(Exception):
-    """No worker has done the job, and none of them died of it: the server may do it itself."""
-
-
 class WorkerObserver(Protocol):
     """Is told what the workers do; every method returns at once."""
 
@@ -52,27 +49,12 @@ class WorkerObserver(Protocol):
     def body_decoded(self, by: str) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
-    kind: MessageKind
-    payload: bytes
-    done: asyncio.Future[Any]
-    reader: str | None = None
-    options: Options | None = None
-    hold: Hold | None = None
-    result: ArrivingResult = field(default_factory=ArrivingResult)
-    number: int = 0
-    kills: int = 0
-    party: Party | None = None  # whose body it is; None: the server's own
-    given_at: float = 0.0
-
-
 class _Worker:
     """A place in which one process follows another."""
 
     def __init__(self) -> None:
         self.process: WorkerProcess | None = None
-        self.jobs: dict[int, _Job] = {}  # pending, in their order
+        self.jobs: dict[int, PendingJob] = {}  # pending, in their order
         self.bytes = 0
         self.is_ready = False
         self.options: Options | None = None  # that it was told last
@@ -96,7 +78,7 @@ class WorkerPool:
         self._silent_s = silent_s
         self._observer = observer
         self._workers = [_Worker() for _ in range(count)]
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[PendingJob] = deque()
         self._tasks: list[asyncio.Task[None]] = []
         self._numbers = 0
         self._closed = False
@@ -120,7 +102,7 @@ class WorkerPool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for job in self._waiting:
-            _fail(job, NotDone())
+            job.fail(NotDone())
         self._waiting.clear()
 
     @property
@@ -162,12 +144,12 @@ class WorkerPool:
             return None
         return result
 
-    def _job(self, kind: MessageKind, payload: bytes) -> _Job:
+    def _job(self, kind: MessageKind, payload: bytes) -> PendingJob:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         work = current_work()
-        return _Job(kind=kind, payload=payload, done=done, party=None if work is None else work.party)
+        return PendingJob(kind=kind, payload=payload, done=done, party=None if work is None else work.party)
 
-    async def _do(self, job: _Job) -> Any:
+    async def _do(self, job: PendingJob) -> Any:
         if not self._closed and self.ready:
             self._waiting.append(job)
             self._assign()
@@ -190,12 +172,12 @@ class WorkerPool:
             )
             if worker is None:
                 return
-            job = min(self._waiting, key=_used)
+            job = min(self._waiting, key=attrgetter("used"))
             self._waiting.remove(job)
             if not job.done.done():
                 self._give(worker, job)
 
-    def _give(self, worker: _Worker, job: _Job) -> None:
+    def _give(self, worker: _Worker, job: PendingJob) -> None:
         process = worker.process
         assert process is not None
         if job.options is not None and job.options is not worker.options:
@@ -215,7 +197,8 @@ class WorkerPool:
 
     def _listen(self, worker: _Worker) -> None:
         """Watch the worker: until it has no job it must be heard of within `silent_s`."""
-        loop, process = asyncio.get_running_loop(), worker.process
+        loop = asyncio.get_running_loop()
+        process = worker.process
         worker.heard_at = loop.time()
         if worker.watched is process:
             return
@@ -253,11 +236,11 @@ class WorkerPool:
             extra = {"action": "worker_not_understood", "error": type(error).__name__}
             _log.error("a worker is replaced: what it says is not understood", extra=extra)
             worker.jobs.pop(message.job, None)
-            _fail(job, NotDone())
+            job.fail(NotDone())
             if worker.process is not None:
                 worker.process.kill()
 
-    def _take_of(self, worker: _Worker, job: _Job, message: WorkerMessage) -> None:
+    def _take_of(self, worker: _Worker, job: PendingJob, message: WorkerMessage) -> None:
         match message.kind:
             case MessageKind.PART:
                 job.result.add_part(message.payload)
@@ -272,14 +255,14 @@ class WorkerPool:
                 self._finish(job, message)
                 self._assign()
 
-    def _answer_hold(self, worker: _Worker, job: _Job, size: int) -> None:
+    def _answer_hold(self, worker: _Worker, job: PendingJob, size: int) -> None:
         assert worker.process is not None
-        if not job.done.done() and _holds(job, size):
+        if not job.done.done() and job.holds(size):
             worker.process.send(MessageKind.GO_ON, job.number)
         else:
             worker.process.send(MessageKind.GIVE_UP, job.number)
 
-    def _finish(self, job: _Job, message: WorkerMessage) -> None:
+    def _finish(self, job: PendingJob, message: WorkerMessage) -> None:
         if job.done.done():
             return
         match message.kind:
@@ -287,7 +270,7 @@ class WorkerPool:
                 job.done.set_result(message.payload)
             case MessageKind.DONE:
                 held, normalised = job.result.finish(message.payload)
-                if not held or _holds(job, held):
+                if not held or job.holds(held):
                     job.done.set_result(normalised)
             case MessageKind.REFUSED:
                 job.done.set_exception(jobs.unpacked_refusal(message.payload))
@@ -343,12 +326,12 @@ class WorkerPool:
         worker.bytes = 0
         if self._closed:
             for job in left:
-                _fail(job, NotDone())
+                job.fail(NotDone())
         else:
             self._do_again(left)
         await process.close()
 
-    def _do_again(self, left: Sequence[_Job]) -> None:
+    def _do_again(self, left: Sequence[PendingJob]) -> None:
         """
         Jobs of a worker that died. It was at work on the first: that one is not done here, whatever comes.
         """
@@ -356,12 +339,12 @@ class WorkerPool:
             if job.done.done():
                 continue
             if place > 0:
-                _fail(job, NotDone())
+                job.fail(NotDone())
                 continue
             job.kills += 1
             if job.kills >= MOST_KILLS:
                 _log.error("a body is refused: workers died of it", extra={"action": "body_refused"})
-                _fail(job, _undecodable())
+                job.refuse()
                 continue
             self._waiting.appendleft(job)
             asyncio.get_running_loop().call_later(NO_WORKER_S, self._give_up_waiting, job)
@@ -369,52 +352,20 @@ class WorkerPool:
             faultless = [job for job in self._waiting if not job.kills]
             self._waiting = deque(job for job in self._waiting if job.kills)
             for job in faultless:
-                _fail(job, NotDone())
+                job.fail(NotDone())
         self._assign()
 
-    def _give_up_waiting(self, job: _Job) -> None:
+    def _give_up_waiting(self, job: PendingJob) -> None:
         """Refuse a job that only a worker may do and for which none came."""
         if job in self._waiting:
             self._waiting.remove(job)
             message = "No worker process can be started to read this body; send it again shortly."
-            _fail(job, Refusal(503, "no_worker", message, retry_after_s=30))
+            job.fail(Refusal(503, "no_worker", message, retry_after_s=30))
 
 
-def _used(job: _Job) -> float:
-    """
-    Return the sort key of a job: the party that used least is first; a job that is done again precedes all
-    others.
-    """
-    if job.kills:
-        return -1.0
-    return 0.0 if job.party is None else job.party.used
-
-
-def _charge(worker: _Worker, job: _Job) -> None:
+def _charge(worker: _Worker, job: PendingJob) -> None:
     """Charge the party with the time that the worker took, one job after the other."""
     now = time.perf_counter()
     if job.party is not None:
         job.party.spend(now - max(job.given_at, worker.free_at))
     worker.free_at = now
-
-
-def _holds(job: _Job, size: int) -> bool:
-    """Take memory for a job; what is raised becomes its result."""
-    if job.hold is None:
-        return True
-    try:
-        job.hold(size)
-    except Exception as error:  # noqa: BLE001 - it is the caller's
-        _fail(job, error)
-        return False
-    return True
-
-
-def _fail(job: _Job, error: Exception) -> None:
-    with suppress(asyncio.InvalidStateError):
-        job.done.set_exception(error)
-
-
-def _undecodable() -> Refusal:
-    message = "Two processes ended while they read this body, so it is not taken; send its items in smaller batches."
-    return Refusal(400, "undecodable", message)

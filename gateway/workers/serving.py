@@ -117,7 +117,8 @@ def _do_jobs(link: Link, encode: Encode) -> None:
         elif message.kind == MessageKind.READER:
             reader = message.payload.decode()
         elif message.kind == MessageKind.DECODE:
-            number, body = message.job, jobs.SentBody(reader, message.payload)
+            number = message.job
+            body = jobs.SentBody(reader, message.payload)
             del message
             _decode(link, number, body, options)
             del body

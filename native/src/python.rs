@@ -11,7 +11,7 @@ use crate::sums::{self, Arrival};
 use crate::{ids, memory, requests, spans};
 
 /// Changes with what is called from Python: who finds another number does not use the module.
-const INTERFACE: u32 = 3;
+const INTERFACE: u32 = 4;
 /// Work on more bytes lets other threads of Python run meanwhile.
 const LARGE: usize = 64 * 1024;
 
@@ -23,32 +23,21 @@ fn aside<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> T + Send)
     py.detach(work)
 }
 
-fn numbers<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyBytes> {
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-    PyBytes::new(py, &bytes)
-}
+/// As they are told by their places.
+const KINDS: [Kind; 6] = [Kind::Text, Kind::Bytes, Kind::Number, Kind::Flag, Kind::Texts, Kind::Empty];
 
-/// The fields of a record. Kinds: text, bytes, number, flag, texts, empty.
+/// The fields of a record: the kind of each, and whether it may be nil.
 #[pyclass(frozen, module = "tollhouse_native")]
 struct Table(records::Table);
 
 #[pymethods]
 impl Table {
     #[new]
-    fn new(tag: u64, fields: Vec<(String, bool)>, least: usize) -> PyResult<Self> {
-        let kinds: PyResult<Vec<_>> = fields
-            .into_iter()
-            .map(|(kind, may_be_nil)| match kind.as_str() {
-                "text" => Ok((Kind::Text, may_be_nil)),
-                "bytes" => Ok((Kind::Bytes, may_be_nil)),
-                "number" => Ok((Kind::Number, may_be_nil)),
-                "flag" => Ok((Kind::Flag, may_be_nil)),
-                "texts" => Ok((Kind::Texts, may_be_nil)),
-                "empty" => Ok((Kind::Empty, may_be_nil)),
-                _ => Err(PyValueError::new_err(format!("{kind} is no kind of a field"))),
-            })
-            .collect();
-        Ok(Table(records::Table::new(tag, kinds?, least)))
+    fn new(tag: u64, fields: Vec<(usize, bool)>, least: usize) -> PyResult<Self> {
+        let kind = |(kind, may_be_nil)| Some((*KINDS.get(kind)?, may_be_nil));
+        let kinds: Option<Vec<_>> = fields.into_iter().map(kind).collect();
+        let kinds = kinds.ok_or_else(|| PyValueError::new_err("a field is of no kind"))?;
+        Ok(Table(records::Table::new(tag, kinds, least)))
     }
 
     /// Where each record begins and the last one ends, and the places of those that are not plain; None for damage.
@@ -59,7 +48,8 @@ impl Table {
         count: usize,
     ) -> Option<(Bound<'py, PyBytes>, Vec<u32>)> {
         let (offsets, odd) = aside(py, packed.len(), || self.0.walk(packed, count))?;
-        Some((numbers(py, &offsets), odd))
+        let offsets: Vec<u8> = offsets.iter().flat_map(|at| at.to_ne_bytes()).collect();
+        Some((PyBytes::new(py, &offsets), odd))
     }
 }
 
@@ -204,37 +194,17 @@ impl Memory {
         Some(found.collect())
     }
 
-    /// The kind, ids, times, texts and counts of a span and whether it is to be compared; or the reason of a miss.
-    fn find<'py>(&mut self, py: Python<'py>, context: u32, data: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
-        let found = match requests::span(data) {
-            None => Err(memory::Miss::Layout),
-            Some(span) => {
-                let asked = |name: &[u8], text: &[u8]| {
-                    let answer = self.has_figures.call1(py, (PyBytes::new(py, name), PyBytes::new(py, text)));
-                    answer.and_then(|answer| answer.is_truthy(py)).unwrap_or(true)
-                };
-                self.memory.find(context, &span, asked).map(|hit| (hit, span))
-            }
-        };
-        let (hit, span) = match found {
-            Ok(found) => found,
-            Err(miss) => return (miss as u8,).into_pyobject(py),
-        };
-        (
-            hit.kind,
-            hex(py, span.trace_id),
-            hex(py, span.span_id),
-            hex(py, span.parent_id),
-            (span.start > 0).then_some(span.start),
-            (span.end > 0).then_some(span.end),
-            texts(py, &hit.texts)?,
-            hit.counts,
-            hit.is_compared,
-        )
-            .into_pyobject(py)
+    /// Of each span its kind, whether it is to be compared, counts, ids, times and texts; or the reason of a miss.
+    fn find<'py>(
+        &mut self,
+        py: Python<'py>,
+        context: u32,
+        items: Vec<Bound<'py, PyBytes>>,
+    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        items.iter().map(|item| self.row(py, context, item.as_bytes())).collect()
     }
 
-    /// What varies in a span: texts and counts, or the reason why it is nothing. See `memory::Memory::learn`.
+    /// What varies in a span: texts and counts; None if it is nothing to be learned. See `memory::Memory::learn`.
     #[pyo3(signature = (context, data, reads, number=None))]
     fn learn<'py>(
         &mut self,
@@ -243,16 +213,41 @@ impl Memory {
         data: &[u8],
         reads: Option<Vec<Vec<u8>>>,
         number: Option<u32>,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        match self.memory.learn(context, data, reads.as_deref(), number) {
-            Ok(hit) => (texts(py, &hit.texts)?, hit.counts).into_pyobject(py),
-            Err(miss) => (miss as u8,).into_pyobject(py),
-        }
+    ) -> PyResult<Option<(Bound<'py, PyTuple>, [i64; memory::COUNTS])>> {
+        let found = self.memory.learn(context, data, reads.as_deref(), number).ok();
+        found.map(|hit| Ok((PyTuple::new(py, texts(&hit.texts))?, hit.counts))).transpose()
     }
 }
 
-fn texts<'py>(py: Python<'py>, found: &[&[u8]]) -> PyResult<Bound<'py, PyTuple>> {
-    PyTuple::new(py, found.iter().map(|text| std::str::from_utf8(text).unwrap_or_default()))
+impl Memory {
+    fn row<'py>(&mut self, py: Python<'py>, context: u32, data: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+        let asked = |name: &[u8], text: &[u8]| {
+            let answer = self.has_figures.call1(py, (PyBytes::new(py, name), PyBytes::new(py, text)));
+            answer.and_then(|answer| answer.is_truthy(py)).unwrap_or(true)
+        };
+        let span = requests::span(data).ok_or(memory::Miss::Layout);
+        let found = span.and_then(|span| Ok((self.memory.find(context, &span, asked)?, span)));
+        let (hit, span) = match found {
+            Ok(found) => found,
+            Err(miss) => return (miss as u8,).into_pyobject(py),
+        };
+        let mut row = Vec::with_capacity(8 + hit.texts.len());
+        row.push(hit.kind.into_pyobject(py)?.into_any());
+        row.push(hit.is_compared.into_pyobject(py)?.to_owned().into_any());
+        row.push(hit.counts.into_pyobject(py)?.into_any());
+        for id in [span.trace_id, span.span_id, span.parent_id] {
+            row.push(hex(py, id).into_pyobject(py)?);
+        }
+        for time in [span.start, span.end] {
+            row.push((time > 0).then_some(time).into_pyobject(py)?);
+        }
+        row.extend(texts(&hit.texts).map(|text| PyString::new(py, text).into_any()));
+        PyTuple::new(py, row)
+    }
+}
+
+fn texts<'a>(found: &'a [&'a [u8]]) -> impl ExactSizeIterator<Item = &'a str> {
+    found.iter().map(|text| std::str::from_utf8(text).unwrap_or_default())
 }
 
 /// An id as text; None if it is not there.

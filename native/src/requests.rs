@@ -32,7 +32,12 @@ impl<'a> Message<'a> {
         Some(taken)
     }
 
+    #[inline]
     fn varint(&mut self) -> Option<u64> {
+        if let Some((byte, rest)) = self.0.split_first().filter(|(byte, _)| **byte < 0x80) {
+            self.0 = rest;
+            return Some(u64::from(*byte));
+        }
         let mut value: u64 = 0;
         for shift in (0..70u32).step_by(7) {
             let (byte, rest) = self.0.split_first()?;
@@ -185,7 +190,7 @@ pub struct Span<'a> {
 
 /// Reads a span. None if a field comes twice or is not known: then it is for a parser.
 pub fn span(data: &[u8]) -> Option<Span<'_>> {
-    let mut span = Span::default();
+    let mut span = Span { attributes: Vec::with_capacity(32), ..Default::default() };
     let mut seen: u32 = 0;
     let mut message = Message(data);
     while !message.is_at_end() {

@@ -26,7 +26,8 @@ UNSENT = "unsent"  # uploaded before `now`
 # delivered before `now`, and the bytes are still here; of `cluster` and `key` if they are given
 SPENT = "spent"
 FORGETTABLE = "forgettable"  # nothing is to be done for them, and no bytes are here
-SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE)
+READABLE = "readable"  # metrics whose bytes are here, uploaded at `now` or later
+SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE, READABLE)
 
 
 class ContainerFileMoved(SpoolUnavailable):

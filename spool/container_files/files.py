@@ -257,17 +257,21 @@ class ContainerFiles:
         await self._kept.change(files, lambda file: replace(file, untold=False))
 
     async def settle(self, files: Sequence[ContainerFile]) -> None:
-        """The upstream has them. The bytes of a file stay for a replay, those of a body go."""
+        """The upstream has them. Bytes of a file stay for a replay, those of a body where usage is read."""
         async with self._kept.lock:
             current = [await self.rows.find(file.id) for file in files]
             here = [file for file in current if file is not None and file.is_due]
-            gone = [file.id for file in here if file.kind == REMOTE_WRITE]
+            bodies = [file for file in here if file.kind == REMOTE_WRITE]
+            gone = [file.id for file in bodies if not self._stays(file)]
             again = [BookChange(kind=file.kind, term=REPLAYED, n=1) for file in here if file.asked]
             await self._kept.write([(file, self._delivered(file)) for file in here], changes=again)
             await self.contents.remove(gone)
 
+    def _stays(self, file: ContainerFile) -> bool:
+        return file.kind == FILE or (file.kind == REMOTE_WRITE and bool(self.settings.price))
+
     def _delivered(self, file: ContainerFile) -> ContainerFile:
-        kept = file.kept and file.kind == FILE
+        kept = file.kept and self._stays(file)
         done: dict[str, Any] = {"asked": False, "problem": None, "done_at": self._clock.now(), "body": b""}
         return replace(file, state=DELIVERED, kept=kept, **done)
 

@@ -60,7 +60,8 @@ class KeptFiles:
                 raise SpoolFull(f"{why}: no key gets more than it leaves free", retry_after_s=RETRY_AFTER_S)
             if self.sums.over(place):
                 await self._remove_spent(place)
-            if over := self.sums.over(place):
+            over = self.sums.over(place)
+            if over:
                 raise SpoolFull(f"files that wait for the upstream fill {over}", retry_after_s=RETRY_AFTER_S)
         except BaseException:
             self.give_back(place, n)

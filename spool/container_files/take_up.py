@@ -50,7 +50,8 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
 
 
 async def _measured(pieces: AsyncIterator[bytes]) -> tuple[int, str]:
-    size, sum = 0, hashlib.sha256()
+    size = 0
+    sum = hashlib.sha256()
     async for piece in pieces:
         size += len(piece)
         sum.update(piece)

@@ -31,7 +31,8 @@ def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
     `waiting` is how many deliveries of the backlog are open and not being sent: no replays, and none that waits
     apart.
     """
-    first, end = route.next, min(route.next + max_records, closed_below)
+    first = route.next
+    end = min(route.next + max_records, closed_below)
     if first >= end or waiting >= rules.MAX_WAITING:
         return None
     delivery = _new(route.name, (first, end - 1), acceptances=route.acceptances, sending=True)
@@ -191,7 +192,8 @@ def retry(
     same_answers = delivery.same_answers + 1 if answer == delivery.answer else 1
     new_key = answer is not None and (not may_be_taken or definite or same_answers >= rules.SAME_ANSWERS)
     if answer is None:
-        answer, same_answers = delivery.answer, delivery.same_answers
+        answer = delivery.answer
+        same_answers = delivery.same_answers
     blamed = server_error and delivery.acceptances > delivery.passed
     refused = refused_at is not None
     changed = replace(

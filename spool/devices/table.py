@@ -279,7 +279,8 @@ class DeviceTable:
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
         wanted = self._wanted([batch], batch.ids, batch.names, batch.gone, batch.deleted)
-        if ended := await self._rows.ended(wanted):
+        ended = await self._rows.ended(wanted)
+        if ended:
             self._refuse(batch, DevicesRefused(ended=ended))
 
     def _wanted(

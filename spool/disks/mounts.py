@@ -87,7 +87,8 @@ def _parsed(line: str) -> Mount | None:
     `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`; None if it is not such a line.
     """
     before, _, after = line.partition(" - ")
-    fields, kinds = before.split(), after.split()
+    fields = before.split()
+    kinds = after.split()
     if len(fields) < 6 or not kinds:
         return None
     point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])

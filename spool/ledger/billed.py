@@ -29,8 +29,8 @@ OPEN, PROVISIONAL, CLOSED, FROZEN = "open", "provisional", "closed", "invoiced"
 RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding"
 # What stands beside the days of a bill has its own key among the providers: no name has such characters.
 CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
-CALLS, BILLING = ORIGINS  # where an amount comes from: `origin`
-USAGE, EXACT, UNALLOCATED = "usage", "exact", "unallocated"
+CALLS, BILLING, CONTAINERS = ORIGINS  # where an amount comes from: `origin`
+USAGE, EXACT, SHARED, UNALLOCATED = "usage", "exact", "shared", "unallocated"
 COUNTED = "counted"  # the basis of what stands in place of a bill that is missing
 
 EVERY = sum(BILLED_TYPES.values())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from heapq import nsmallest
+from functools import partial
 from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.counting import state_of
-from spool.ledger.days.spans import divided, instants, questions
+from spool.ledger.days.spans import divided, instants, of_billed_days
 from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, next_beginning
@@ -26,9 +26,8 @@ from spool.ledger.queries import (
     CostRow,
     Group,
     check_dimension,
-    within,
 )
-from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, OTHER, Measures
+from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, Measures
 from spool.record import CURRENCY
 from spool.turns.ordering import ordered
 from spool.turns.ordering import sums as column_sums
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_DAY = timedelta(days=1)
 _REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))  # of measures
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 _ADDED_UP = (
@@ -60,7 +60,13 @@ def costs(
     for name in query.named:
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
-    totals = _totals(rows, query, limit, rates) if query.top is None else _top(rows, query, limit, rates)
+    if _is_filtered(query) and rows.passes_all(query):
+        query = replace(query, include={}, exclude={})  # rollups answer it that have no other dimension
+    ask = partial(_totals, rows, limit=limit, rates=rates)
+    if query.top is None and query.kept is None:
+        totals = ask(query)
+    else:
+        totals = _folded(rows, query, limit, ask)
     return [
         total.row(start, group)
         for start, groups in totals.items()
@@ -68,9 +74,17 @@ def costs(
     ]
 
 
+def _is_filtered(query: CostQuery) -> bool:
+    """True if a question of days has a filter by dimensions of calls."""
+    filtered = {*query.include, *query.exclude}
+    if not filtered or query.arranged or query.until - query.since <= _DAY:
+        return False
+    return filtered.isdisjoint(BILLED_DIMENSIONS)
+
+
 def _totals(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
-) -> dict[datetime, dict[Group, _Total]]:
+) -> _ByPeriod:
     if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.named):
         from spool.ledger.billed import with_own_dimensions
 
@@ -82,7 +96,7 @@ def _totals(
 
         moments = instants(asked)
         check_days(rows.billed_starts(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments)
-        found = questions(asked, whole_days_of)
+        found = of_billed_days(rows, query, asked, whole_days_of)
     else:
         state = state_of(rows)
         found = divided(rows, query, asked, state)
@@ -95,10 +109,8 @@ def _totals(
     for question in found:
         by_start = len(question.periods) > 1 or is_converted
         asked_of = (question.width, question.low, question.high, query)
-        if query.arranged:
-            sums = rows.billed_totals(*asked_of, by_start=by_start)
-        else:
-            sums = rows.totals(*asked_of, by_start=by_start, rollup=question.rollup)
+        read = rows.billed_totals if query.arranged else rows.totals
+        sums = read(*asked_of, by_start=by_start, rollup=question.rollup)
         groups, is_one_period = totals[question.periods[0]], len(question.periods) == 1
         for place, each in enumerate(sums):
             if not is_one_period:
@@ -136,50 +148,14 @@ def _totals(
     return totals
 
 
-def _top(
-    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
-) -> dict[datetime, dict[Group, _Total]]:
-    """
-    Return the totals of the largest groups, and of all others as one.
+def _folded(
+    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, ask: Callable[[CostQuery], _ByPeriod]
+) -> _ByPeriod:
+    from spool.ledger.days.folded import folded, largest  # not before groups are folded
 
-    The others of the whole time are what the largest leave of its sum: so the measures of all groups but the one
-    that decides are not read.
-    """
-    from spool.ledger.days.largest import largest_groups  # not before the largest are asked for
-
-    whole = replace(query, granularity=TOTAL)
-    near = largest_groups(rows, whole, periods(whole), limit)
-    measures = query.measures if near and query.granularity == TOTAL else (query.top_by,)
-    deciding = replace(whole, measures=measures)
-    decided = _totals(rows, _including(deciding, near) if near else deciding, limit, rates)
-    if not decided:
-        return {}
-    [(start, groups)] = decided.items()
-    groups = {group: groups[group] for group in near & groups.keys()} if near else groups
-    kept = _largest(groups, query)
-    if query.granularity != TOTAL or (not near and groups.keys() <= kept):
-        return _totals(rows, replace(query, kept=frozenset(kept), top=None), limit, rates)
-    if query.measures != measures:
-        groups = _totals(rows, _including(query, kept), limit, rates)[start]
-    [sums] = _totals(rows, replace(query, group_by=()), limit, rates)[start].values()
-    rest = (OTHER,) * len(query.group_by)
-    found = {group: total for group, total in groups.items() if group in kept and group != rest}
-    sums.subtract(found.values())
-    return {start: {**found, rest: sums}}
-
-
-def _including(query: CostQuery, kept: Collection[Group]) -> CostQuery:
-    """Return the question about the values of these groups, which others may be made of, too."""
-    values = {name: {group[place] or "" for group in kept} for place, name in enumerate(query.group_by)}
-    return within(query, include={name: tuple(sorted(each)) for name, each in values.items()}, exclude={})
-
-
-def _largest(groups: Mapping[Group, _Total], query: CostQuery) -> set[Group]:
-    """Return the largest groups, and the unknown one."""
-    sizes = {group: total.size(query.top_by) for group, total in groups.items()}
-    most = query.top or 0
-    found = nsmallest(most, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
-    return {(None,) * len(query.group_by), *found}
+    if query.top is None:
+        return folded(query, ask)
+    return largest(rows, query, periods(replace(query, granularity=TOTAL)), limit, ask)
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
@@ -287,6 +263,13 @@ class _Total:
             if self._meters and part._meters:
                 self._meters.subtract(part._meters)
 
+    @property
+    def is_nothing(self) -> bool:
+        """True if every sum is 0, and no amount in another currency was added."""
+        amounts = [getattr(self, name) for name in _ADDED_UP]
+        others = (self._charges, self._unconverted, self._meters)
+        return not any(amounts) and not any(self._sums) and not any(map(_has_some, others))
+
     def size(self, name: str) -> int:
         """Return a measure by its name in CostRow; money in units."""
         if name == "cost":
@@ -379,10 +362,17 @@ class _Total:
         )
 
 
+_ByPeriod = dict[datetime, dict[Group, _Total]]
+
+
 def _converter(rates: Rates | None, currency: str) -> Converter:
     from spool.currencies.exchange import Converter, no_rates  # only where amounts are converted
 
     return Converter(rates or no_rates, currency)
+
+
+def _has_some(amounts: Counter[str] | None) -> bool:
+    return amounts is not None and any(amounts.values())
 
 
 def _texts(amounts: Mapping[str, int]) -> Mapping[str, str]:

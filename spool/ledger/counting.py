@@ -22,10 +22,14 @@ WIDTHS = (HOUR_S, DAY_S)
 # What a sum is not known by any more once there are too many of them: first (with the tags), and last.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
-# Of the state: who changed sums, and of these who knows rollups, and who gives months marks.
-CHANGED_BY, ROLLED_BY, MARKED_BY = "changed_by", "rolled_by", "marked_by"
-EVERY = "changed"  # of the state: the mark of a change that may be anywhere
+# Of the state: who changed anything, and of these who knows rollups, who gives months marks, and who does both of
+# billed money.
+CHANGED_BY, ROLLED_BY, MARKED_BY, BILLED_BY = "changed_by", "rolled_by", "marked_by", "billed_by"
+ROW_TAGS = "row_tags"  # of the state: the mark of the rows of billing connections, whose tags are dimensions
+EVERY, EVERY_BILLED = "changed", "billed"  # of the state: the marks of a change that may be anywhere
 MAX_TEXT = 256  # of a dimension's value
+MOST_PRESENT = 64  # periods whose numbers are kept in memory
+MOST_PERIODS = 10_000  # of which it is known how many numbers they have at most
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
@@ -42,16 +46,16 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
     return {name: kept.get(name, value) for name, value in values.items()}
 
 
-def is_current(state: Mapping[str, int]) -> bool:
-    """False if an earlier release, which knows no rollups, changed sums last."""
-    return state.get(CHANGED_BY) == state.get(ROLLED_BY)
+def is_current(state: Mapping[str, int], known_by: str = ROLLED_BY) -> bool:
+    """False if an earlier release, which knows no rollups or none of billed money, changed anything last."""
+    return state.get(CHANGED_BY) == state.get(known_by)
 
 
-def new_marks(starts: Iterable[int] | None = None) -> dict[str, int]:
+def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
     """New marks of the months in which sums begin at `starts` (epoch seconds), or the one of a change anywhere."""
     if starts is None:
-        return {EVERY: new_mark()}
-    names = {mark_of(datetime.fromtimestamp(start, UTC)) for start in starts}
+        return {every: new_mark()}
+    names = {mark_of(datetime.fromtimestamp(start, UTC), every) for start in starts}
     return {name: new_mark() for name in names}
 
 
@@ -59,12 +63,12 @@ def new_mark() -> int:
     return randbits(62)
 
 
-def mark_of(at: datetime) -> str:
+def mark_of(at: datetime, every: str = EVERY) -> str:
     """
     The name of the mark for a moment in UTC: its month. The first day has one of its own, as it is partly of
     the month before where clocks are behind UTC.
     """
-    return f"{EVERY} {at:%Y-%m-01}" if at.day == 1 else f"{EVERY} {at:%Y-%m}"
+    return f"{every} {at:%Y-%m-01}" if at.day == 1 else f"{every} {at:%Y-%m}"
 
 
 def whole_since(arrival: float) -> int:
@@ -88,6 +92,7 @@ class Placement:
         self._mark = new_mark()
         self._numbers: dict[Dimensions, int] = {}
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
+        self._most: dict[tuple[int, int], int] = {}  # how many numbers a period has at most
 
     def begin(self, rows: LedgerRows) -> None:
         """
@@ -102,28 +107,42 @@ class Placement:
             rows.unmark_rollups()
         if state.get(CHANGED_BY) != state.get(MARKED_BY):  # by an earlier release, which sets no marks
             rows.set_state(**new_marks())
+        if BILLED_BY not in state or not is_current(state, BILLED_BY):
+            rows.unmark_rollups(billed=True)
         self._mark = new_mark()
-        rows.set_state(**{CHANGED_BY: self._mark, ROLLED_BY: self._mark, MARKED_BY: self._mark})
+        rows.set_state(**dict.fromkeys((CHANGED_BY, ROLLED_BY, MARKED_BY, BILLED_BY), self._mark))
 
     def forget(self) -> None:
         self._numbers.clear()
         self._present.clear()
+        self._most.clear()
 
     def number(self, rows: LedgerRows, width: int, start: int, dimensions: Dimensions) -> int:
         """The number under which dimensions are added up in a period."""
-        present = self._numbers_in(rows, width, start)
+        place = (width, start)
+        most = self._most.get(place, self._max_rows)
+        if most < self._max_rows and place not in self._present:  # there is room, whatever has a sum already
+            self._most[place] = most + 1
+            return self._given(rows, dimensions)
+        present = self._numbers_in(rows, place)
         for step, wanted in enumerate((dimensions, _nobody(dimensions), _nothing(dimensions))):
             found = self._find(rows, wanted)
             if found is not None and found in present:
                 return found
             # A tenth more for the rows without owners; the last step has few by its nature.
             if step == 2 or len(present) < self._max_rows * (10 + step) // 10:
-                if found is None:  # a number is given only to what gets a sum
-                    found = rows.number(kept(wanted))
-                    self._remember(wanted, found)
+                found = self._given(rows, wanted)  # a number is given only to what gets a sum
                 present.add(found)
+                self._most[place] = len(present)
                 return found
         raise AssertionError("the last step always returns")
+
+    def _given(self, rows: LedgerRows, dimensions: Dimensions) -> int:
+        found = self._numbers.get(dimensions)
+        if found is None:
+            found = rows.number(kept(dimensions))
+            self._remember(dimensions, found)
+        return found
 
     def _find(self, rows: LedgerRows, dimensions: Dimensions) -> int | None:
         found = self._numbers.get(dimensions)
@@ -138,14 +157,17 @@ class Placement:
             self._numbers.clear()
         self._numbers[dimensions] = number
 
-    def _numbers_in(self, rows: LedgerRows, width: int, start: int) -> set[int]:
-        present = self._present.get((width, start))
-        if present is None:
-            present = self._present[width, start] = rows.numbers(width, start)
-            if len(self._present) > 64:
-                self._present.popitem(last=False)
-        else:
-            self._present.move_to_end((width, start))
+    def _numbers_in(self, rows: LedgerRows, place: tuple[int, int]) -> set[int]:
+        present = self._present.get(place)
+        if present is not None:
+            self._present.move_to_end(place)
+            return present
+        present = self._present[place] = rows.numbers(*place)
+        if len(self._present) > MOST_PRESENT:
+            self._present.popitem(last=False)
+        if len(self._most) > MOST_PERIODS:
+            self._most.clear()
+        self._most[place] = len(present)
         return present
 
 
@@ -164,6 +186,8 @@ def bounded(value: Any) -> Any:
 
 def _readable(text: str) -> str:
     """Text without lone surrogates, which cannot be stored."""
+    if text.isascii():
+        return text
     return text.encode("utf-8", "replace").decode()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -65,9 +65,24 @@ class LedgerState:
     missed: int
     damaged: int
     absurd: int
-    rows: int
+    rows: int  # 0 if they were not counted
     hourly_since: datetime | None  # before it, sums are kept by day; None: all hours are kept
     whole_since: datetime | None  # hours before it may lack the missed numbers; None: nothing is missed
+
+
+@dataclass(slots=True, kw_only=True)
+class TagValues:
+    """A tag as a dimension, and its values in calls and in rows of billing connections."""
+
+    name: str
+    values: list[str] = field(default_factory=list)
+    of_calls: bool = False
+    of_rows: bool = False
+
+    def add(self, value: str, *, of_calls: bool, of_rows: bool) -> None:
+        self.values.append(value)
+        self.of_calls |= of_calls
+        self.of_rows |= of_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +142,7 @@ class Ledger:
         self._reach = 1
         self._is_caught_up = False  # since it was opened, or begun anew
         self._not_before = 0.0  # of who rests
+        self._row_tags: tuple[int | None, Sequence[str]] = (None, ())  # with the mark that they had
 
     async def load(self) -> Ledger:
         """Read how far it reaches, and return it; the store is closed when that fails."""
@@ -317,7 +333,7 @@ class Ledger:
                     await pause()
         gaps += [(following, last + 1)] if following <= last else []
         if adding is not None:
-            adding.hand_over()
+            await adding.hand_over()
         return count, gaps, oldest
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
@@ -355,12 +371,13 @@ class Ledger:
             state = await self._read(state_of)
             if state["rebuilding"]:
                 return False
-            if not await self._read(lambda rows: counting.is_current(rows.state())):
+            if not await self._read(lambda rows: rollups.are_current(rows.state())):
                 await self._change(lambda rows: None)  # removes the marks
-            if await self._read(lambda rows: rollups.missing(rows, state["daily"])) is None:
+            now = int(settled_now(self._clock))
+            if await self._read(lambda rows: rollups.missing(rows, state["daily"], now)) is None:
                 return False
             # No sum of a day changes: what others know of dimensions stays right.
-            return await self._written(lambda rows: rollups.make_next(rows, state_of(rows)["daily"]))
+            return await self._written(lambda rows: rollups.make_next(rows, state_of(rows)["daily"], now))
 
     async def differing_rollups(self, *, at_ease: bool = False) -> int:
         """Compare every rollup with its days and have those that differ made again; how many."""
@@ -513,7 +530,7 @@ class Ledger:
         return RememberedCosts()
 
     async def sums_of_day(
-        self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] = lambda _: True
+        self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[DaySum]:
         """The priceable sums of a day that begins at `day` (epoch seconds), the most costly first."""
         return await self._read(lambda rows: sums_of_day(rows, day, most, chosen))
@@ -612,6 +629,29 @@ class Ledger:
             check_dimension(dimension)
         return await self._read(lambda rows: rows.values(asked, MOST_VALUES))
 
+    async def tag_values(self) -> Sequence[TagValues]:
+        """The tags that costs can be grouped by, with their values: those of calls, and others of billing rows."""
+        found = {name: TagValues(name=f"{TAG}{name}") for name in self.tags}
+        for name, value, of_calls, of_rows in await self._read(lambda rows: rows.tags()):
+            if of_rows and name not in found:
+                found[name] = TagValues(name=f"{TAG}{name}")
+            if name in found:
+                found[name].add(value, of_calls=of_calls, of_rows=of_rows)
+        return [found[name] for name in (*self.tags, *sorted(found.keys() - {*self.tags}))]
+
+    async def row_tags(self) -> Sequence[str]:
+        """The tags that rows of billing connections have, and calls have not, as dimensions."""
+
+        def work(rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
+            mark = rows.state().get(counting.ROW_TAGS)
+            if mark in (None, self._row_tags[0]):
+                return self._row_tags
+            names = {name for name, _, _, of_rows in rows.tags() if of_rows}
+            return mark, sorted(f"{TAG}{name}" for name in names.difference(self.tags))
+
+        self._row_tags = await self._read(work)
+        return self._row_tags[1]
+
     async def row_values(self, dimension: str) -> Sequence[str]:
         """Return what `values` does, of rows of billing connections."""
         check_dimension(dimension)
@@ -649,8 +689,9 @@ class Ledger:
         """Return the dimensions to group and filter by: the ledger's own, and those derived from them."""
         return (*self.own_dimensions(), *self._derived)
 
-    async def state(self) -> LedgerState:
-        state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows()))
+    async def state(self, *, counts_rows: bool = True) -> LedgerState:
+        """To count millions of sums takes a second: leave it out where nobody asks how many there are."""
+        state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows() if counts_rows else 0))
         return LedgerState(
             reach=state["reach"],
             rebuilding=state["rebuilding"],

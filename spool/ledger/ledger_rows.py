@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
 T = TypeVar("T")
+# Of a cost in billionths of a dollar: more than a double and the digits that are left out can make of it.
+WRONG, WRONG_OF = 1000.0, 1e-9
 
 
 class GroupSum(NamedTuple):
@@ -112,11 +114,11 @@ class LedgerRows(Protocol):
         ...
 
     def priceable(
-        self, width: int, start: int, *, of_all: bool = False
+        self, width: int, start: int, *, of_all: bool = False, dearest: int = 0
     ) -> Sequence[tuple[int, Dimensions, Measures]]:
         """
         The sums of calls whose input is known, of one period, with their numbers; `of_all`: and of those whose
-        input is not known.
+        input is not known. If `dearest` is given, only so many that cost most, and those that may be among them.
         """
         ...
 
@@ -192,20 +194,27 @@ class LedgerRows(Protocol):
         """
         ...
 
+    def passes_all(self, query: CostQuery) -> bool:
+        """True if every known set of dimensions of calls passes what the query includes and excludes."""
+        ...
+
     def rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
-        """Return (number, width, start) of the marked rollups that begin in [since, until)."""
+        """Return (number, width, start) of the marked rollups, of billed money too, that begin in [since, until)."""
         ...
 
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
-        """Make a rollup of the sums of its days by these dimensions, none: all, and mark it."""
+        """
+        Make a rollup of the sums of its days by these dimensions, none: all, and mark it. One with a number of
+        BILLED_ROLLUPS on is of billed money, and keeps charge and basis apart, too.
+        """
         ...
 
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
         """True if `make_rollup` would make other sums than are there."""
         ...
 
-    def unmark_rollups(self, days: Collection[int] | None = None) -> None:
-        """Remove the marks of the rollups that these days are in, by their begins; of all by default."""
+    def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
+        """Remove the marks of the rollups that these days are in, by their begins; of all by default. Of one kind."""
         ...
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
@@ -229,13 +238,17 @@ class LedgerRows(Protocol):
         ...
 
     def billed_totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
         """Return what `totals` does, of billed money: it stands as reported money, and nothing else is counted."""
         ...
 
     def first_known(self, width: int, dimension: str) -> int | None:
         """Return the begin of the first period with a sum that knows a value of a dimension."""
+        ...
+
+    def tags(self) -> Sequence[tuple[str, str, bool, bool]]:
+        """Return each name and value of a tag, whether calls have it, and whether rows of billing connections do."""
         ...
 
     def values(self, dimension: str | Derived, limit: int, *, of_rows: bool = False) -> Sequence[str]:

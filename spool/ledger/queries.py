@@ -23,15 +23,16 @@ BILLED = (
     "billed"  # kind of the dimensions that stand for no calls: what a bill tells of money that nobody has
 )
 # Of billed money: what an amount is for, how it was placed, and the day of a closed month that it corrects.
-_OF_BILLS = ("charge", "basis", "corrects")
-# Of rows of billing connections: their own columns. `origin` says what an amount was told by: calls, or billing rows.
+OF_BILLS = ("charge", "basis", "corrects")
+# Of rows of billing connections: their own columns. `origin` says what an amount was told by: calls, billing rows, or
+# usage of containers that has a price and no bill.
 ROW_DIMENSIONS = (
     "origin", "connection", "service", "account", "resource", "usage_family", "line_item", "cluster", "namespace",
     "workload",
 )  # fmt: skip
-ORIGINS = ("calls", "billing")  # values of `origin`
+ORIGINS = ("calls", "billing", "containers")  # values of `origin`
 ROW_TAG = "row:"  # before their names among the tags of such a row
-BILLED_DIMENSIONS = (*_OF_BILLS, *ROW_DIMENSIONS)
+BILLED_DIMENSIONS = (*OF_BILLS, *ROW_DIMENSIONS)
 TAG = "tag:"  # before the name of a chosen tag
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
 TOTAL = "total"  # everything in one period
@@ -50,6 +51,7 @@ BILLED_TYPES: Mapping[str, int] = {
     "billed_cost": 1, "discounted_cost": 2, "amortized_cost": 4, "discounted_amortized_cost": 8,
     "invoiced_amortized_cost": 16,
 }  # fmt: skip
+MISSING_IS_OF_BILLS = f"missing is of bills: ask for it with cost_type={', '.join(BILLED_TYPES)}"
 
 Group = tuple[str | None, ...]  # a value for each dimension that is grouped by, None: unknown
 Wanted = Mapping[str, tuple[str, ...]]  # values by dimension
@@ -67,9 +69,9 @@ class CostQuery:
     `measures` are the fields of CostRow that are wanted, empty: all. Money and calls always come; what was
     not asked for may be 0, and saves its part of the work.
 
-    `derived` are dimensions that this question knows beside those of the ledger. With `kept`, all other
-    groups are one: OTHER in each place. With `top`, the largest over all periods by `top_by` are kept, and the
-    unknown one.
+    `derived` are dimensions that this question knows beside those of the ledger. With `only`, which is not empty,
+    other groups are left out. With `kept`, all other groups are one: OTHER in each place. With `top`, the largest
+    over all periods by `top_by` are kept, and the unknown one.
     """
 
     since: datetime
@@ -83,6 +85,7 @@ class CostQuery:
     meter: str = ""  # of spool.meters: CostRow.metered is its quantity; EVERY_METER: CostRow.meters has all
     currency: str = CURRENCY  # in which money is answered; each day's is converted at the rate of that day
     derived: DerivedDimensions = field(default_factory=dict)
+    only: frozenset[Group] | None = None
     kept: frozenset[Group] | None = None
     top: int | None = None
     top_by: str = "cost"  # a field of CostRow

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 
@@ -77,13 +77,13 @@ class SlicedLedger:
 
             charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
             cut = within(cut, include={"charge": charges}, exclude={"basis": (UNALLOCATED,)})
-        return replace(cut, derived={**query.derived, _NAME: self._membership()})
+        return replace(cut, derived={**query.derived, _NAME: self._membership})
 
     async def values(self, dimension: str) -> Sequence[str]:
         """Return values as `Ledger.values` does, of the calls in the slice alone."""
         if self._slice.has_every_call:
             return await self._ledger.values(dimension)
-        asked, inside = self._derived.get(dimension), self._membership()
+        asked, inside = self._derived.get(dimension), self._membership
         if asked is None:
             check_dimension(dimension)
         own = (dimension,) if asked is None else asked.sources
@@ -95,6 +95,10 @@ class SlicedLedger:
             return mine[0] if asked is None else asked.value(mine)
 
         return await self._ledger.values(replace(inside, sources=(*own, *inside.sources), value=value))
+
+    async def row_tags(self) -> Sequence[str]:
+        """Return what `Ledger.row_tags` does if every call is seen: names tell of what is not seen."""
+        return await self._ledger.row_tags() if self._slice.has_every_call else ()
 
     async def whole_since(self) -> int:
         return await self._ledger.whole_since()
@@ -148,6 +152,7 @@ class SlicedLedger:
                 found[name] = tuple(dict.fromkeys(map(derived.value, combined)))
         return found
 
+    @cached_property
     def _membership(self) -> Derived:
         """The dimension that is _YES for what is in the slice."""
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)

@@ -24,6 +24,7 @@ HOUR_S = 3600
 OTHER = "(other)"  # a value that stands for many, which are not kept or not shown apart
 DAY_S = 24 * HOUR_S
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
+BILLED_ROLLUPS = 100  # rollups with higher numbers are of billed money
 ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # of spool.ledger.days.rollups
 MONDAY_S = 4 * DAY_S  # the first one after the epoch: weeks of rollups begin as those of questions do
 _HOUR_NS = HOUR_S * NS
@@ -198,7 +199,10 @@ class HourlySums:
         key = self.dimensions_of(call)
         if call.charges and not self._add_charges(hour, key, call.charges):
             return False
-        row = self._row(hour, key)
+        rows = self.hours.get(hour)
+        row = None if rows is None else rows.get(key)
+        if row is None:  # nearly never: a call of `_row` for each record shows
+            row = self._row(hour, key)
         if call.meters:
             self._add_meters(hour, key, call.meters)
         row[0] += 1
@@ -255,8 +259,8 @@ class HourlySums:
 
     def rows(self) -> Iterator[tuple[int, Dimensions, Measures]]:
         """Yield the sums, by hour and dimensions."""
-        for hour, rows in self.hours.items():
-            for values, row in rows.items():
+        for hour in sorted(self.hours):
+            for values, row in self.hours[hour].items():
                 yield hour, Dimensions._make(values), row
 
     def meter_rows(self) -> Iterator[tuple[int, Dimensions, MeterSums]]:
@@ -291,7 +295,7 @@ class HourlySums:
             row = rows[key] = [0] * WIDTH
         return row
 
-    def _chosen(self, tags: dict[str, str]) -> str:
+    def _chosen(self, tags: Mapping[str, str]) -> str:
         values = tuple([tags.get(name) for name in self.tags])
         text = self._tag_texts.get(values)
         if text is None:

@@ -65,7 +65,7 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
     room = max(0, MAX_TAGS - len(first.tags))
     more = [name for name in later.tags if name not in first.tags][:room]
     if more:
-        fields["tags"] = first.tags | {name: later.tags[name] for name in more}
+        fields["tags"] = {**first.tags, **{name: later.tags[name] for name in more}}
     if later.estimated_cost is not None and (first.estimated_cost is None or _counts_more(first, later)):
         fields["estimated_cost"] = later.estimated_cost
         fields["price_book"] = later.price_book
@@ -140,7 +140,8 @@ def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> boo
     tell.
     """
     for name in names:
-        one, other = getattr(first, name), getattr(later, name)
+        one = getattr(first, name)
+        other = getattr(later, name)
         if one is not None and other is not None and one != other and (name not in PARTS or (one and other)):
             return True
     return False
@@ -148,7 +149,8 @@ def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> boo
 
 def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
     """True if one of the two states 0 where the other counts something."""
-    one, other = getattr(first, name), getattr(later, name)
+    one = getattr(first, name)
+    other = getattr(later, name)
     return one is not None and other is not None and bool(one) != bool(other)
 
 
@@ -208,7 +210,8 @@ def disagree(first: Inference, later: Inference) -> bool:
 
 def _amounts_differ(one_text: str, other_text: str) -> bool:
     try:
-        one, other = Decimal(one_text), Decimal(other_text)
+        one = Decimal(one_text)
+        other = Decimal(other_text)
     except InvalidOperation:
         return True
     if not (one.is_finite() and other.is_finite()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 
 import msgspec
 
@@ -60,6 +61,8 @@ ROUTE_TERMS = (
 )  # fmt: skip
 
 
+_by_submission = attrgetter(*BY_SUBMISSION)
+
 TermSums = Mapping[tuple[str, str], int]  # by topic and term
 
 
@@ -109,11 +112,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
 
     def counts(self) -> list[tuple[str, int]]:
         """Every term that is not zero, by the name it has in the books."""
-        counts: list[tuple[str, int]] = []
-        for name in BY_SUBMISSION:
-            n = getattr(self, name)
-            if n:
-                counts.append((name, n))
+        counts = [count for count in zip(BY_SUBMISSION, _by_submission(self), strict=True) if count[1]]
         for reason, n in self.ignored.items():
             if n:
                 counts.append((f"ignored.{reason}", n))
@@ -204,7 +203,8 @@ def terms_of_damaged(
     uncounted: Counter[tuple[str, str]] = Counter()
     for topic, terms in by_topic(whole).items():
         there = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
-        if (more := there - terms.get(ACCEPTED, 0)) > 0:
+        more = there - terms.get(ACCEPTED, 0)
+        if more > 0:
             uncounted.update({(topic, RECEIVED): more, (topic, ACCEPTED): more})
     if any(n < 0 for n in lacking.values()) or books(by_topic(whole + uncounted), routes).imbalances:
         return None
@@ -213,7 +213,8 @@ def terms_of_damaged(
 
 def _differences(counters: TermSums, recounted: TermSums) -> Iterator[str]:
     for topic, term in sorted({*counters, *recounted}):
-        counted, again = counters.get((topic, term), 0), recounted.get((topic, term), 0)
+        counted = counters.get((topic, term), 0)
+        again = recounted.get((topic, term), 0)
         if counted != again and term not in (*BY_KEEPING, KEPT):
             yield f"{topic}: the counter of {term} says {counted}, the recount says {again}"
 

@@ -55,15 +55,19 @@ def advance(state: SeriesState | None, point: CounterPoint) -> tuple[SeriesState
     if state is None:
         if not point.start_time:
             return SeriesState(0, point.time, value), BASE_LINE
-        base, since = Decimal(0), point.start_time
+        base = Decimal(0)
+        since = point.start_time
     elif point.time <= state.time:
         return state, LATE
     elif point.start_time > state.start_time:
-        base, since = Decimal(0), point.start_time
+        base = Decimal(0)
+        since = point.start_time
     elif state.value - value > SMALLEST + state.value * _NOISE:
-        base, since = Decimal(0), state.time
+        base = Decimal(0)
+        since = state.time
     else:
-        base, since = state.value, state.time
+        base = state.value
+        since = state.time
     added = max(Decimal(0), _EXACT.subtract(value, base).quantize(_unit(point), ROUND_DOWN, _EXACT))
     after = SeriesState(point.start_time, point.time, _EXACT.add(base, added))
     if not added:

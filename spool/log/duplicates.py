@@ -468,6 +468,24 @@ def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
     return hours_before(getattr(record, "end_time", None), now_ns)
 
 
+class NearHours:
+    """What `hours_of` returns at one moment: starts of the same quarter of an hour have the same hours."""
+
+    def __init__(self, now_ns: int) -> None:
+        self._now_ns = now_ns
+        self._known: dict[int, tuple[int, Iterable[int]]] = {}
+
+    def of(self, record: Record) -> tuple[int, Iterable[int]]:
+        start = record.start_time
+        if start is None or start > self._now_ns + AHEAD_NS:
+            return hours_of(record, self._now_ns)
+        quarter = start // NEAR_NS
+        found = self._known.get(quarter)
+        if found is None:
+            found = self._known[quarter] = hours_around(start, self._now_ns)
+        return found
+
+
 def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
     """
     The names under which a kept record and its request are known, each with the hour under which it is kept.

@@ -64,7 +64,8 @@ class EventTypes:
     def count(self, types: Mapping[str, EventSum], now: float) -> None:
         for type, new in types.items():
             before = self._seen.pop(type, EventType(type=type, count=0, last_seen=now))
-            count, amount = before.count + new.count, added(before.amount, new.amount)
+            count = before.count + new.count
+            amount = added(before.amount, new.amount)
             self._seen[type] = EventType(type=type, count=count, amount=amount, last_seen=now)
         if len(self._seen) <= MAX_TYPES:
             return

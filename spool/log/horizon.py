@@ -105,7 +105,8 @@ class Horizon:
         their time.
         """
         self._closed_below = dict(next_numbers)
-        now, timer = self._clock.now(), self._clock.monotonic()
+        now = self._clock.now()
+        timer = self._clock.monotonic()
         young = sorted(one for one in newest if one.at > now - self._hold_s)
         for one in young:
             self._closed_below[one.topic] = min(one.first, self._closed_below.get(one.topic, 1))

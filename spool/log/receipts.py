@@ -58,7 +58,8 @@ class Sealer:
             sealed = base64.b32decode(receipt_id.strip().upper())
         except (binascii.Error, ValueError) as error:
             raise NotThere("there is no such receipt") from error
-        tag, hidden = sealed[:TAG_SIZE], sealed[TAG_SIZE:]
+        tag = sealed[:TAG_SIZE]
+        hidden = sealed[TAG_SIZE:]
         if len(hidden) != _PLACE.size:
             raise NotThere("there is no such receipt")
         place = _mixed(hidden, self._stream(tag))

@@ -62,8 +62,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     is_repeat: bool = False  # the request was known when this was made: else it is refused with Stale
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The proof for a sender. `records` counts new and known ones together: a sender never learns which."""
 
     id: str  # sealed: shows neither order nor volume

@@ -55,7 +55,8 @@ class MemoryDeliveries(SentDeliveries):
         for spec in specs:
             known = self._routes.get(spec.name)
             if known is None:
-                highest, lowest = self._log.accepted(spec.topic), self._log.oldest(spec.topic)
+                highest = self._log.accepted(spec.topic)
+                lowest = self._log.oldest(spec.topic)
                 known = routes.begin(spec, accepted=highest, oldest=lowest)
             self._routes[spec.name] = replace(known, required=spec.required, orphaned=False)
         if not at_start:

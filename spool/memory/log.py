@@ -198,7 +198,8 @@ class MemoryLog:
         last = min(last, (self.next_number(topic) if with_open else self.closed_below(topic)) - 1)
         found = []
         for kept in self._between(topic, first, last):
-            begin, end = max(first, kept.first), min(last, kept.last)
+            begin = max(first, kept.first)
+            end = min(last, kept.last)
             records = [self._amended(topic, number, kept) for number in range(begin, end + 1)]
             found.append(Entry(topic=topic, first=begin, committed_at=kept.committed_at, records=records))
         return found

@@ -51,7 +51,8 @@ class MemoryPartialReports:
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        begin, wanted = tuple(under), frozenset(keys)
+        begin = tuple(under)
+        wanted = frozenset(keys)
         return {key: one for key, one in self._waiting.items() if key in wanted or key.startswith(begin)}
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:

@@ -17,16 +17,18 @@ import msgspec
 
 from spool.record import Inference
 
-INTERFACE: Final = 3  # of the module: another number is another release's
+INTERFACE: Final = 4  # of the module: another number is another release's
 MOST_FAULTS: Final = 3  # then the module is not used until the next start
 MODULE: Final = "tollhouse_native"
 
 _log = logging.getLogger(__name__)
 
-EMPTY: Final = "empty"  # of another type: what has anything there is not plain, and Python's
+# Kinds of fields, by the numbers of the module. The last is of another type: what has anything there is not plain, and
+# Python's.
+_TEXT, _BYTES, _NUMBER, _FLAG, _TAGS, EMPTY = range(6)
 T = TypeVar("T")
 FIELDS: Final = Inference.__struct_fields__
-_KINDS: Final[Mapping[object, str]] = {str: "text", bytes: "bytes", int: "number", bool: "flag"}
+_KINDS: Final[Mapping[object, int]] = {str: _TEXT, bytes: _BYTES, int: _NUMBER, bool: _FLAG}
 # The one field of texts by name that the module reads; a record with something in another is Python's.
 _TEXTS: Final = "tags"
 
@@ -80,25 +82,25 @@ class ItemMemory(Protocol):
         """The scope of each group, and how many items there are; None as for `groups`."""
         ...
 
-    def groups(self, body: bytes, most: int) -> Sequence[tuple[int, bytes, bytes, Sequence[bytes]]] | None:
+    def groups(self, body: bytes, most: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
         """
         The place of its resource, the resource, the scope and the items of each group. None for a request that is not
         laid out in the usual way, or has more resources, scopes and items.
         """
         ...
 
-    def find(self, context: int, item: bytes) -> tuple[Any, ...]:
+    def find(self, context: int, items: Sequence[bytes]) -> list[tuple[Any, ...]]:
         """
-        Kind, trace, span and parent id, start, end, texts and counts that vary, and whether the item is to be
-        compared; the reason alone if it is not known.
+        Return of each item its kind, whether it is to be compared, its counts, trace, span and parent id, start, end,
+        and the texts that vary; the reason alone if it is not known.
         """
         ...
 
     def learn(
         self, context: int, item: bytes, reads: Sequence[bytes] | None, number: int | None = None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
         """
-        Texts and counts that vary in an item of whose shape these names are read; or the reason alone.
+        Texts and counts that vary in an item of whose shape these names are read; None if it is not to be learned.
 
         The kind is remembered under a number; without names the shape is never learned.
         """
@@ -179,7 +181,7 @@ class Native:
         return memory
 
     def fail(self, error: BaseException) -> None:
-        """The module gave up on what it was given, which Python does then; the third time it is switched off."""
+        """The module gave up on its input, which Python does then; the third time it is switched off."""
         self.faults += 1
         words = "it is not used until the next start" if self.faults == MOST_FAULTS else "Python goes on"
         _log.error(
@@ -240,12 +242,12 @@ def load() -> Native:
 def _table(module: ModuleType) -> Any:
     """The fields of a call as the module knows them; those that may be left out at the end are None then."""
     fields = msgspec.structs.fields(Inference)
-    kinds = [("texts", False) if field.name == _TEXTS else _kind(field.type) for field in fields]
+    kinds = [(_TAGS, False) if field.name == _TEXTS else _kind(field.type) for field in fields]
     least = 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
     return module.Table(tag=Inference.__struct_config__.tag, fields=kinds, least=least)
 
 
-def _kind(type: Any) -> tuple[str, bool]:
+def _kind(type: Any) -> tuple[int, bool]:
     """The kind of value that a field holds; True beside it if it may be None."""
     if type in _KINDS:
         return _KINDS[type], False
@@ -256,5 +258,5 @@ def _kind(type: Any) -> tuple[str, bool]:
 
 
 def _may_lack(field: msgspec.structs.FieldInfo) -> bool:
-    """True if a record without the field says the same as one with its default: None, False or nothing in it."""
+    """True if a record without the field is the same as one with its default: None, False or empty."""
     return field.default is None or field.default is False or field.default_factory is dict

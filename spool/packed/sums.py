@@ -44,7 +44,7 @@ class PackedSums:
         at, end = records.begin, records.end
         while at < end:
             if self._rows.is_full:
-                self.hand_over()
+                await self.hand_over()
             number = entry.first + at - records.begin
             try:
                 at = self._rows.add(records.packed, records.offsets, at, end, number, came)
@@ -58,10 +58,12 @@ class PackedSums:
                     await pause()
         await pause()
 
-    def hand_over(self) -> None:
-        """Give what was added up to the sums."""
+    async def hand_over(self) -> None:
+        """Give what was added up to the sums; where many calls differ, there are as many of them as calls."""
         rows, first = self._rows.take()
-        for hour, sample, measures in rows:
+        for number, (hour, sample, measures) in enumerate(rows, start=1):
+            if number % at_once() == 0:
+                await pause()
             call = codec.record(sample)
             assert isinstance(call, Inference)
             self._sums.merge(hour * rule.HOUR_S, call, measures)

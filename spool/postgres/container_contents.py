@@ -43,13 +43,15 @@ class PostgresContents:
         self._database = database
 
     async def begin(self, id: str, head: bytes) -> PostgresDraft:
-        database, draft = self._database, secrets.token_hex(16)
+        database = self._database
+        draft = secrets.token_hex(16)
         values = {"draft": draft, "head": head, "now": database.now()}
         await database.run(lambda connection: connection.execute(database.sql(_BEGIN), values))
         return PostgresDraft(database, id, draft)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
-        sql, read = self._database.sql, self._database.read
+        sql = self._database.sql
+        read = self._database.read
         row = await read(lambda connection: connection.execute(sql(_DRAFT), (id,)).fetchone())
         if row is None:
             raise FileNotFoundError(id)
@@ -129,7 +131,8 @@ class PostgresDraft:
         await database.transaction(work)
 
     async def _add(self, size: int) -> None:
-        sql, values = self._database.sql, (self._draft, self._pieces, bytes(self._waiting[:size]))
+        sql = self._database.sql
+        values = (self._draft, self._pieces, bytes(self._waiting[:size]))
         await self._database.run(lambda connection: connection.execute(sql(_ADD), values))
         del self._waiting[:size]
         self._pieces += 1

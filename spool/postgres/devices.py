@@ -86,7 +86,8 @@ class PostgresDevices:
         return [_unenrolled(row) for row in rows]
 
     async def ended(self, wanted: DeviceWrite) -> Expectations:
-        database, expects = self._database, wanted.conditions.expects
+        database = self._database
+        expects = wanted.conditions.expects
 
         def read(connection: Connection) -> Collection[Expectation]:
             if not self._is_a_key_ended(wanted):
@@ -96,8 +97,10 @@ class PostgresDevices:
         return frozenset(await database.read(read))
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
-        database, sql = self._database, self._database.sql
-        deleted, conditions = wanted.deleted, wanted.conditions
+        database = self._database
+        sql = self._database.sql
+        deleted = wanted.deleted
+        conditions = wanted.conditions
         ordered = sorted(wanted.devices, key=lambda device: device.id)
         changed = {device.id: device for device in ordered}
         told = {device.id for device in ordered if _facts(device) != self._told.get(device.id)} | set(deleted)
@@ -232,7 +235,9 @@ class PostgresDevices:
 
         One after the other in the order of their ids: of two processes with the same rows only one waits.
         """
-        sql, now, written = self._database.sql, self._database.now(), dict[str, Any]()
+        sql = self._database.sql
+        now = self._database.now()
+        written = dict[str, Any]()
         changed = {device.id: device for device in devices}
         with connection.pipeline():
             for id in sorted({*changed, *deleted}):
@@ -248,7 +253,8 @@ class PostgresDevices:
         self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
     ) -> None:
         """Write names in their order, for the same reason."""
-        sql, noted = self._database.sql, {one.name: one for one in names}
+        sql = self._database.sql
+        noted = {one.name: one for one in names}
         with connection.pipeline():
             for name in sorted({*noted, *gone}):
                 if name in noted:

@@ -150,7 +150,7 @@ class PostgresLeases:
         return frozenset(self._tasks.held)
 
     def turn(self, name: str) -> object:
-        """Equal for as long as this session has a lease without a break: what ran under it before has ended."""
+        """Equal while this session has a lease without a break: what ran under it before has ended."""
         return self.session, self._gains[name]
 
     async def run(
@@ -217,10 +217,12 @@ class PostgresLeases:
             if self._has_joined and self._clock.monotonic() >= self._trusted_until:
                 self._begin_anew()
             for _ in range(2):
-                session, began = self.session, self._clock.monotonic()
+                session = self.session
+                began = self._clock.monotonic()
                 for name in self._tasks.held - self._tasks.wanted:
                     self._tasks.lose(name)
-                wants, joins = sorted(self._tasks.wanted), not self._has_joined
+                wants = sorted(self._tasks.wanted)
+                joins = not self._has_joined
                 look = partial(self._look, session=session, joins=joins, wants=wants)
                 state = await self._database.control.run(look)
                 if state.is_live and session == self.session and self._clock.monotonic() < began + TRUST_S:
@@ -299,7 +301,8 @@ class PostgresLeases:
                 return _Held(is_live=False)
         elif execute(RENEW, wants=wants).rowcount != 1:
             return _Held(is_live=False)
-        if (told := self._told) is not None and (joins or not self._is_written):
+        told = self._told
+        if told is not None and (joins or not self._is_written):
             execute(TELL, **told.written())
             self._is_written = told is self._told  # else another one is to be written
         missing = sorted(set(wants) - self._known)

@@ -78,7 +78,8 @@ async def open_spool(
 ) -> PostgresSpool:
     """The schema is there, and of this version."""
 
-    reports, heard = PostgresPartialReports(database), PostgresHeard(database)
+    reports = PostgresPartialReports(database)
+    heard = PostgresHeard(database)
 
     def move(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
         """

@@ -67,13 +67,11 @@ class PostgresStreamRows(SqlStreamRows):
             for one in operations
             if one.operation in (streams.SUM, streams.REPLACE)
         }
-        totals = self._pipelined.ask(_FIND, **_places(sorted(sums))) if sums else None
+        totals = self._pipelined.ask(_FIND, **_places(sorted(sums))) if sums else ()
 
         def note() -> None:
             self._streams = {**dict.fromkeys(names), **{row[0]: STREAM.read(row) for row in rows}}
-            stored = {(row[0], row[1]): TOTAL.read(row) for row in totals or ()}
-            for place in sums:
-                self._totals.note(place, stored.get(place))
+            self._note_all(sums, totals)
 
         return note
 

@@ -68,7 +68,7 @@ class BudgetDraft:
     cost_type: str = REAL_COST
 
 
-# What an alert depends on: a change of any of them judges the running period anew.
+# What an alert depends on: a change of any of them re-evaluates the running period.
 RULES = ("view_id", "granularity", "planned", "default_amount", "time_zone", "measure", "per", "alerts",
          "forecast_alerts", "cost_type")  # fmt: skip
 

@@ -117,7 +117,8 @@ def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
     """None: no file ever gave a key."""
     if body is None:
         return None
-    key, ended = body.get("key"), body.get("ended")
+    key = body.get("key")
+    ended = body.get("ended")
     return FileKey(
         key=key if isinstance(key, int) else None,
         ended=tuple(map(str, ended)) if isinstance(ended, list) else (),

@@ -14,6 +14,7 @@ from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.shared import makers
+from spool.registry.shared.document_table import DocumentTable, MemoryTable, PlainDocuments
 from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable
 from spool.registry.tables.annotations import AnnotationTable
@@ -21,7 +22,6 @@ from spool.registry.tables.assistant_tools import AssistantToolTable
 from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
-from spool.registry.tables.documents import DocumentTable, MemoryTable, PlainDocuments
 from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.kept_channels import KeptChannelTable
 from spool.registry.tables.keys import KeyTable

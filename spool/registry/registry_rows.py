@@ -6,7 +6,7 @@ What an engine owes the registry: its rows, in transactions. Every rule stands a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
@@ -18,10 +18,29 @@ from spool.registry.shared.documents import DocumentRows
 from spool.registry.shared.following import RegistryNews
 
 T = TypeVar("T")
+# Rows that are kept alike, and the field by which each is found.
+ROW_IDS: Mapping[type[Any], str] = {
+    Operator: "email",
+    Session: "digest",
+    ConsoleLink: "digest",
+    Insight: "id",
+    Comment: "id",
+    BillingConnection: "id",
+}
 
 
 class RegistryRows(DocumentRows, Protocol):
-    """The rows within one transaction. `put_...` adds a row or replaces the one with its id."""
+    """The rows within one transaction. `put...` adds a row or replaces the one with its id (ROW_IDS)."""
+
+    def all(self, kind: type[T]) -> Sequence[T]:
+        """Return the rows of a kind, ordered by id."""
+        ...
+
+    def find(self, kind: type[T], id: str | bytes) -> T | None: ...
+
+    def put(self, row: object) -> None: ...
+
+    def delete(self, kind: type[Any], id: str | bytes | int) -> None: ...
 
     def keys(self) -> Sequence[Key]:
         """All of them by id, with their secrets in the order in which they were made."""
@@ -55,27 +74,9 @@ class RegistryRows(DocumentRows, Protocol):
 
     def note_legacy_access(self, at: float) -> None: ...
 
-    def operators(self) -> Sequence[Operator]:
-        """Return the operators, sorted by e-mail address."""
-        ...
-
-    def operator(self, email: str) -> Operator | None: ...
-
-    def put_operator(self, operator: Operator) -> None: ...
-
-    def delete_operator(self, email: str) -> None: ...
-
-    def session(self, digest: bytes) -> Session | None: ...
-
-    def put_session(self, session: Session) -> None: ...
-
     def touch_session(self, digest: bytes, seen_at: float) -> None:
         """Note when a session was last seen; nothing if it is gone."""
         ...
-
-    def delete_session(self, digest: bytes) -> None: ...
-
-    def sessions(self) -> Sequence[Session]: ...
 
     def delete_sessions_of(self, account: str) -> None:
         """
@@ -88,8 +89,6 @@ class RegistryRows(DocumentRows, Protocol):
         """Delete the sessions that began, or were last seen, at or before these times."""
         ...
 
-    def add_link(self, link: ConsoleLink) -> None: ...
-
     def take_link(self, digest: bytes) -> ConsoleLink | None:
         """Remove a link and return it."""
         ...
@@ -98,8 +97,6 @@ class RegistryRows(DocumentRows, Protocol):
         """Delete the links that end at or before this time."""
         ...
 
-    def insight(self, id: str) -> Insight | None: ...
-
     def count_insights(self) -> int: ...
 
     def findings(self) -> Sequence[Insight]:
@@ -107,8 +104,6 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def put_insights(self, insights: Iterable[Insight]) -> None: ...
-
-    def delete_insight(self, id: str) -> None: ...
 
     def delete_findings_before(self, found_at: float) -> None:
         """Findings that are not present, that nobody touched, and that were last found before this time."""
@@ -124,19 +119,7 @@ class RegistryRows(DocumentRows, Protocol):
         """The comment with its id, which no comment had before."""
         ...
 
-    def put_comment(self, comment: Comment) -> None: ...
-
-    def delete_comment(self, id: int) -> None: ...
-
     def delete_comments(self, insight: str) -> None: ...
-
-    def connections(self) -> Sequence[BillingConnection]:
-        """Return them ordered by id."""
-        ...
-
-    def put_connection(self, connection: BillingConnection) -> None: ...
-
-    def delete_connection(self, id: str) -> None: ...
 
     def add_audit(
         self,

@@ -183,7 +183,7 @@ class Role(RoleDraft):
 
     @property
     def is_limiting(self) -> bool:
-        """True if it shows less than accounts of their own role see: some of the calls, or some of the money."""
+        """True if it shows less than accounts of their own role see: some calls, or some of the money."""
         return self.data_access == LIMITED or bool(self.cost_types)
 
     def broken(self, known: Collection[str]) -> str | None:
@@ -248,7 +248,7 @@ class Rights:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """
-    A person as roles know one: e-mail address, groups, and the role of the account.
+    A person as a role holder: e-mail address, groups, and the role of the account.
 
     `has_default_role`: the account's role is the one that the OpenID provider's settings have for everybody
     else.

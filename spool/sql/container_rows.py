@@ -59,6 +59,8 @@ _WHERE: Mapping[str, str] = {
     " AND CAST(:key AS text) IN ('', key) ORDER BY announced_at, id",
     container_rows.FORGETTABLE: "state NOT IN ('announced', 'uploaded') AND NOT kept AND NOT asked AND NOT untold"
     " ORDER BY announced_at, id",
+    container_rows.READABLE: "kept AND kind IN ('file', 'remote-write') AND uploaded_at >= :now"
+    " ORDER BY uploaded_at, id",
 }
 
 

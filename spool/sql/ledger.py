@@ -6,15 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger import money
-from spool.ledger.counting import kept, new_marks
+from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, kept, new_mark, new_marks
+from spool.ledger.queries import BILLED as KIND
+from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
-    COUNTS,
+    BILLED_ROLLUPS,
     DAY_S,
     HOUR_S,
     INPUT_UNKNOWN,
     ROLLUP_WIDTHS,
-    WIDTH,
     Dimensions,
     Measures,
     MeterSums,
@@ -22,6 +22,8 @@ from spool.ledger.sums import (
 )
 from spool.meters import SCALE
 from spool.sql.connection import SqlConnection
+from spool.sql.dearest import among_dearest
+from spool.sql.dimensions import KEY, rolled_up
 from spool.sql.statements import insert, upsert
 
 if TYPE_CHECKING:
@@ -31,10 +33,7 @@ TABLES = {HOUR_S: "hours", DAY_S: "days"}
 METERS = "meters"  # of all widths
 ROLLUPS, ROLLED = "rollups", "rolled"  # their sums, and the marks of those that are made
 CHARGES = ("charge.", "charge/")  # before, and after all names of spool.currencies.charges
-_BILLED = ("start", "provider", "key", "charge", "basis", "arranged", "high", "middle", "low")
-_BILLED_DAY = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
 _CALLS = f" AND k.kind = 'call' AND (:of_all OR k.size <> {INPUT_UNKNOWN})"
-KEY = ", ".join(f'k."{name}"' for name in Dimensions._fields)
 _WIDTH = len(Dimensions._fields)
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
 
@@ -44,12 +43,15 @@ class SqlLedgerRows(ABC):
     Most of `spool.ledger.ledger_rows.LedgerRows`.
 
     `prefix` begins the names of an engine's tables. `columns` are those of a sum's measures. `shown` are the
-    expressions that read them from `h`; `_measures` makes measures of what these give.
+    expressions that read them from `h`; `_measures` makes measures of what these give. `about` is what a sum of `h`
+    with the dimensions `k` costs in billionths of a dollar, wrong by WRONG and WRONG_OF of it at most.
     """
 
     prefix: ClassVar = ""
+    each_tag: ClassVar[str]  # a table of the names and values, `key` and `value`, of the tags of `k`
     columns: ClassVar[Sequence[str]]
     shown: ClassVar[Sequence[str]]
+    about: ClassVar[str]
 
     def __init__(self, tables: SqlConnection) -> None:
         self._tables = tables
@@ -136,35 +138,23 @@ class SqlLedgerRows(ABC):
         return _by_place(rows)
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        from spool.ledger.billed import row_of  # only where bills are asked for
+        from spool.sql.billed import BilledTables  # only where bills are asked for
 
-        self.drop_billed(day.day, day.provider)
-        together: dict[tuple[int, str, str, int], int] = {}
-        for each in sums:
-            place = (self.number(kept(each.dimensions)), each.charge, each.basis, each.arranged)
-            together[place] = together.get(place, 0) + each.amount
-        rows = []
-        for (number, charge, basis, arranged), amount in sorted(together.items()):
-            of = (day.day, day.provider, number, charge, basis, arranged, *money.limbs(amount))
-            rows.append(dict(zip(_BILLED, of, strict=True)))
-        self._tables.run_each(insert(f"{self.prefix}billed", _BILLED), rows)
-        self._tables.run_each(insert(f"{self.prefix}billed_days", _BILLED_DAY), [row_of(day)])
+        self.unmark_rollups([day.day], billed=True)
+        if day.connection:
+            self.set_state(**{ROW_TAGS: new_mark()})
+        BilledTables(self._tables, self.prefix).put(day, sums, lambda each: self.number(kept(each)))
 
     def drop_billed(self, day: int, provider: str) -> None:
-        for table in ("billed", "billed_days"):
-            statement = f"DELETE FROM {self._named(table)} WHERE start = :start AND provider = :provider"
-            self._tables.run(statement, start=day, provider=provider)
+        from spool.sql.billed import BilledTables
+
+        self.unmark_rollups([day], billed=True)
+        BilledTables(self._tables, self.prefix).drop(day, provider)
 
     def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
-        rows = self._tables.all(
-            f"SELECT {', '.join(_BILLED_DAY)} FROM {self._named('billed_days')}"
-            " WHERE start >= :since AND start < :until ORDER BY start, provider",
-            since=since,
-            until=until,
-        )
-        from spool.ledger.billed import day_of  # only where bills are asked for
+        from spool.sql.billed import BilledTables
 
-        return [day_of(dict(zip(_BILLED_DAY, row, strict=True))) for row in rows]
+        return BilledTables(self._tables, self.prefix).days(since, until)
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]:
         told = f"{self._named('billed_days')} WHERE start >= :since AND start < :until"
@@ -173,19 +163,9 @@ class SqlLedgerRows(ABC):
         return sorted(start for (start,) in rows)
 
     def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
-        rows = self._tables.all(
-            f"SELECT h.charge, h.basis, h.arranged, h.high, h.middle, h.low, {KEY} FROM {self._named('billed')} h"
-            f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start AND h.provider = :provider",
-            start=day,
-            provider=provider,
-        )
-        from spool.ledger.billed import BilledSum  # only where bills are asked for
+        from spool.sql.billed import BilledTables
 
-        found = [
-            BilledSum(Dimensions(*key), charge, basis, arranged, money.joined(high, middle, low))
-            for charge, basis, arranged, high, middle, low, *key in rows
-        ]
-        return sorted(found)
+        return BilledTables(self._tables, self.prefix).sums(day, provider)
 
     def _has_meters(self, width: int) -> bool:
         statement = f"SELECT EXISTS (SELECT 1 FROM {self._named(METERS)} WHERE width = :width)"
@@ -197,9 +177,14 @@ class SqlLedgerRows(ABC):
         return [start for (start,) in self._tables.all(statement, since=since)]
 
     def priceable(
-        self, width: int, start: int, *, of_all: bool = False
+        self, width: int, start: int, *, of_all: bool = False, dearest: int = 0
     ) -> Sequence[tuple[int, Dimensions, Measures]]:
-        rows = self._tables.all(f"{self._every_sum(width, 'h.key, ')}{_CALLS}", start=start, of_all=of_all)
+        statement = f"{self._every_sum(width, 'h.key, ')}{_CALLS}"
+        values = {"start": start, "of_all": of_all}
+        if dearest:
+            statement += among_dearest(self.about, self._of(width), self._named("keys"), _CALLS)
+            values["before"] = dearest - 1
+        rows = self._tables.all(statement, **values)
         return [(row[0], Dimensions(*row[1 : _WIDTH + 1]), self._measures(row[_WIDTH + 1 :])) for row in rows]
 
     def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
@@ -234,7 +219,8 @@ class SqlLedgerRows(ABC):
 
     def drop_days(self, since: int) -> None:
         self.set_state(**new_marks())
-        self._tables.run(f"DELETE FROM {self._named(ROLLED)} WHERE start + width > :since", since=since)
+        of_days = f"{self._named(ROLLED)} WHERE rollup <= {BILLED_ROLLUPS}"
+        self._tables.run(f"DELETE FROM {of_days} AND start + width > :since", since=since)
         self._tables.run(f"DELETE FROM {self._of(DAY_S)} WHERE start >= :since", since=since)
         self._tables.run(
             f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start >= :since",
@@ -307,11 +293,11 @@ class SqlLedgerRows(ABC):
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
         place = {"rollup": number, "width": width, "start": start}
         where = "WHERE rollup = :rollup AND width = :width AND start = :start"
-        self._tables.run(f"DELETE FROM {self._named(ROLLUPS)} {where}", **place)
-        names = ", ".join(self.columns)
+        table, columns, made = self._rollup(number, dimensions)
+        self._tables.run(f"DELETE FROM {table} {where}", **place)
         self._tables.run(
-            f"INSERT INTO {self._named(ROLLUPS)} (rollup, width, start, key, {names})"
-            f" SELECT {number}, {width}, {start}, made.* FROM ({self._rolled_up(dimensions)}) made",
+            f"INSERT INTO {table} (rollup, width, start, {', '.join(columns)})"
+            f" SELECT {number}, {width}, {start}, made.* FROM ({made}) made",
             since=start,
             until=start + width,
         )
@@ -319,8 +305,9 @@ class SqlLedgerRows(ABC):
         self._tables.run(insert(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **place)
 
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
-        made = self._rolled_up(dimensions)
-        stored = f"SELECT key, {', '.join(self.columns)} FROM {self._of_rollup(width, number)} start = :since"
+        table, columns, made = self._rollup(number, dimensions)
+        of = f"{table} WHERE rollup = {number} AND width = {width}"
+        stored = f"SELECT {', '.join(columns)} FROM {of} AND start = :since"
         for one, other in ((made, stored), (stored, made)):
             statement = f"SELECT EXISTS (SELECT * FROM ({one}) a EXCEPT SELECT * FROM ({other}) b)"
             [found] = self._tables.one(statement, since=start, until=start + width)
@@ -328,14 +315,15 @@ class SqlLedgerRows(ABC):
                 return True
         return False
 
-    def unmark_rollups(self, days: Collection[int] | None = None) -> None:
-        self.set_state(**new_marks(days))
+    def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
+        self.set_state(**new_marks(days, every=EVERY_BILLED if billed else EVERY))
+        of_kind = f"{self._named(ROLLED)} WHERE rollup {'>' if billed else '<='} {BILLED_ROLLUPS}"
         if days is None:
-            self._tables.run(f"DELETE FROM {self._named(ROLLED)}")
+            self._tables.run(f"DELETE FROM {of_kind}")
             return
         rows = sorted({(width, begin(width, day)) for day in days for width in ROLLUP_WIDTHS})
         self._tables.run_each(
-            f"DELETE FROM {self._named(ROLLED)} WHERE width = :width AND start = :start",
+            f"DELETE FROM {of_kind} AND width = :width AND start = :start",
             [{"width": width, "start": start} for width, start in rows],
         )
 
@@ -345,20 +333,26 @@ class SqlLedgerRows(ABC):
         if width == DAY_S and starts:
             self.unmark_rollups(starts)
 
-    def _rolled_up(self, dimensions: Sequence[str]) -> str:
-        """
-        The statement that adds up the days of a rollup. Its sums have the lowest number of those that they were
-        made of, which has the same values of these dimensions.
-        """
-        by_key = ", ".join(f"sum({name}) AS {name}" for name in self.columns)
-        days = f"SELECT key, {by_key} FROM {self._of(DAY_S)} WHERE start >= :since AND start < :until GROUP BY key"
-        if not dimensions:
-            return days
-        summed = ", ".join(f"sum(h.{name}) AS {name}" for name in self.columns)
-        return (
-            f"SELECT min(h.key) AS key, {summed} FROM ({days}) h JOIN {self._named('keys')} k ON k.id = h.key"
-            f" GROUP BY {', '.join(f'k.{chr(34)}{name}{chr(34)}' for name in dimensions)}"
+    def _rollup(self, number: int, dimensions: Sequence[str]) -> tuple[str, Sequence[str], str]:
+        """The table of a rollup, its columns from the key on, and the statement that makes them of days."""
+        table, days, apart, sums = self._named(ROLLUPS), self._of(DAY_S), tuple[str, ...](), self.columns
+        if number > BILLED_ROLLUPS:
+            from spool.sql import billed  # only where bills are
+
+            table, days = self._named(billed.ROLLUPS), self._named(billed.BILLED)
+            apart, sums = billed.PLACE, billed.LIMBS
+        made = rolled_up(days, self._named("keys"), dimensions, sums=sums, apart=apart)
+        return table, ("key", *apart, *sums), made
+
+    def tags(self) -> Sequence[tuple[str, str, bool, bool]]:
+        has_calls, has_rows = (
+            f"MAX(CASE WHEN k.kind {sign} '{KIND}' THEN 1 ELSE 0 END)" for sign in ("<>", "=")
         )
+        rows = self._tables.all(
+            f"SELECT j.key, j.value, {has_calls}, {has_rows} FROM {self._named('keys')} k CROSS JOIN {self.each_tag}"
+            f" WHERE j.value <> '' AND substr(j.key, 1, {len(ROW_TAG)}) <> '{ROW_TAG}' GROUP BY j.key, j.value"
+        )
+        return [(name, value, bool(of_calls), bool(of_rows)) for name, value, of_calls, of_rows in rows]
 
     def count_rows(self) -> int:
         counts = [f"(SELECT count(*) FROM {self._of(width)})" for width in TABLES]
@@ -383,13 +377,6 @@ class SqlLedgerRows(ABC):
             f"SELECT {before}{KEY}, {', '.join(self.shown)} FROM {self._of(width)} h"
             f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start"
         )
-
-
-def billed_measures(high: int, middle: int, low: int) -> Measures:
-    """The measures of billed money: it stands as reported money."""
-    measures = [0] * WIDTH
-    measures[len(COUNTS)] = money.joined(int(high), int(middle), int(low))
-    return measures
 
 
 def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:

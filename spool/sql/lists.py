@@ -61,7 +61,8 @@ def read_page(
 
     `row` is given the values of `columns`, in their order.
     """
-    sort, identity = _expression(query.sort), f'"{query.identity}"'
+    sort = _expression(query.sort)
+    identity = f'"{query.identity}"'
     where, values = _where(query, within)
     keys = [sort]
     if query.sort.is_text:
@@ -124,7 +125,8 @@ def _around(position: Position | None, keys: Sequence[str], downward: bool) -> t
     """
     if position is None:
         return "true", "false"
-    above, below = _beyond(position, keys, ">"), _beyond(position, keys, "<")
+    above = _beyond(position, keys, ">")
+    below = _beyond(position, keys, "<")
     ahead, behind = (below, above) if downward else (above, below)
     at = f"({_same(position, keys)} AND {keys[-1]} = :at_identity)"
     if position.inclusive:
@@ -156,7 +158,8 @@ def _expression(sort: SortField) -> str:
 
 def _where(query: ListQuery, within: tuple[str, Mapping[str, object]]) -> tuple[str, dict[str, object]]:
     condition, given = within
-    terms, values = [condition], dict(given)
+    terms = [condition]
+    values = dict(given)
     for n, (name, accepted) in enumerate(query.filters.items()):
         terms.append(f'CAST("{name}" AS text) IN :filter_{n}')
         values[f"filter_{n}"] = list(accepted)

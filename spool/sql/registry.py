@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
@@ -13,23 +13,19 @@ from spool.registry.connections import BillingConnection, S3Bucket
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import DISABLED, Key, Secret, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
+from spool.registry.registry_rows import ROW_IDS
 from spool.registry.shared.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
 from spool.sql.columns import JSON, JSON_TUPLE, Columns, Form
 from spool.sql.connection import SqlConnection
 from spool.sql.lists import read_page
 from spool.sql.statements import insert, select, update, upsert
 
+Row = TypeVar("Row")
 _LEGACY_ACCESSED = "legacy_last_accessed"
 
 _OF_KEY = {"scopes": JSON_TUPLE, "use_cases": JSON_TUPLE, "labels": JSON}
 _KEY = Columns(Key, forms=_OF_KEY, without=("secrets",))
-_OPERATOR = Columns(Operator)
-_SESSION = Columns(Session)
-_LINK = Columns(ConsoleLink)
-_INSIGHT = Columns(Insight)
-_COMMENT = Columns(Comment)
 _BUCKET = Form(lambda bucket: json.dumps(asdict(bucket)), lambda text: S3Bucket(**json.loads(text)))
-_CONNECTION = Columns(BillingConnection, forms={"s3_bucket": _BUCKET})
 _AUDIT = Columns(AuditRow, forms={"before": JSON, "after": JSON})
 
 _KEYS = select("keys", _KEY.names)
@@ -40,24 +36,41 @@ _PUT_KEY = update("keys", [*(name for name in _KEY.names if name not in _NOT_CHA
 _ACCESSED = """
     UPDATE {schema}.keys SET last_accessed = :at
      WHERE id = :id AND (last_accessed IS NULL OR last_accessed < :at)"""
-_OPERATORS = select("operators", _OPERATOR.names)
-_PUT_OPERATOR = upsert("operators", _OPERATOR.names, "email")
-_SESSIONS = select("sessions", _SESSION.names)
-_PUT_SESSION = upsert("sessions", _SESSION.names, "digest")
+
+
+class _Table(Generic[Row]):
+    """Rows that are kept alike; `news` is what others are told of a change."""
+
+    def __init__(self, name: str, kind: type[Row], *, news: str = "", forms: Mapping[str, Form] = {}) -> None:
+        self.columns = Columns(kind, forms=forms)
+        self.id = ROW_IDS[kind]
+        self.name, self.news = name, news
+        self.select = select(name, self.columns.names)
+        self.put = upsert(name, self.columns.names, self.id)
+        self.delete = f"DELETE FROM {{schema}}.{name} WHERE {self.id} = :id"
+
+
+_LINK = _Table("links", ConsoleLink)
+_INSIGHT = _Table("insights", Insight, news=INSIGHTS)
+_COMMENT = _Table("comments", Comment, news=INSIGHTS)
+_TABLES: Mapping[type[Any], _Table[Any]] = {
+    Operator: _Table("operators", Operator, news=OPERATORS),
+    Session: _Table("sessions", Session),
+    ConsoleLink: _LINK,
+    Insight: _INSIGHT,
+    Comment: _COMMENT,
+    BillingConnection: _Table(
+        "connections", BillingConnection, news=CONNECTIONS, forms={"s3_bucket": _BUCKET}
+    ),
+}
 _TOUCH_SESSION = update("sessions", ["seen_at"], "digest")
 _END_SESSIONS = "DELETE FROM {schema}.sessions WHERE created_at <= :created_at OR seen_at <= :seen_at"
-_PUT_LINK = upsert("links", _LINK.names, "digest")
-_TAKE_LINK = f"DELETE FROM {{schema}}.links WHERE digest = :digest RETURNING {', '.join(_LINK.names)}"
-_INSIGHTS = select("insights", _INSIGHT.names)
-_PUT_INSIGHT = upsert("insights", _INSIGHT.names, "id")
+_TAKE_LINK = f"{_LINK.delete} RETURNING {', '.join(_LINK.columns.names)}"
 _DELETE_FINDINGS = """
     DELETE FROM {schema}.insights
      WHERE finding IS NOT NULL AND NOT present AND NOT touched AND found_at < :found_at"""
-_COMMENTS = f"{select('comments', _COMMENT.names)} WHERE insight = :insight ORDER BY id"
-_ADD_COMMENT = f"{insert('comments', _COMMENT.names)} RETURNING id"
-_PUT_COMMENT = update("comments", ["text", "last_updated"], "id")
-_CONNECTIONS = f"{select('connections', _CONNECTION.names)} ORDER BY id"
-_PUT_CONNECTION = upsert("connections", _CONNECTION.names, "id")
+_COMMENTS = f"{_COMMENT.select} WHERE insight = :insight ORDER BY id"
+_ADD_COMMENT = f"{insert('comments', _COMMENT.columns.names)} RETURNING id"
 _DOCUMENTS = "SELECT id, body FROM {schema}.documents WHERE kind = :kind"
 _PUT_DOCUMENT = upsert("documents", ("kind", "id", "body"), "kind", "id")
 # Nothing deletes from this table, so that the numbers have no gap.
@@ -81,6 +94,26 @@ class SqlRegistryRows:
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
+
+    def all(self, kind: type[Row]) -> Sequence[Row]:
+        table = _TABLES[kind]
+        return [table.columns.read(row) for row in self._all(f"{table.select} ORDER BY {table.id}")]
+
+    def find(self, kind: type[Row], id: str | bytes) -> Row | None:
+        table = _TABLES[kind]
+        row = self._one(f"{table.select} WHERE {table.id} = :id", id=id)
+        return table.columns.read(row) if row else None
+
+    def put(self, row: object) -> None:
+        table = _TABLES[type(row)]
+        values = table.columns.values(row)
+        self._run(table.put, **values)
+        self._tell_of(table, values[table.id])
+
+    def delete(self, kind: type[Any], id: str | bytes | int) -> None:
+        table = _TABLES[kind]
+        self._run(table.delete, id=id)
+        self._tell_of(table, id)
 
     def keys(self) -> Sequence[Key]:
         secrets: dict[int, list[Secret]] = {}
@@ -125,36 +158,8 @@ class SqlRegistryRows:
     def note_legacy_access(self, at: float) -> None:
         self._run(upsert(self.facts, ("name", "value"), "name"), name=_LEGACY_ACCESSED, value=repr(at))
 
-    def operators(self) -> Sequence[Operator]:
-        return [_OPERATOR.read(row) for row in self._all(f"{_OPERATORS} ORDER BY email")]
-
-    def operator(self, email: str) -> Operator | None:
-        row = self._one(f"{_OPERATORS} WHERE email = :email", email=email)
-        return _OPERATOR.read(row) if row else None
-
-    def put_operator(self, operator: Operator) -> None:
-        self._run(_PUT_OPERATOR, **_OPERATOR.values(operator))
-        self._tell(OPERATORS, operator.email)
-
-    def delete_operator(self, email: str) -> None:
-        self._run("DELETE FROM {schema}.operators WHERE email = :email", email=email)
-        self._tell(OPERATORS, email)
-
-    def session(self, digest: bytes) -> Session | None:
-        row = self._one(f"{_SESSIONS} WHERE digest = :digest", digest=digest)
-        return _SESSION.read(row) if row else None
-
-    def sessions(self) -> Sequence[Session]:
-        return [_SESSION.read(row) for row in self._all(f"{_SESSIONS} ORDER BY digest")]
-
-    def put_session(self, session: Session) -> None:
-        self._run(_PUT_SESSION, **_SESSION.values(session))
-
     def touch_session(self, digest: bytes, seen_at: float) -> None:
         self._run(_TOUCH_SESSION, digest=digest, seen_at=seen_at)
-
-    def delete_session(self, digest: bytes) -> None:
-        self._run("DELETE FROM {schema}.sessions WHERE digest = :digest", digest=digest)
 
     def delete_sessions_of(self, account: str) -> None:
         self._run("DELETE FROM {schema}.sessions WHERE account = :account", account=account)
@@ -163,72 +168,46 @@ class SqlRegistryRows:
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
         self._run(_END_SESSIONS, created_at=created_at, seen_at=seen_at)
 
-    def add_link(self, link: ConsoleLink) -> None:
-        self._run(_PUT_LINK, **_LINK.values(link))
-
     def take_link(self, digest: bytes) -> ConsoleLink | None:
-        row = self._change(_TAKE_LINK, digest=digest)
-        return _LINK.read(row) if row else None
+        row = self._change(_TAKE_LINK, id=digest)
+        return _LINK.columns.read(row) if row else None
 
     def delete_links_before(self, ends_at: float) -> None:
         self._run("DELETE FROM {schema}.links WHERE ends_at <= :ends_at", ends_at=ends_at)
-
-    def insight(self, id: str) -> Insight | None:
-        row = self._one(f"{_INSIGHTS} WHERE id = :id", id=id)
-        return _INSIGHT.read(row) if row else None
 
     def count_insights(self) -> int:
         [count] = self._one("SELECT count(*) FROM {schema}.insights")
         return int(count)
 
     def findings(self) -> Sequence[Insight]:
-        return [_INSIGHT.read(row) for row in self._all(f"{_INSIGHTS} WHERE finding IS NOT NULL ORDER BY id")]
+        rows = self._all(f"{_INSIGHT.select} WHERE finding IS NOT NULL ORDER BY id")
+        return [_INSIGHT.columns.read(row) for row in rows]
 
     def put_insights(self, insights: Iterable[Insight]) -> None:
-        rows = [_INSIGHT.values(insight) for insight in sorted(insights, key=lambda insight: insight.id)]
+        rows = [
+            _INSIGHT.columns.values(insight) for insight in sorted(insights, key=lambda insight: insight.id)
+        ]
         if rows:
-            self._run_each(_PUT_INSIGHT, rows)
+            self._run_each(_INSIGHT.put, rows)
             self._tell(INSIGHTS, "")
-
-    def delete_insight(self, id: str) -> None:
-        self._run("DELETE FROM {schema}.insights WHERE id = :id", id=id)
-        self._tell(INSIGHTS, "")
 
     def delete_findings_before(self, found_at: float) -> None:
         self._run(_DELETE_FINDINGS, found_at=found_at)
 
     def insight_page(self, query: ListQuery) -> ListPage[Insight]:
-        return read_page(self._connection, "insights", _INSIGHT.names, query, _INSIGHT.read)
+        return read_page(self._connection, "insights", _INSIGHT.columns.names, query, _INSIGHT.columns.read)
 
     def comments(self, insight: str) -> Sequence[Comment]:
-        return [_COMMENT.read(row) for row in self._all(_COMMENTS, insight=insight)]
+        return [_COMMENT.columns.read(row) for row in self._all(_COMMENTS, insight=insight)]
 
     def add_comment(self, comment: Comment) -> Comment:
-        [id] = self._change(_ADD_COMMENT, **{**_COMMENT.values(comment), "id": self._new_id("comment")})
+        values = {**_COMMENT.columns.values(comment), "id": self._new_id("comment")}
+        [id] = self._change(_ADD_COMMENT, **values)
         self._tell(INSIGHTS, "")
         return replace(comment, id=id)
 
-    def put_comment(self, comment: Comment) -> None:
-        self._run(_PUT_COMMENT, **_COMMENT.values(comment))
-        self._tell(INSIGHTS, "")
-
-    def delete_comment(self, id: int) -> None:
-        self._run("DELETE FROM {schema}.comments WHERE id = :id", id=id)
-        self._tell(INSIGHTS, "")
-
     def delete_comments(self, insight: str) -> None:
         self._run("DELETE FROM {schema}.comments WHERE insight = :insight", insight=insight)
-
-    def connections(self) -> Sequence[BillingConnection]:
-        return [_CONNECTION.read(row) for row in self._all(_CONNECTIONS)]
-
-    def put_connection(self, connection: BillingConnection) -> None:
-        self._run(_PUT_CONNECTION, **_CONNECTION.values(connection))
-        self._tell(CONNECTIONS, connection.id)
-
-    def delete_connection(self, id: str) -> None:
-        self._run("DELETE FROM {schema}.connections WHERE id = :id", id=id)
-        self._tell(CONNECTIONS, id)
 
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         return {id: json.loads(body) for id, body in self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)}
@@ -271,6 +250,10 @@ class SqlRegistryRows:
 
     def _tell(self, kind: str, id: str) -> None:
         """A row changed that others keep in memory: (kind, id) of `spool.registry.shared.following`."""
+
+    def _tell_of(self, table: _Table[Any], id: object) -> None:
+        if table.news:
+            self._tell(table.news, "" if table.news == INSIGHTS else str(id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
         """A key is about to change. `shuts`: no secret of it opens any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from spool.listing import ListPage, ListQuery
@@ -35,6 +35,7 @@ GROW = """
 _PUT_STREAM = upsert("streams", STREAM.names, "name")
 _PUT_TOTAL = upsert("stream_totals", TOTAL.names, "stream", "key")
 _TOTAL = f"{TOTALS} WHERE stream = :stream AND key = :key"
+_THESE = f"{TOTALS} WHERE stream = :stream AND key IN :keys"
 _DROP_STREAM = ("streams WHERE name", "stream_totals WHERE stream", "stream_sizes WHERE name")
 _OWN = """
     INSERT INTO {schema}.stream_sizes AS size (name, created_by, bytes) VALUES (:name, :key, 0)
@@ -52,6 +53,21 @@ class SqlStreamRows:
         self._connection = connection
         self._streams: dict[str, Stream | None] = {}
         self._totals = TotalsInHand()
+
+    def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
+        """Read what is not in hand: a statement for each total would wait for the interpreter each time."""
+        missing: dict[str, list[str]] = {}
+        for stream, key in places:
+            if (stream, key) not in self._totals:
+                missing.setdefault(stream, []).append(key)
+        for stream, keys in missing.items():
+            rows = self._connection.all(_THESE, stream=stream, keys=keys)
+            self._note_all([(stream, key) for key in keys], rows)
+
+    def _note_all(self, places: Iterable[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> None:
+        stored = {(row[0], row[1]): TOTAL.read(row) for row in rows}
+        for place in places:
+            self._totals.note(place, stored.get(place))
 
     def stream(self, name: str) -> Stream | None:
         if name not in self._streams:

@@ -17,11 +17,12 @@ _FOLDER = files(__package__).joinpath("schema")
 
 
 def files_by_version(engine: str) -> list[Sequence[str]]:
-    """The names of the files of each version of an engine, from the first version to the newest that has any."""
+    """The names of the files of each version of an engine, from the first to the newest that has any."""
     of_engine = re.compile(rf"\.{engine}-(\d+)\.")
     found: dict[int, list[str]] = {}
     for name in sorted(file.name for file in _FOLDER.iterdir()):
-        if version := of_engine.search(name):
+        version = of_engine.search(name)
+        if version:
             found.setdefault(int(version[1]), []).append(name)
     return [found.get(number, ()) for number in range(1, max(found, default=0) + 1)]
 

@@ -72,7 +72,8 @@ class DiskContents:
 
 def copy_contents(directory: Path, into: Path) -> None:
     """Copy the files of a data directory into another, flushed. A file that goes meanwhile has left."""
-    source, target = directory / DIRECTORY, into / DIRECTORY
+    source = directory / DIRECTORY
+    target = into / DIRECTORY
     if not source.exists():
         return
     target.mkdir(mode=0o700)

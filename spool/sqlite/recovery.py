@@ -51,7 +51,8 @@ async def open_database(path: Path, clock: Clock) -> Database:
     directory = path.parent
     kept_log = path.with_name(KEPT_LOG)
     try:
-        if not (name := notes.name_aside(directory)) or not path.with_name(name).exists():
+        name = notes.name_aside(directory)
+        if not name or not path.with_name(name).exists():
             _keep_log(path, kept_log)
         if notes.is_marked(directory):
             raise SpoolDamaged("damage was met before")
@@ -286,7 +287,8 @@ def _try_everything(connection: sqlite3.Connection) -> None:
         check = RowCheck(connection)
         for table in SMALL_TABLES:
             for row in with_an_end(connection.execute(f"SELECT * FROM {table}")):
-                if problem := check.problem(table, row):
+                problem = check.problem(table, row)
+                if problem:
                     raise damage(f"a row of {table} is damaged: {problem}")
         connection.execute(queries.ADD_COMMIT, (0.0, 0, b""))
         for topic in TOPICS:

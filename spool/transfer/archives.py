@@ -177,7 +177,8 @@ def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[
 
 def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -> str:
     """The SHA-256 of what was written."""
-    compressor, sum = zstd.ZstdCompressor(), sha256()
+    compressor = zstd.ZstdCompressor()
+    sum = sha256()
     with archive.open(name, "w", force_zip64=True) as member:
 
         def put(packed: bytes) -> None:

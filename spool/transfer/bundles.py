@@ -221,7 +221,8 @@ def _check(bundle: Path, key: str) -> BundleHeader:
                 if len(frame) != size:
                     raise ValueError
                 seal.update(frame)
-            told, rest = file.read(seal.digest_size), file.read(1)
+            told = file.read(seal.digest_size)
+            rest = file.read(1)
     except OSError as error:
         raise NotAllowed(f"{bundle} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, struct.error) as error:
@@ -232,7 +233,8 @@ def _check(bundle: Path, key: str) -> BundleHeader:
 
 
 def _header(file: BinaryIO) -> tuple[BundleHeader, bytes]:
-    kind, line = file.readline(len(KIND)), file.readline(MAX_HEADER)
+    kind = file.readline(len(KIND))
+    line = file.readline(MAX_HEADER)
     if kind != KIND:
         raise ValueError
     told: dict[str, Any] = json.loads(line)

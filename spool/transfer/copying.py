@@ -83,7 +83,8 @@ async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
 
 def _compare(before: CopiedStorage, after: CopiedStorage) -> None:
     for name in ("topics", "routes", "numbers"):
-        one, other = getattr(before, name), getattr(after, name)
+        one = getattr(before, name)
+        other = getattr(after, name)
         for key in sorted({*one, *other}):
             if one.get(key) != other.get(key):
                 raise SpoolDamaged(

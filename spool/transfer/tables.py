@@ -44,7 +44,8 @@ class KeptContent:
 
 def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     """An entry may have megabytes: so many rows as fit into memory together, but one at least."""
-    part, size = list[tuple[Any, ...]](), 0
+    part = list[tuple[Any, ...]]()
+    size = 0
     for row in rows:
         part.append(row)
         size += bytes_of(row)
@@ -100,7 +101,8 @@ def check_known(tables: KeptTables, known: Collection[str]) -> None:
 def newest_numbers(tables: KeptTables) -> dict[str, int]:
     """Return the newest number of each table, by its name."""
     table = tables.table(NEWEST_NUMBERS)
-    name, number = table.columns.index("name"), table.columns.index("seq")
+    name = table.columns.index("name")
+    number = table.columns.index("seq")
     return {row[name]: row[number] for row in table.rows}
 
 

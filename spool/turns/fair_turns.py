@@ -29,7 +29,8 @@ ALONE_S: Final = 0.004  # the same, while no others are there
 MEMORY_S: Final = 2.0  # what was used counts for half after some 1.4 s
 LATELY_S: Final = 2.0  # somebody who had something for a commit may have more at any moment
 RECENT_S: Final = 10.0  # for so long behind something for a commit of one party another one is not alone
-LITTLE_S: Final = 0.05  # who used less of late, such as a scraper, is there only while a request is pending
+# Who used less of late and had nothing to commit, such as a scraper, is there only while a request is pending.
+LITTLE_S: Final = 0.05
 URGENT_S: Final = 0.05  # since its last step: a request that waits longer for something else holds up nobody
 # Between two steps of parties that used more than one whose request is pending: so many times the step
 # before.
@@ -58,7 +59,7 @@ class Party:
         self.urgent_until = 0.0
         self.seen = self.submitted = float("-inf")
         self.step_s = LEAST_STEP_S  # how long its steps take, rather too much
-        self.waiting: deque[asyncio.Future[None]] = deque()
+        self.waiting: deque[asyncio.Future[bool]] = deque()  # True: the turn is taken in any case
 
     def spend(self, seconds: float) -> None:
         """Count time that was used for it; from any thread."""
@@ -158,16 +159,25 @@ class FairTurns:
             others = [each for each in islice(self._in_hand.values(), MOST_LOOKED_AT) if each is not party]
             if others and all(party.used <= each.used for each in others):
                 return
+        while not await self._given_turn(party):
+            pass
+
+    async def _given_turn(self, party: Party) -> bool:
+        """Wait for a turn; False if it is not taken, because a request of one that used less came meanwhile."""
         waits = asyncio.get_running_loop().create_future()
         party.waiting.append(waits)
         self._waiting[party.name] = party
         self._look_again()
         try:
-            await waits
+            is_certain = await waits
         except BaseException:
             if waits in party.waiting:
                 self._no_longer(party, waits)
             raise
+        if is_certain:
+            return True
+        await asyncio.sleep(0)  # requests that came in this pass of the event loop begin
+        return self._lighter(party) is None
 
     async def background_turn(self) -> None:
         """Wait for a turn of what is done behind the answers: not before requests of those that used little."""
@@ -211,7 +221,7 @@ class FairTurns:
         else:
             self._for_thread = []
 
-    def _no_longer(self, party: Party, waits: asyncio.Future[None]) -> None:
+    def _no_longer(self, party: Party, waits: asyncio.Future[bool]) -> None:
         party.waiting.remove(waits)
         if not party.waiting:
             del self._waiting[party.name]
@@ -232,7 +242,8 @@ class FairTurns:
         self._left_s = STEP_S
         while self._waiting and self._left_s > 0:
             party = min(self._waiting.values(), key=_used)
-            if rest_s := self._rest_s(party):
+            lighter = self._lighter(party)
+            if rest_s := self._rest_s(lighter):
                 self._is_looking = True
                 self._timer = asyncio.get_running_loop().call_later(rest_s, self._next)
                 return
@@ -241,19 +252,18 @@ class FairTurns:
                 del self._waiting[party.name]
             if not waits.done():
                 self._left_s -= party.step_s
-                waits.set_result(None)
+                waits.set_result(lighter is not None)
         if self._waiting:
             self._look_again()
 
-    def _rest_s(self, party: Party) -> float:
+    def _rest_s(self, lighter: Party | None) -> float:
         """
-        Return how long the party rests in favour of one that used less; the other is charged for the rest.
+        Return how long a party rests in favour of one that used less; the other is charged for the rest.
         """
-        lighter = self._lighter(party)
-        now = self._now()
         if lighter is None:
             self._rested_since = 0.0
             return 0.0
+        now = self._now()
         if not self._rested_since:
             self._rested_since = now
         most = min(MOST_REST_S, max(LEAST_REST_S, REST * self.last_step_s))
@@ -296,7 +306,7 @@ class FairTurns:
         little = LITTLE_S * self.weight
         there = 0
         for each in self._parties.values():
-            if each.in_hand or each.used > little:
+            if each.in_hand or each.used > little or each.name in self._submitting:
                 there += 1
                 if there > 1:
                     break

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.bench
 
 LOADS = (
     "100x4", "10x4-json-gzip", "1x8-zstd", "1x8@100", "10x2-grpc", "10x2-grpc-gzip", "litellm-30x2", "events-10x2",
-    "counters-10x2", "heartbeats-1x4", "trees-14x2", "mixed-24x2", "kinds-1x2",
+    "counters-10x2", "heartbeats-1x4", "trees-14x2", "mixed-24x2", "mixed-24x2-cold", "kinds-1x2", "fleet-10x2",
 )  # fmt: skip
 OPTIONS = RoundOptions(seconds=0.3, warm_up=0.1, counts_commits=False)
 firsts = count(0, 100_000)

@@ -528,7 +528,12 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
         and "cost_type=billed_cost" in page.url
         and not re.search("measure=|bin=", page.url)
     )
+    page.get_by_label("days without a bill").select_option("counted")
+    filled = report(console, f"{query}&missing=counted")
+    expect(total).to_have_attribute("title", f"${filled['total']['cost']}")
+    assert "missing=counted" in page.url
     assert [] == console.audit()
+    page.get_by_label("days without a bill").select_option("")
     page.get_by_label("Group by").select_option("charge")
     expect(page.locator("tbody").get_by_role("link", name="usage", exact=True)).to_be_visible()
     page.reload()
@@ -541,7 +546,7 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     expect(page.get_by_role("link", name="charge: usage")).to_have_count(0)
     counted = report(console, query.partition("&cost_type")[0])["total"]["cost"]
     expect(total).to_have_attribute("title", f"${counted}")
-    assert "cost_type" not in page.url
+    assert not re.search("cost_type|missing", page.url)
 
 
 @pytest.mark.parametrize("chosen", ["Last 30 days", "Last 7 days"])

@@ -40,7 +40,7 @@ LEFT = "[...window.wanted].map((each) => each.outerHTML.slice(0, 100))"
 def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> None:
     """
     Nothing serious for axe, nothing that stands out to the side, wide and on a phone, dark and light, with a
-    row open, too; each control is reached by Tab; no page and no answer is large. A picture of each.
+    row open, too; each control is reached by Tab; no page and no answer is large. A wide picture of each.
 
     Colours depend on the theme and the layout on the width, and neither on the other: two looks see all of
     both.
@@ -72,7 +72,7 @@ def look(console: Console, name: str) -> None:
         console.page.evaluate(DRAWN)
         assert [] == console.audit(), f"{name}, {layout}"
         assert console.overhang() <= 0, f"{name}, {layout}"
-        console.screenshot(f"{name}-{layout}")
+    console.screenshot(name)
 
 
 def unreached(console: Console) -> list[str]:

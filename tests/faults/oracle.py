@@ -16,10 +16,13 @@ import urllib3
 
 from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, request, span
+from tests.faults.scenarios import LONG
 
 CALLS_A_REQUEST = (1, 1, 5, 50)
 RETRIED = (429, 503)
 PATIENCE_S = 120.0  # a safety net for a machine that is busy
+# Of a sender, before its next request. In a short round other tests run beside it.
+PAUSE_S = 0.0 if LONG else 0.02
 
 T = TypeVar("T")
 
@@ -114,7 +117,7 @@ class Oracle:
                 time.sleep(0.05)
 
     @contextmanager
-    def load(self, url: str, *, senders: int = 4, pause_s: float = 0.0) -> Iterator[None]:
+    def load(self, url: str, *, senders: int = 4, pause_s: float = PAUSE_S) -> Iterator[None]:
         """
         Send all the time, each sender first what the last load left unanswered, as a client does after a
         kill.
@@ -134,6 +137,11 @@ class Oracle:
             stop.set()
             for thread in threads:
                 thread.join()
+
+    def wait_until_taken(self, calls: int = 20) -> None:
+        """Until more than so many further calls are: a fault meets work then, however slow the machine is."""
+        enough = len(self.acknowledged) + calls
+        wait_for(lambda: len(self.acknowledged) > enough, 120, "senders are answered")
 
     def wait_until_refused(self) -> None:
         """Until every sender was: what each of them had acknowledged before is written down by then."""

@@ -110,7 +110,8 @@ def test_a_disk_that_is_full_at_the_start(trial: Trial, sites: Sites, gone: tupl
         with on_small_disk(site) as disk:
             site.start()
             with site.oracle.load(site.url):
-                time.sleep(rng.uniform(0.2, 0.8))
+                site.oracle.wait_until_taken()
+                time.sleep(rng.uniform(0.0, 0.4))
                 site.kill()
             for name in gone:
                 (disk / name).unlink(missing_ok=True)

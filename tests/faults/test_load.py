@@ -30,7 +30,7 @@ TRIES = 8  # a machine that others keep busy only makes it worse
 # Of its throughput that a key keeps whatever another one does. In a short round other tests run beside it,
 # and what the misbehaving client itself takes of the processors is missing to the senders.
 LEAST = 0.9 if LONG else 0.75
-USER_DIGITS = 0 if LONG else 1000  # the spool is full of fewer records
+USER_DIGITS = 0 if LONG else 2000  # the spool is full of fewer records
 SOME = 5  # requests, of which a throughput is told
 GRACE_S = 10.0  # of `docker stop`; a machine on which a start takes long is given as many starts
 STARTS = 20
@@ -189,7 +189,8 @@ def test_signals_under_load(trial: Trial, sites: Sites) -> None:
             process = site.tollhouse.process
             assert process is not None
             with site.oracle.load(site.url):
-                time.sleep(rng.uniform(0.1, 0.6))
+                site.oracle.wait_until_taken()
+                time.sleep(rng.uniform(0.0, 0.4))
                 for _ in range(rng.randrange(20)):
                     process.send_signal(signal.SIGHUP)
                 process.send_signal(signal.SIGTERM)

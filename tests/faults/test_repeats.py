@@ -13,7 +13,7 @@ from tests.faults.scenarios import LONG, Trial
 from tests.faults.site import FaultSite
 from tests.faults.upstream import ACCEPT, TAKE_AND_CUT, hang, refuse, slow
 
-OUTAGE_S = 120.0 if LONG else 5.0
+OUTAGE_S = 120.0 if LONG else 2.0
 # While nothing is answered some of the oldest deliveries are tried in turn: the older half has far more of
 # them.
 HALF, BATCH = (20_000, 1000) if LONG else (2000, 100)
@@ -83,7 +83,7 @@ def test_an_outage_at_full_rate(trial: Trial, sites: Sites) -> None:
 def load_for_half(site: FaultSite, url: str) -> None:
     """Load for half of the outage, or longer on a slow machine."""
     enough = len(site.oracle.acknowledged) + HALF
-    with site.oracle.load(url):
+    with site.oracle.load(url, pause_s=0.0):
         time.sleep(OUTAGE_S / 2)
         wait_for(lambda: len(site.oracle.acknowledged) >= enough, 300, "senders are answered")
 

@@ -135,20 +135,20 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("words", [tuple(SAVINGS), *part([(word,) for word in LOUD], every=2)])
+@pytest.mark.parametrize("words", [tuple(SAVINGS), *part([(word,) for word in LOUD], every=4)])
 async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, ...]) -> None:
     """
     At the size that the command asks for, whatever hour and weekday the month ends at; savings all at once.
 
-    A larger month shows every plant in each run: test_what_is_planted_is_found.
+    A larger month shows every plant in each run: test_what_is_planted_together_is_found_together.
     """
     await found_at_least(tmp_path, words, days=1, seed=0)
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("word", part([*LOUD, "older-model", "paid-retries"], every=6))
+@pytest.mark.parametrize("word", part([*LOUD, "older-model", "paid-retries"], every=12))
 async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) -> None:
-    """With the calls of a day that the command asks for then; the least month shows each plant."""
+    """With the calls of a day that the command asks for then, of which all plants together have more."""
     await found_at_least(tmp_path, (word,), days=30, seed=1)
 
 

@@ -66,7 +66,7 @@ class Both:
             return False
         assert expected is not None
         assert expected == list(found) == [found[place] for place in range(len(found))]
-        here, there = _entry(begin, expected, at), _entry(begin, found, at)
+        here, there = entry_of(begin, expected, at), entry_of(begin, found, at)
         delivery = Delivery(
             id=1, route="r", first=here.first, last=here.last, attempts=0, idempotency_key="k"
         )
@@ -94,7 +94,7 @@ class Both:
         return found[0], request_of(found[1])
 
 
-def _entry(begin: int, records: Sequence[Record | None], at: float) -> Entry:
+def entry_of(begin: int, records: Sequence[Record | None], at: float) -> Entry:
     return Entry(topic="ai-telemetry", first=FIRST + begin, committed_at=at, records=records)
 
 
@@ -125,7 +125,7 @@ async def _add(sums: PackedSums, entry: Entry) -> None:
     assert isinstance(entry.records, PackedRecords)
     for part in entry.parts(max(1, len(entry.records) * 2 // 3)):
         await sums.add(part)
-    sums.hand_over()
+    await sums.hand_over()
 
 
 def packed_as(records: Sequence[Record], items: Sequence[int] = ()) -> bytes:

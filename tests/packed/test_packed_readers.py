@@ -14,17 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spool.errors import EntryUnreadable
-from spool.ledger.sums import MAX_TOKENS
+from spool.ledger.sums import MAX_TOKENS, HourlySums
 from spool.log.entries import codec
+from spool.log.entries.cache import CachedEntry
 from spool.meters import METERS
 from spool.packed.native import Native
+from spool.packed.records import packed_records
+from spool.packed.sums import PackedSums
 from spool.record import NS, Inference, Record, UsageMetric
 from tests.bench.load.payloads import numbered, protobuf_spans
 from tests.bench.test_bench_encode import records as bench_records
 from tests.gateway.normalise.otlp.payloads import normalised
 from tests.gateway.normalise.otlp.test_span_cases import cases
-from tests.packed.both_ways import Both, packed_as
+from tests.packed.both_ways import FIRST, Both, entry_of, packed_as
 from tests.rounds import IS_LONG
+from tests.spool.ledger_log import call
 
 NOW = 1_790_000_000
 LEAST_ITEMS = 30  # of a record of the first version
@@ -221,3 +225,25 @@ def test_sums_beyond_any_number_of_the_module(native: Native) -> None:
     """Amounts at the bound, more often than 128 bits hold: Python adds the rest."""
     call = Inference(id=bytes(16), source="s", cost="10000000", cache_read_tokens=2**63 - 1)
     assert Both(native).compare(codec.pack([call] * 20_000))
+
+
+@pytest.mark.asyncio
+async def test_calls_that_differ_are_handed_over_in_steps(
+    native: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a sum of its own, which Python decodes: others have their turn behind each hundred."""
+    packed = packed_as([call(user=f"u{number}") for number in range(350)])
+    cached = CachedEntry(codec.raws(packed), packed)
+    found = packed_records(native, cached, FIRST, FIRST, FIRST + 349, {})
+    assert found is not None
+    sums = HourlySums()
+    adding = PackedSums(native, sums)
+    await adding.add(entry_of(0, found, float(NOW)))
+    steps = []
+
+    async def paused() -> None:
+        steps.append(len(*sums.hours.values()))
+
+    monkeypatch.setattr("spool.packed.sums.pause", paused)
+    await adding.hand_over()
+    assert [99, 199, 299] == steps

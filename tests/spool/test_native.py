@@ -112,7 +112,7 @@ def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pyt
     assert not use(True).is_on
     assert MODULE in use(True).words
     monkeypatch.setitem(sys.modules, MODULE, module(INTERFACE + 1))
-    assert f"off: {MODULE} has interface 4, this Tollhouse needs 3: build it again" == use(True).words
+    assert f"off: {MODULE} has interface 5, this Tollhouse needs 4: build it again" == use(True).words
 
 
 @pytest.mark.asyncio

@@ -14,10 +14,12 @@ from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import MIB, SpoolSettings
+from spool.sql.streams import SqlStreamRows
 from spool.sqlite import open_spool
 from spool.sqlite.migrations import script
+from spool.sqlite.transactions import SqliteConnection
 from spool.stream_limits import has_room, may_create, to_free
-from spool.streams import StreamSize
+from spool.streams import StreamSize, apply
 from tests.exporters.spools import record_id
 
 
@@ -102,3 +104,18 @@ async def test_a_file_of_the_schema_before_is_measured(tmp_path: Path) -> None:
     spool = await open_spool(tmp_path, settings=settings, clock=SystemClock())
     assert list(before) == list(await spool.streams.sizes())
     await spool.close()
+
+
+def test_totals_of_a_commit_are_read_at_once() -> None:
+    """One statement for what many operations of a stream are about, and none for what is in hand."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for name in ("streams.sql", "stream_sizes.sql"):
+        connection.executescript(script(name))
+    asked: list[str] = []
+    connection.set_trace_callback(lambda text: asked.append(text) if "FROM stream_totals" in text else None)
+    rows = SqlStreamRows(SqliteConnection(connection))
+    for _ in range(2):
+        told = [one for one in operations(0).records if isinstance(one, UnitCostOperation)]
+        apply(rows, told, now=1.0, since=0.0)
+    rows.flush()
+    assert [(1, 3000)] == [(len(asked), *connection.execute("SELECT count(*) FROM stream_totals").fetchone())]

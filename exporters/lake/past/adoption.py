@@ -145,7 +145,8 @@ class LakeAdoption:
         if state is None:
             raise NotAllowed(f"the route {self._route} is not known here: start the server once")
         editions = await self.landings.editions(self._route, self.log.next_number(self._topic))
-        others, adopted = list[ReadManifest](), set[str]()
+        others = list[ReadManifest]()
+        adopted = set[str]()
         async for found in read_manifests(
             self.store, self.destination, scratch, table=self.records.table.name
         ):
@@ -161,7 +162,8 @@ class LakeAdoption:
 
     async def _last_shared(self, others: Sequence[ReadManifest], scratch: Path) -> int:
         """The last number of the same record in the lake and in the log. NotAllowed if an earlier one is of another."""
-        same, other = others[0].body.first - 1, _ANY
+        same = others[0].body.first - 1
+        other = _ANY
         below = self.log.next_number(self._topic)
         for each in others:
             if each.body.first >= below:

@@ -61,7 +61,8 @@ class LakeImport:
         ValueError if the file cannot be read to its end: the parts before stay. Raises what the store raises.
         """
         sha256 = await asyncio.to_thread(_sum, source)
-        rows, done = rows_of(source, self.records), list[LakeManifest]()
+        rows = rows_of(source, self.records)
+        done = list[LakeManifest]()
         while part := await asyncio.to_thread(lambda: list(islice(rows, self.part_rows))):
             with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
                 imported = ImportedPart(
@@ -111,7 +112,8 @@ class LakeImport:
         wanted: dict[str, dict[str, Row]] = defaultdict(dict)
         for row in rows:
             wanted[names.date_of(row.day)].setdefault(row.id, row)
-        there, data = scratch / "there", names.data_of(self.records.table.name)
+        there = scratch / "there"
+        data = names.data_of(self.records.table.name)
         for date, of_date in wanted.items():
             async for each in self.store.names(f"{data}date={date}/"):
                 format = format_of(each.name)

@@ -20,7 +20,8 @@ def ledger_differs(
 ) -> Iterator[LakeDifference]:
     """Yield the days that differ. `began_later`: the first calls of the ledger came before the route."""
     for day in sorted({*lake, *ledger}):
-        ours, theirs = lake.get(day, _NONE), ledger.get(day, _NONE)
+        ours = lake.get(day, _NONE)
+        theirs = ledger.get(day, _NONE)
         if ours != theirs:
             yield LakeDifference(_kind(ours, theirs, began_later), day, _words(ours, theirs))
 

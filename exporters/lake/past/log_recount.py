@@ -69,7 +69,8 @@ class LogRecount:
 
     async def _again(self, made: LakeManifest) -> tuple[int, str]:
         """The rows that the log has of a delivery, and their digest."""
-        digest, rows = RowDigest(self._table), 0
+        digest = RowDigest(self._table)
+        rows = 0
         for start in range(made.first, made.last + 1, _READ_AT_ONCE):
             last = min(made.last, start + _READ_AT_ONCE - 1)
             for entry in await self.log.read(self.topic, start, last):

@@ -31,7 +31,8 @@ class TeamsWebhook:
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:
-        address, body = self._address.value(), orjson.dumps(card(message))
+        address = self._address.value()
+        body = orjson.dumps(card(message))
         try:
             await self._client.send(address, body, content_type="application/json", secrets=[address])
         except Rejected as error:

@@ -63,7 +63,8 @@ class MonthRows:
     def _page(self, wanted: PageQuery) -> ListPage[DropRow]:
         hours, walk, at = self._walked(wanted.position)
         chosen = list(_passing(hours, wanted)) if wanted.filters else range(sum(hour.rows for hour in hours))
-        is_falling, is_backward = wanted.sort_order == DESCENDING, at is not None and at[1].backward
+        is_falling = wanted.sort_order == DESCENDING
+        is_backward = at is not None and at[1].backward
         places: Sequence[int] = chosen[::-1] if is_falling else chosen
         start, end = _bounds(places, at, wanted.limit, is_falling=is_falling, is_backward=is_backward)
         cut = places[start:end]

@@ -52,7 +52,8 @@ def describe_version(row: ShownVersion) -> dict[str, object]:
 
 
 def describe_namespace(row: ShownNamespace) -> dict[str, object]:
-    namespace, newest = row.namespace, row.newest
+    namespace = row.namespace
+    newest = row.newest
     return answer(
         NamespaceItem,
         namespace,

@@ -204,7 +204,8 @@ async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
     figures = await fresh(money, evaluator(money).books(), id)
     if not figures.periods:
         return MemoryRows([])
-    budget, running = figures.budget, figures.periods[0]
+    budget = figures.budget
+    running = figures.periods[0]
     fired: dict[str, list[int]] = {}
     for period in await alerts_of_now(money, budget):
         if period.first_day == running.period.first_day:

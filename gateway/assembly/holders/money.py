@@ -23,7 +23,8 @@ def money_services(
     parts: Assembler, billing: BillingSync, urls: Callable[[], Urls], intake: Intake | None
 ) -> MoneyServices:
     """`intake` has the prices in use, where there is one."""
-    storage, clock = parts.storage, parts.clock
+    storage = parts.storage
+    clock = parts.clock
 
     def prices() -> PriceBook:
         return PriceBook.load(parts.config.prices) if intake is None else intake.prices
@@ -53,7 +54,8 @@ def money_services(
 
 def final_costs(parts: Assembler, prices: Callable[[], PriceBook]) -> Once[FinalCostPuller] | None:
     """None while the registry, which keeps what is asked for, is damaged."""
-    storage, registry = parts.storage, parts.storage.registry
+    storage = parts.storage
+    registry = parts.storage.registry
     if registry is None:
         return None
 

@@ -14,7 +14,8 @@ from gateway.normalise.reading.emails import Emails
 
 
 def people_services(parts: Assembler) -> PeopleServices:
-    config, storage = parts.config, parts.storage
+    config = parts.config
+    storage = parts.storage
     host, _ = split_address(operator_listen(config.server) or config.server.listen)
     return PeopleServices(
         registry=storage.registry,

@@ -4,12 +4,12 @@ Access tokens of assistants: what one must say to open the tools, and what it le
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from gateway.authentication.oidc.problems import TokenRefused
 from gateway.authentication.oidc.tokens import (
+    Claims,
     SignedToken,
     check_not_from_later,
     check_subject,
@@ -46,7 +46,7 @@ def read_access_token(text: str) -> SignedToken:
     return token
 
 
-def check_access_token(claims: Mapping[str, Any], expected: ExpectedAccess) -> None:
+def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
     """TokenRefused, with words that name the check and no value, unless a token is for us and good now."""
     if claims.get("iss") != expected.issuer:
         raise TokenRefused("it is of another issuer (iss)")
@@ -54,7 +54,8 @@ def check_access_token(claims: Mapping[str, Any], expected: ExpectedAccess) -> N
     audience = given if isinstance(given, list) else [given]
     if not any(isinstance(each, str) and each in expected.audiences for each in audience):
         raise TokenRefused("it is for another audience (aud)")
-    ends, began = time_of(claims, "exp"), time_of(claims, "iat")
+    ends = time_of(claims, "exp")
+    began = time_of(claims, "iat")
     if ends <= expected.now - expected.skew_s:
         raise TokenRefused("it is over (exp)")
     check_not_from_later(claims, expected.now + expected.skew_s)
@@ -69,20 +70,20 @@ def check_access_token(claims: Mapping[str, Any], expected: ExpectedAccess) -> N
         raise TokenRefused("it was issued to a client that mcp.oauth.clients does not name")
 
 
-def client_of(claims: Mapping[str, Any]) -> str:
+def client_of(claims: Claims) -> str:
     """The id of the client that asked for the token; empty if it does not say."""
     found = claims.get("client_id", claims.get("azp"))
     return found[:_MOST_CLIENT] if isinstance(found, str) and found.isprintable() else ""
 
 
-def lets(claims: Mapping[str, Any], scope: str) -> bool:
+def lets(claims: Claims, scope: str) -> bool:
     """True if a token has a scope, which providers write with or without what stands before its last `/`."""
     found = claims.get("scope", claims.get("scp"))
     given = found.split() if isinstance(found, str) else found if isinstance(found, list) else []
     return any(each in (scope, scope.rpartition("/")[2]) for each in given[:_MOST_SCOPES])
 
 
-def leaves_groups_out(claims: Mapping[str, Any], claim: str) -> bool:
+def leaves_groups_out(claims: Claims, claim: str) -> bool:
     """True if a token says that the person is in more groups than it could hold."""
     elsewhere = claims.get("_claim_names")
     return claims.get("hasgroups") in (True, "true") or (isinstance(elsewhere, dict) and claim in elsewhere)

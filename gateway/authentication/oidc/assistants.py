@@ -8,8 +8,7 @@ kept: what stands here is the provider's keys.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.access import GUESSES, GUESSES_PER_S
@@ -30,6 +29,7 @@ from gateway.authentication.oidc.people import (
 )
 from gateway.authentication.oidc.problems import ProviderDown, SignInProblem, TokenRefused
 from gateway.authentication.oidc.sign_ins import ProviderSignIns
+from gateway.authentication.oidc.tokens import Claims
 from gateway.configuration.sections import McpOAuthSettings
 from gateway.errors import Refusal
 from spool.clock import Clock
@@ -106,7 +106,7 @@ class AssistantSignIns:
         except SignInProblem as error:
             raise self._not_let(str(error)) from error
 
-    async def _claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Mapping[str, Any]:
+    async def _claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
         expected = ExpectedAccess(
             issuer=self._oidc.issuer,
             audiences=oauth.audiences or (oauth.resource,),
@@ -120,7 +120,8 @@ class AssistantSignIns:
         if not oauth.introspect:
             raise TokenRefused("it is not a signed token in the compact form")
         place = neighbourhood(address)
-        if wait_s := self._guesses.wait_s(place):
+        wait_s = self._guesses.wait_s(place)
+        if wait_s:
             message = "too many unknown tokens from this address; repeat later"
             raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
         claims = await self._introspection.claims(text)
@@ -130,9 +131,7 @@ class AssistantSignIns:
         check_access_token(claims, expected)
         return claims
 
-    async def _person(
-        self, claims: Mapping[str, Any], oauth: McpOAuthSettings, address: str
-    ) -> AssistantPerson:
+    async def _person(self, claims: Claims, oauth: McpOAuthSettings, address: str) -> AssistantPerson:
         if leaves_groups_out(claims, self._oidc.groups_claim):
             raise self._not_let(_GROUPS_LEFT_OUT)
         sign_in = claims.get("sid")
@@ -155,7 +154,7 @@ class AssistantSignIns:
             claims=claims,
         )
 
-    async def _first_holder(self, claims: Mapping[str, Any], address: str) -> Holder:
+    async def _first_holder(self, claims: Claims, address: str) -> Holder:
         """Add a person who is not an operator yet, as by a first sign-in to the console."""
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
@@ -171,7 +170,7 @@ class AssistantSignIns:
             raise SignInProblem("disabled") from error
         return self._holder(operator, person, claims)
 
-    def _as_person(self, claims: Mapping[str, Any], known: Operator) -> Person:
+    def _as_person(self, claims: Claims, known: Operator) -> Person:
         """
         Return the person that a token names; the operator's address stands for that of a token without one.
         """
@@ -180,7 +179,7 @@ class AssistantSignIns:
             given |= {"email": known.email, "email_verified": True}
         return person_of(given, self._oidc, refreshes=False)
 
-    def _holder(self, operator: Operator, person: Person, claims: Mapping[str, Any]) -> Holder:
+    def _holder(self, operator: Operator, person: Person, claims: Claims) -> Holder:
         """
         Return the holder for a token. If roles hang on groups, a token without groups gives what a role has
         for the address, and no more: the role of the account may be the one that a group closes. Else the

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Any
 
+from gateway.authentication.oidc.tokens import Claims
 from spool.clock import Clock
 
 KEEP_S = 30.0  # a token that the provider took back is good for so long at most
 MAX_KEPT = 1000
-
-Claims = Mapping[str, Any]
 
 
 class Introspection:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.authentication.oidc.problems import SignInProblem
+from gateway.authentication.oidc.tokens import Claims
 from gateway.configuration.sections import OidcSettings
 from spool.errors import Invalid
 from spool.registry.operators import ROLES, Person, check_email
@@ -18,7 +19,7 @@ MAX_GROUP_CHARACTERS = 256
 _PLAIN_SUBJECT = re.compile(r"[a-z0-9._-]{1,64}")
 
 
-def person_of(claims: Mapping[str, Any], settings: OidcSettings, *, refreshes: bool) -> Person:
+def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Person:
     """The person of a checked ID token; SignInProblem if this one may not sign in."""
     groups = _groups(claims, settings.groups_claim) or ()
     if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
@@ -50,7 +51,7 @@ def _mapped(groups: Collection[str], settings: OidcSettings) -> list[str]:
     return [settings.roles[group] for group in groups if group in settings.roles]
 
 
-def _name(claims: Mapping[str, Any], settings: OidcSettings) -> str:
+def _name(claims: Claims, settings: OidcSettings) -> str:
     email = _verified_email(claims, settings)
     if settings.allowed_domains:
         if email is None:
@@ -71,7 +72,7 @@ def _name(claims: Mapping[str, Any], settings: OidcSettings) -> str:
     return email
 
 
-def _verified_email(claims: Mapping[str, Any], settings: OidcSettings) -> str | None:
+def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
     """
     Trimmed and in small letters. Who may write any address into a profile must not become its owner here.
     """
@@ -85,16 +86,16 @@ def _verified_email(claims: Mapping[str, Any], settings: OidcSettings) -> str | 
         return None
 
 
-def says_groups(claims: Mapping[str, Any], settings: OidcSettings) -> bool:
+def says_groups(claims: Claims, settings: OidcSettings) -> bool:
     """True if a token says in which groups the person is, be it in none."""
     return _groups(claims, settings.groups_claim) is not None
 
 
-def has_verified_email(claims: Mapping[str, Any], settings: OidcSettings) -> bool:
+def has_verified_email(claims: Claims, settings: OidcSettings) -> bool:
     return _verified_email(claims, settings) is not None
 
 
-def _groups(claims: Mapping[str, Any], claim: str) -> tuple[str, ...] | None:
+def _groups(claims: Claims, claim: str) -> tuple[str, ...] | None:
     """None where nothing is said of groups."""
     found: Any = claims.get(claim)
     if found is None and "." in claim:

@@ -20,6 +20,7 @@ from gateway.authentication.oidc.client import ProviderClient
 from gateway.authentication.oidc.keys import KEEP_S, SigningKeys
 from gateway.authentication.oidc.problems import GrantRefused, ProviderDown, TokenRefused
 from gateway.authentication.oidc.tokens import (
+    Claims,
     Expected,
     SignedToken,
     check_id_token,
@@ -49,7 +50,7 @@ class _Description:
 class GrantedTokens:
     """`claims` are those of the checked ID token, None if a refresh brought none."""
 
-    claims: Mapping[str, Any] | None
+    claims: Claims | None
     refresh: str | None
 
 
@@ -106,13 +107,13 @@ class IdentityProvider:
         claims = None if given is None else await self._id_claims(given, nonce=None)
         return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")) or token)
 
-    async def logout_claims(self, text: str) -> Mapping[str, Any]:
+    async def logout_claims(self, text: str) -> Claims:
         """The claims of a logout token; TokenRefused if it is none of this provider's."""
         token = await self._checked(text)
         check_logout_token(token.claims, self._expected())
         return token.claims
 
-    async def access_claims(self, text: str, expected: ExpectedAccess) -> Mapping[str, Any]:
+    async def access_claims(self, text: str, expected: ExpectedAccess) -> Claims:
         """The claims of an access token; TokenRefused if it is not for us, or not good now."""
         token = read_access_token(text)
         if not await self._keys.have_signed(token):
@@ -120,7 +121,7 @@ class IdentityProvider:
         check_access_token(token.claims, expected)
         return token.claims
 
-    async def introspected(self, text: str) -> Mapping[str, Any] | None:
+    async def introspected(self, text: str) -> Claims | None:
         """Ask the provider about a token (RFC 7662); None for one that is not active."""
         described = await self._described()
         if described.introspection is None:
@@ -135,7 +136,7 @@ class IdentityProvider:
         """Return the provider's discovery document."""
         return (await self._described()).document
 
-    async def _id_claims(self, text: object, *, nonce: str | None) -> Mapping[str, Any]:
+    async def _id_claims(self, text: object, *, nonce: str | None) -> Claims:
         token = await self._checked(text)
         check_id_token(token.claims, self._expected(), nonce=nonce)
         return token.claims
@@ -170,7 +171,8 @@ class IdentityProvider:
         self, described: _Description, address: str, form: Mapping[str, str]
     ) -> tuple[int, Mapping[str, Any]]:
         """Status and answer to a form that is sent as the client of [oidc]."""
-        headers, sent = {}, {**form, "client_id": self._settings.client_id}
+        headers = {}
+        sent = {**form, "client_id": self._settings.client_id}
         if self._secret is not None:
             self._secret.refresh()
             if _BASIC in described.ways_to_authenticate or _IN_FORM not in described.ways_to_authenticate:

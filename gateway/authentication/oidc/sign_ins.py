@@ -139,7 +139,8 @@ class ProviderSignIns:
         """End the sessions that a logout token names; how many. TokenRefused if it is not to be trusted."""
         claims = await self.provider.logout_claims(text)
         self._check_unused(claims["jti"])
-        subject, sid = claims.get("sub"), claims.get("sid")
+        subject = claims.get("sub")
+        sid = claims.get("sid")
 
         def is_meant(session: Session) -> bool:
             return (

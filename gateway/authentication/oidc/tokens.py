@@ -12,6 +12,8 @@ import msgspec
 from gateway.authentication.oidc.problems import TokenRefused
 from gateway.authentication.oidc.signatures import is_signed, parts_of
 
+Claims = Mapping[str, Any]  # of a token
+
 ALGORITHMS = ("RS256", "ES256")
 MAX_TOKEN_CHARACTERS = 64 * 1024
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
@@ -26,7 +28,7 @@ class SignedToken:
     algorithm: str
     kid: str | None
     typ: object
-    claims: Mapping[str, Any]
+    claims: Claims
     text: str = field(repr=False)
 
     def is_signed_by(self, keys: Iterable[Mapping[str, Any]]) -> bool:
@@ -65,7 +67,7 @@ def read_token(text: object) -> SignedToken:
     )
 
 
-def check_id_token(claims: Mapping[str, Any], expected: Expected, *, nonce: str | None) -> None:
+def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> None:
     """TokenRefused unless it is an ID token for us. `nonce` None: of a refresh, which need not repeat it."""
     _check_audience(claims, expected)
     check_subject(claims)
@@ -78,7 +80,7 @@ def check_id_token(claims: Mapping[str, Any], expected: Expected, *, nonce: str 
             raise TokenRefused("it is of another sign-in (nonce)")
 
 
-def check_logout_token(claims: Mapping[str, Any], expected: Expected) -> None:
+def check_logout_token(claims: Claims, expected: Expected) -> None:
     """
     TokenRefused unless the provider ends sessions with it (OpenID Connect Back-Channel Logout 1.0, 2.6).
     """
@@ -102,7 +104,7 @@ def check_logout_token(claims: Mapping[str, Any], expected: Expected) -> None:
         raise TokenRefused("it is over")
 
 
-def _check_audience(claims: Mapping[str, Any], expected: Expected) -> None:
+def _check_audience(claims: Claims, expected: Expected) -> None:
     if claims.get("iss") != expected.issuer:
         raise TokenRefused("it is of another issuer")
     given = claims.get("aud")
@@ -114,19 +116,19 @@ def _check_audience(claims: Mapping[str, Any], expected: Expected) -> None:
         raise TokenRefused("it was issued to another client (azp)")
 
 
-def check_subject(claims: Mapping[str, Any]) -> None:
+def check_subject(claims: Claims) -> None:
     """TokenRefused unless it names somebody."""
     if not _is_text(claims.get("sub")):
         raise TokenRefused("it names nobody (sub)")
 
 
-def check_not_from_later(claims: Mapping[str, Any], latest: float) -> None:
+def check_not_from_later(claims: Claims, latest: float) -> None:
     """TokenRefused if it was issued, or is good, only after `latest`."""
     if time_of(claims, "iat") > latest or ("nbf" in claims and time_of(claims, "nbf") > latest):
         raise TokenRefused("it is from the future: compare the clocks of the provider and of this machine")
 
 
-def time_of(claims: Mapping[str, Any], name: str) -> float:
+def time_of(claims: Claims, name: str) -> float:
     """The time of a claim. TokenRefused without one."""
     at = claims.get(name)
     if isinstance(at, bool) or not isinstance(at, (int, float)):

@@ -45,7 +45,8 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
         yield Diagnosis(about="clock of the server", status=PROBLEM, words=words)
     if "/verify" in state:
         yield _books(state["/verify"])
-    if unconverted := state.get("/report", {}).get("report", {}).get("unconverted"):
+    unconverted = state.get("/report", {}).get("report", {}).get("unconverted")
+    if unconverted:
         amounts = ", ".join(f"{amount} {currency}" for currency, amount in unconverted.items())
         words = (
             f"no rate is known for {amounts} of the last 30 days: [currency] rates_file, or [[currency.rate]]"
@@ -53,7 +54,8 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
         yield Diagnosis(about="currencies", status=WARNING, words=words)
     if "/keys" in state:
         yield from _keys(state["/keys"]["keys"])
-        if not_open := state["/keys"].get("not_open"):
+        not_open = state["/keys"].get("not_open")
+        if not_open:
             yield Diagnosis(about="key file", status=WARNING, words=not_open)
 
 

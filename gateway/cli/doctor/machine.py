@@ -93,7 +93,8 @@ def _flushes(directory: Path) -> Diagnosis:
         times = flush_times(nearest(directory))
     except OSError as error:
         return Diagnosis(about="flush", status=PROBLEM, words=f"cannot be measured: {error.strerror}")
-    worst, middle = max(times), statistics.median(times)
+    worst = max(times)
+    middle = statistics.median(times)
     words = f"a flush takes {middle * 1000:.1f} ms, the slowest of {len(times)} took {worst * 1000:.0f} ms"
     if worst >= HANGING_FLUSH_S:
         return Diagnosis(about="flush", status=PROBLEM, words=f"{words}: senders time out")

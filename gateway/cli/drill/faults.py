@@ -140,7 +140,8 @@ def _cut(site: DrillSite, disk: CutDisk) -> DrillResult:
 
 def full_disk(site: DrillSite) -> DrillResult:
     """Bound the server's files at their size, so that every write to the log fails as on a full disk."""
-    before, refused = set(site.traffic.acknowledged), site.traffic.refused
+    before = set(site.traffic.acknowledged)
+    refused = site.traffic.refused
     if not hasattr(resource, "prlimit"):
         return DrillResult(
             fault="full disk", note="not tried: this system cannot bound the files of a process"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from gateway.cli.lake.choice import (
     topic_option,
 )
 from gateway.cli.lake.recounts import RouteBooks, result_of
-from gateway.cli.output import show_fields, show_json
+from gateway.cli.output import JsonObject, show_fields, show_json
 from gateway.cli.parameters import Percent
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _verified(
     expired: str,
     books: RouteBooks | None,
     share: float | None,
-) -> tuple[Mapping[str, Any], Sequence[LakeDifference]]:
+) -> tuple[JsonObject, Sequence[LakeDifference]]:
     """Return what was found, and how it differs."""
     from exporters.lake.tables.day_sums import LakeDays
     from exporters.lake.verification import ALL_DATES, expired_before
@@ -292,7 +292,7 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
         fail(f"{route} has not landed everything yet: {state['reason'] or state['state']}")
 
 
-def _landed(client: OperatorClient, route: str, asked_at: float, wait_s: float) -> Mapping[str, Any] | None:
+def _landed(client: OperatorClient, route: str, asked_at: float, wait_s: float) -> JsonObject | None:
     """Wait until nothing waits that was committed before `asked_at`; the state of the route if that is not so."""
     while True:
         now = time.monotonic()

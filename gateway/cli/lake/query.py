@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ import click
 from gateway.cli import config_option, fail
 from gateway.cli.lake.choice import DAY, chosen_lake, date_text, destination_option, opened_store
 from gateway.cli.lake.recounts import result_of
-from gateway.cli.output import show_json, show_table
+from gateway.cli.output import JsonObject, show_json, show_table
 from gateway.cli.parameters import Seconds
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Shown:
             show_table([_numbered(row) for row in self.rows], places, titles)
 
 
-def _numbered(row: Sequence[Any]) -> Mapping[str, Any]:
+def _numbered(row: Sequence[Any]) -> JsonObject:
     return {str(place): value for place, value in enumerate(row)}
 
 

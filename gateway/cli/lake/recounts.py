@@ -11,6 +11,7 @@ from random import random
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from gateway.cli import fail
+from gateway.cli.output import JsonObject
 from spool.record import CURRENCY
 
 if TYPE_CHECKING:
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TOKENS = ("input_tokens", "output_tokens")
-Verified: TypeAlias = (
-    "tuple[Mapping[str, Any], Sequence[LakeDifference]]"  # what was found, and how it differs
-)
+Verified: TypeAlias = "tuple[JsonObject, Sequence[LakeDifference]]"  # what was found, and how it differs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,8 @@ def with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]
     """
     from exporters.lake.verification import CONTENT, EDITION, LakeDifference
 
-    differences, known = list(found.differences), set[str]()
+    differences = list(found.differences)
+    known = set[str]()
     after: int | None = 0
     compared = 0
     destination, _, topic = books.route.partition("/")
@@ -130,7 +130,8 @@ async def verify_files(
     from exporters.lake.tables.catalogue import table_of
     from exporters.lake.verification import read_manifests, verify
 
-    store, table = store_of(settings, secret_of(settings)), table_of(route).name
+    store = store_of(settings, secret_of(settings))
+    table = table_of(route).name
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         scratch = Path(directory)
         manifests = read_manifests(store, settings.name, scratch, table=table)
@@ -190,7 +191,8 @@ def verified_topic(
     from exporters.destinations.catalogue import secret_of
     from exporters.kafka.recount import recount
 
-    secret, below = secret_of(settings), None if books is None else books.below
+    secret = secret_of(settings)
+    below = None if books is None else books.below
     found = result_of(recount(settings, secret, route, below=below, reads_all=reads_all))
     editions = [
         {"edition": edition, "first": newest.first, "last": newest.last}

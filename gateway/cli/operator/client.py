@@ -23,6 +23,7 @@ from yarl import URL
 
 from gateway.cli import config_option, data_option, fail
 from gateway.cli.data_directory import installation
+from gateway.cli.output import JsonObject
 from gateway.configuration.local_operator import AS_ENV, local_address
 from gateway.configuration.sections import Config, ConfigError
 from gateway.mounts import AS, OPERATOR_API, socket_path
@@ -50,7 +51,7 @@ class OperatorClient:
 
     def request(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Call the operator API once. The command ends if it is refused or not answered."""
         status, payload = self.answer(method, path, body=body, query=query)
         if status >= 400:
@@ -59,11 +60,11 @@ class OperatorClient:
 
     def answer(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> tuple[int, JsonObject]:
         """Ask as `request` does, and return the status of a refusal, too."""
         return _answered(self.ask(method, path, body=body, query=query))
 
-    async def ask_running(self, path: str) -> dict[str, Any]:
+    async def ask_running(self, path: str) -> JsonObject:
         """Return what a server that runs here answers; nothing if none does. No storage is opened."""
         if await _running(self.config.data_dir) is None:
             return {}
@@ -82,7 +83,7 @@ class OperatorClient:
 
     async def ask(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> tuple[int, JsonObject]:
         """
         The status and the answer of one call. ConfigError, SpoolError, OSError or ClientError without one.
         """
@@ -166,7 +167,7 @@ class OperatorClient:
         return {AS: quote(self.actor)}
 
 
-def refuse(status: int, payload: dict[str, Any]) -> NoReturn:
+def refuse(status: int, payload: JsonObject) -> NoReturn:
     """End the command as a refusal says."""
     fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
 
@@ -195,7 +196,8 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """
     deadline = time.monotonic() + TURN_S
     while True:
-        if (running := await _running(config.data_dir)) is not None:
+        running = await _running(config.data_dir)
+        if running is not None:
             yield running
             return
         from gateway.offline import (

@@ -80,7 +80,8 @@ def focus(
     billed: bool,
 ) -> None:
     """Cost and usage as FOCUS rows (CSV), by the hour; what was billed by the day."""
-    first, last = _day("from", since), _day("to", until)
+    first = _day("from", since)
+    last = _day("to", until)
     if last < first:
         fail("--to is before --from", 2)
     if billed:
@@ -139,7 +140,8 @@ def seat_fees(client: OperatorClient, month: str, output: Path | None, operation
     answer = client.request("GET", "/plan-costs", query=[("month", month)])
     if answer["plan_costs"]["truncated"]:
         fail(f"{month} has {answer['plan_costs']['row_count']} seats: raise answers.max_rows")
-    if lacking := answer["total"]["unconverted"]:
+    lacking = answer["total"]["unconverted"]
+    if lacking:
         click.echo(unconverted_words(lacking, CURRENCY), err=True)
     drop = drop_of(answer["plan_costs"], answer["rows"], operation)
     if not drop:
@@ -187,7 +189,8 @@ def _of_plans(
     answer = client.request("GET", "/plan-costs", query=[("month", name)])
     if answer["plan_costs"]["truncated"]:
         fail(f"{name} has {answer['plan_costs']['row_count']} seats: raise answers.max_rows")
-    if lacking := answer["total"]["unconverted"]:
+    lacking = answer["total"]["unconverted"]
+    if lacking:
         click.echo(unconverted_words(lacking, CURRENCY), err=True)
     last = (month + timedelta(days=32)).replace(day=1) - timedelta(days=1)
     span = [("from", month.isoformat()), ("to", last.isoformat())]

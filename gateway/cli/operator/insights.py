@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.output import as_json, printable, show_json
+from gateway.cli.output import JsonObject, as_json, printable, show_json
 from spool.registry.insights import EFFORTS, STATUSES
 
 COLUMNS = ("id", "status", "severity", "cost_impact", "effort", "category", "title")
@@ -55,7 +54,8 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
         click.echo("Tollhouse no longer finds this: the cause is gone.\n")
     click.echo("\n".join(printable(line) for line in insight["description"].splitlines()))
     for comment in payload["comments"]:
-        author, text = printable(comment["author"]), printable(comment["message"])
+        author = printable(comment["author"])
+        text = printable(comment["message"])
         click.echo(f"\n{comment['id']} {_time(comment['created'])} {author}: {text}")
 
 
@@ -116,7 +116,7 @@ def run(client: OperatorClient, as_json: bool) -> None:
         click.echo(f"detectors that failed, see the log: {', '.join(done['failed'])}", err=True)
 
 
-def _show_result(payload: dict[str, Any], as_json: bool, words: str) -> None:
+def _show_result(payload: JsonObject, as_json: bool, words: str) -> None:
     show_json(payload) if as_json else click.echo(words)
 
 

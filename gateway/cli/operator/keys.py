@@ -9,7 +9,7 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Label, Seconds
 from spool.registry.scopes import USE_CASES
 
@@ -193,7 +193,7 @@ def delete(client: OperatorClient, name: str, confirm: str, as_json: bool) -> No
     show_json(payload) if as_json else click.echo(f"key {name} deleted")
 
 
-def _show_secret(payload: dict[str, Any], as_json: bool) -> None:
+def _show_secret(payload: JsonObject, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return
@@ -202,7 +202,7 @@ def _show_secret(payload: dict[str, Any], as_json: bool) -> None:
     _tell_of_empty(payload)
 
 
-def _show_key(payload: dict[str, Any], as_json: bool) -> None:
+def _show_key(payload: JsonObject, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return
@@ -210,10 +210,10 @@ def _show_key(payload: dict[str, Any], as_json: bool) -> None:
     _tell_of_empty(payload)
 
 
-def _tell_of_empty(payload: dict[str, Any]) -> None:
+def _tell_of_empty(payload: JsonObject) -> None:
     for scope in payload.get("opens_nothing", ()):
         click.echo(f"the scope {scope} opens nothing: see tollhouse keys scopes", err=True)
 
 
-def _show_details(key: dict[str, Any]) -> None:
+def _show_details(key: JsonObject) -> None:
     show_fields({name: key[name] for name in DETAILS})

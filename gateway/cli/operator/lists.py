@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.output import as_json, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_json, show_table
 
-Shown = Callable[[Mapping[str, Any]], dict[str, Any]]
+Shown = Callable[[JsonObject], JsonObject]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def show_page(
     show_cursor(payload)
 
 
-def show_cursor(payload: Mapping[str, Any]) -> None:
+def show_cursor(payload: JsonObject) -> None:
     """Says on the standard error how the list goes on, if it does."""
     pagination = payload["pagination"]
     cursor = pagination["cursor"]

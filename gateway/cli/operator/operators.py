@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 import click
 
 from gateway.cli.account_roles import KNOWN, AccountRole, role_named
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.output import as_json, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from spool.registry.operators import NO_ROLE
 from spool.registry.roles import LIMITED
 
@@ -88,7 +86,7 @@ def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
     _warn_if_wider(client, payload["operator"])
 
 
-def _warn_if_wider(client: OperatorClient, account: Mapping[str, Any]) -> None:
+def _warn_if_wider(client: OperatorClient, account: JsonObject) -> None:
     """Says so if a role is to limit what an account sees, and its own role shows everything."""
     if account["role"] != NO_ROLE:
         given = client.request("GET", "/roles", query=[("member", account["email"])])["roles"]
@@ -96,8 +94,9 @@ def _warn_if_wider(client: OperatorClient, account: Mapping[str, Any]) -> None:
             warn_of_account(account)
 
 
-def warn_of_account(account: Mapping[str, Any]) -> None:
-    email, role = account["email"], role_named(account)["role"]
+def warn_of_account(account: JsonObject) -> None:
+    email = account["email"]
+    role = role_named(account)["role"]
     click.echo(
         f"{email} has the account role {role} and sees everything. "
         f"Set it to none: tollhouse operators role {email} none",
@@ -157,5 +156,5 @@ def _password() -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
-def _show(payload: dict[str, Any], as_json: bool) -> None:
+def _show(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_table([role_named(payload["operator"])], COLUMNS)

@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Choice
 from gateway.resources.declaration import Option
 
@@ -40,7 +40,7 @@ def described_by(
     return with_options
 
 
-def body_of(new: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
+def body_of(new: type[msgspec.Struct], given: JsonObject) -> JsonObject:
     """Make a request's body from the options of a command that were given."""
     stated = {field: given[field] for field in new.__struct_fields__ if field in given}
     return {
@@ -94,11 +94,12 @@ def resource_commands(
         payload = client.request("DELETE", f"{path}/{part(named[noun])}")
         show_json(payload) if as_json else click.echo(f"{noun} {named[noun]} deleted")
 
-    def show_one(payload: dict[str, Any], as_json: bool) -> None:
+    def show_one(payload: JsonObject, as_json: bool) -> None:
         show_json(payload) if as_json else show_fields(payload[noun])
 
     for command in (create, show, edit, delete):
-        if (text := help.get(command.__name__)) is not None:
+        text = help.get(command.__name__)
+        if text is not None:
             group.command(command.__name__, help=text)(command)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.operators import warn_of_account
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
-from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import conditions
 from gateway.resources.roles import NewRole
 from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA
@@ -152,7 +152,7 @@ def preview(
     _show_preview(payload["preview"])
 
 
-def _new_role(**given: Any) -> dict[str, Any]:
+def _new_role(**given: Any) -> JsonObject:
     body = _fields(**given)
     if "data_access" not in body:
         if not body.get("permission_sets"):
@@ -161,7 +161,7 @@ def _new_role(**given: Any) -> dict[str, Any]:
     return body
 
 
-def _fields(*, where: Sequence[str], **given: Any) -> dict[str, Any]:
+def _fields(*, where: Sequence[str], **given: Any) -> JsonObject:
     """The body of a request: what was given."""
     body = body_of(NewRole, given)
     data_access = body.get("data_access")
@@ -174,14 +174,14 @@ def _fields(*, where: Sequence[str], **given: Any) -> dict[str, Any]:
     return body
 
 
-def _filters(terms: Iterable[str]) -> list[dict[str, Any]]:
+def _filters(terms: Iterable[str]) -> list[JsonObject]:
     found: dict[tuple[str, str], list[str | None]] = {}
     for name, is_excluded, value in conditions(terms):
         found.setdefault((name, EXCEPT if is_excluded else IS), []).append(value)
     return [{"dimension": name, "mode": mode, "values": values} for (name, mode), values in found.items()]
 
 
-def _filter_words(filters: Iterable[Mapping[str, Any]]) -> list[str]:
+def _filter_words(filters: Iterable[JsonObject]) -> list[str]:
     """Write filters as --where takes them."""
     return [
         f"{each['dimension']}{'!' * (each['mode'] == EXCEPT)}={value or ''}"
@@ -190,7 +190,7 @@ def _filter_words(filters: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _warn_of_wider(client: OperatorClient, role: Mapping[str, Any]) -> None:
+def _warn_of_wider(client: OperatorClient, role: JsonObject) -> None:
     """Says whose account shows more than a limited role, and what takes that away."""
     if role["data_access"] == LIMITED or role["cost_types"]:
         wider = client.request("GET", f"/roles/{part(role['id'])}/wider-operators", query=[("limit", "1000")])
@@ -198,13 +198,13 @@ def _warn_of_wider(client: OperatorClient, role: Mapping[str, Any]) -> None:
             warn_of_account(account)
 
 
-def _show(payload: dict[str, Any], as_json: bool) -> None:
+def _show(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(
         {**payload["role"], "filters": _filter_words(payload["role"]["filters"])}
     )
 
 
-def _show_preview(seen: Mapping[str, Any]) -> None:
+def _show_preview(seen: JsonObject) -> None:
     total = seen["total"]
     show_fields(
         {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import click
@@ -13,7 +12,7 @@ from gateway.cli.operator.accounts import accounts
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.recover import recover
-from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, printable, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
 from gateway.cli.transfer.bundles import export_bundle, import_bundle
 from spool.log.books import LEFT_OUT
@@ -52,11 +51,13 @@ def status(client: OperatorClient, as_json: bool) -> None:
     show_table([_summed(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
     click.echo()
     show_table(payload["routes"], ROUTE_COLUMNS)
-    if ambiguous := sum(route["ambiguous"] for route in payload["routes"]):
+    ambiguous = sum(route["ambiguous"] for route in payload["routes"])
+    if ambiguous:
         click.echo(
             f"\n{ambiguous} records were sent without a clear answer so far, and again under the same key"
         )
-    if unknown := sum(route["unknown"] for route in payload["routes"]):
+    unknown = sum(route["unknown"] for route in payload["routes"])
+    if unknown:
         click.echo(f"\n{unknown} records may or may not have arrived: tollhouse streams list --unknown")
     if any(topic["topic"] == USAGE_EVENTS for topic in payload["topics"]):
         _show_unsent_events(client)
@@ -74,7 +75,7 @@ def status(client: OperatorClient, as_json: bool) -> None:
         show_table([{**node, "leases": " ".join(node["leases"])} for node in payload["nodes"]], NODE_COLUMNS)
 
 
-def _share(native: Mapping[str, Any]) -> str:
+def _share(native: JsonObject) -> str:
     """Describe how many spans the memory of the module knew; empty without one."""
     spans = native.get("spans")
     return f", it knew {native['known_spans'] / spans:.0%} of {spans:,} spans" if spans else ""
@@ -322,7 +323,8 @@ def verify(client: OperatorClient, as_json: bool) -> None:
         for line in accounts(payload["topics"], payload["routes"]):
             click.echo(printable(line))
         for topic, terms in payload["topics"].items():
-            if left_out := terms.get(LEFT_OUT):
+            left_out = terms.get(LEFT_OUT)
+            if left_out:
                 click.echo(f"{topic}: {left_out} tags were left out, over a bound or under a name of content")
     if not payload["balanced"]:
         fail("; ".join(payload["imbalances"]))
@@ -340,7 +342,7 @@ def _show_unsent_events(client: OperatorClient) -> None:
         click.echo(f"\nusage events that are kept and not sent upstream: {named} (tollhouse events types)")
 
 
-def _summed(topic: dict[str, Any]) -> dict[str, Any]:
+def _summed(topic: JsonObject) -> JsonObject:
     """`ignored` and `rejected` over all their reasons."""
     summed = dict.fromkeys(TOPIC_COLUMNS, 0) | topic
     for term in ("ignored", "rejected"):
@@ -348,7 +350,7 @@ def _summed(topic: dict[str, Any]) -> dict[str, Any]:
     return summed
 
 
-def _letters(ids: tuple[int, ...], route: str | None, every: bool) -> dict[str, Any]:
+def _letters(ids: tuple[int, ...], route: str | None, every: bool) -> JsonObject:
     if bool(ids) + (route is not None) + every != 1:
         fail("name dead letters by their ids, or --route, or --all", 2)
     return {"ids": ids} if ids else {"route": route} if route else {"all": True}

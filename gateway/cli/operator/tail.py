@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import aiohttp
 import click
@@ -13,7 +12,7 @@ import orjson
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OPENED, OperatorClient, with_client
-from gateway.cli.output import printable
+from gateway.cli.output import JsonObject, printable
 from gateway.operator.log.filters import FILTERS, MAX_LIMIT
 
 _UNKNOWN = "-"
@@ -58,7 +57,7 @@ async def _follow(
     client: OperatorClient,
     query: Sequence[tuple[str, str]],
     last: int,
-    show: Callable[[Mapping[str, Any]], None],
+    show: Callable[[JsonObject], None],
 ) -> None:
     seen: set[tuple[str, int]] = set()
     async for name, data in client.events("/tail", query=query):
@@ -73,7 +72,7 @@ async def _follow(
 
 
 async def _show_older(
-    client: OperatorClient, query: Sequence[tuple[str, str]], show: Callable[[Mapping[str, Any]], None]
+    client: OperatorClient, query: Sequence[tuple[str, str]], show: Callable[[JsonObject], None]
 ) -> set[tuple[str, int]]:
     """Show the newest records, and return their places: the stream may bring the last of them again."""
     status, payload = await client.ask("GET", "/records", query=query)
@@ -84,11 +83,11 @@ async def _show_older(
     return {(row["topic"], row["number"]) for row in payload["records"]}
 
 
-def _show_json(row: Mapping[str, Any]) -> None:
+def _show_json(row: JsonObject) -> None:
     click.echo(orjson.dumps(row))
 
 
-def _show_line(row: Mapping[str, Any]) -> None:
+def _show_line(row: JsonObject) -> None:
     """
     Show one record in a line: when and from where, which model and for whom, then figures; unknown values are
     a dash.
@@ -101,7 +100,7 @@ def _show_line(row: Mapping[str, Any]) -> None:
     click.echo("  ".join([*columns, *map(printable, _figures(row))]).rstrip())
 
 
-def _figures(row: Mapping[str, Any]) -> list[str]:
+def _figures(row: JsonObject) -> list[str]:
     if row["kind"] != "inference":
         return [] if row.get("value") is None else [str(row["value"]), row.get("unit", "")]
     tokens = [_UNKNOWN if row[name] is None else str(row[name]) for name in ("input_tokens", "output_tokens")]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.output import printable, show_table
+from gateway.cli.output import JsonObject, printable, show_table
 from gateway.cli.parameters import Seconds
 from spool.settings import MIB
 
@@ -39,10 +37,9 @@ def top(client: OperatorClient, once: bool, every: float) -> None:
             time.sleep(every)
 
 
-def _show(
-    status: Mapping[str, Any], rates: Mapping[str, Any], ledger: Mapping[str, Any], *, most: int | None
-) -> None:
-    space, seconds = status["space"], rates["seconds"]
+def _show(status: JsonObject, rates: JsonObject, ledger: JsonObject, *, most: int | None) -> None:
+    space = status["space"]
+    seconds = rates["seconds"]
     now = datetime.now(UTC).strftime("%H:%M:%S UTC")
     state = (
         "taking records"

@@ -40,7 +40,8 @@ def limits() -> str:
         name = table.header.strip("[]")
         for key in table.keys:
             if key.setting.edge:
-                words, edge = key.setting.words, key.setting.edge
+                words = key.setting.words
+                edge = key.setting.edge
                 lines.append(f"| `{name}.{key.name}` | {_default(key).strip('`')} | {words} | {edge} |")
     return "\n".join(lines) + "\n"
 

@@ -29,7 +29,8 @@ def _tools(folder: Path) -> Iterator[dict[str, object]]:
     kinds, *named = [[cell.strip() for cell in row] for row in rows]
     for place, kind in enumerate(kinds):
         for row in named:
-            if link := _LINK.search(row[place]):
+            link = _LINK.search(row[place])
+            if link:
                 name = link[2].removesuffix(".md")
                 yield {"id": name, "title": link[1], "kind": kind, **_page(folder / link[2])}
 

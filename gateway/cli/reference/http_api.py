@@ -55,7 +55,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         parameters = [_parameter(each) for each in found["parameters"] if each["in"] == place]
         if parameters:
             yield f"- in the {place}: {', '.join(parameters)}"
-    if body := found.get("requestBody"):
+    body = found.get("requestBody")
+    if body:
         yield f"- body: {', '.join(_content(body['content']))}"
     for status, answer in found["responses"].items():
         if status.startswith("2"):

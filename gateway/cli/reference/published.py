@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.addresses.table import FOR_SENDERS
+from gateway.cli.reference.published_calls import calls_section
 from gateway.cli.reference.published_lists import section
 from gateway.http.address import Address
 from spool.registry.scopes import GROUPS
@@ -157,7 +158,7 @@ def page() -> str:
             for row in found
             if row.category == category
         )
-    return text + _FREE + "".join(_free_lines()) + section() + _LISTS + "".join(_lists())
+    return text + _FREE + "".join(_free_lines()) + section() + calls_section() + _LISTS + "".join(_lists())
 
 
 def _row(category: str, scope: str, operation: str) -> PublishedRow:
@@ -168,7 +169,8 @@ def _row(category: str, scope: str, operation: str) -> PublishedRow:
     elif operation in _SPECIFIED:
         state = SPECIFIED
     elif scope not in _CALLED:
-        state, why = CHOSEN, _CHOSEN.get(scope) or _OF_A_GROUP[group]
+        state = CHOSEN
+        why = _CHOSEN.get(scope) or _OF_A_GROUP[group]
     return PublishedRow(category=category, scope=scope, operation=operation, state=state, why=why)
 
 

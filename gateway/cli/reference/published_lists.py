@@ -118,7 +118,9 @@ def _lines() -> Iterator[str]:
 def _compared(address: Address, published: PublishedList) -> ComparedList:
     listed = address.lists
     assert listed is not None
-    fields, sorts, filters = _fields(address), list(listed.sorts), list(listed.filters)
+    fields = _fields(address)
+    sorts = list(listed.sorts)
+    filters = list(listed.filters)
     pairs = ((published.fields, fields), (published.sorts, sorts), (published.parameters, filters))
     missing = [name for wanted, found in pairs for name in wanted if name not in found]
     told = _told(published)

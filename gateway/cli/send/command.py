@@ -183,7 +183,8 @@ class _Run:
         click.echo(f"{line}, sent before {self._skipped}" if self._skipped else line)
         for reason, n in sorted(counts.rejected.items()):
             click.echo(f"  rejected as {reason}: {n}")
-        if words := self._older.words:
+        words = self._older.words
+        if words:
             click.echo(words)
         if self._rejected > MOST_NAMED:
             _print(

@@ -73,13 +73,15 @@ class UploadBody:
             return self.places[self.order[sent]]
         if not self.places:
             return "what was sent"
-        first, last = self.places[0], self.places[-1]
+        first = self.places[0]
+        last = self.places[-1]
         return first if first == last else f"{first} to {last.rpartition(' ')[2]}"
 
     def halves(self) -> tuple[UploadBody, UploadBody]:
         """Returns two bodies with half of the items each, for a gateway that refuses larger ones."""
         middle = len(self.items) // 2
-        first, second = slice(middle), slice(middle, None)
+        first = slice(middle)
+        second = slice(middle, None)
         return self._part(first), self._part(second)
 
     def _part(self, part: slice) -> UploadBody:
@@ -188,7 +190,8 @@ def _first_line(content: IO[bytes]) -> tuple[int, bytes]:
     """The first that is not blank, or as much of it as a body may have, with its number."""
     number = 1
     while line := content.readline(MAX_BYTES):
-        if stripped := payload.unmarked(line).lstrip():
+        stripped = payload.unmarked(line).lstrip()
+        if stripped:
             return number, stripped
         number += line.count(b"\n")
     return number, b""
@@ -235,7 +238,8 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
     begin = place = depth = number = 0
     while text:
         for token in _TOKEN.finditer(text, place):
-            sign, place = token[0], token.end()
+            sign = token[0]
+            place = token.end()
             if sign[:1] == b'"':
                 if token[1] is None:  # it goes on in what was not read yet
                     place = token.start()
@@ -244,7 +248,8 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
                 raise BadPayload("there is more behind the JSON array")
             depth += (sign in b"[{") - (sign in b"]}")
             if depth == 0 or (depth == 1 and sign == b","):
-                if element := text[begin : token.start()].strip():
+                element = text[begin : token.start()].strip()
+                if element:
                     number += 1
                     yield _Item(element, f"element {number}", True)
                 begin = place

@@ -224,7 +224,8 @@ def _answer(body: bytes, receipt: str) -> UploadAnswer:
 
 
 def _rejected(reject: dict[str, Any]) -> RejectedItem:
-    item, reason = reject.get("item"), str(reject.get("reason") or reject.get("error"))
+    item = reject.get("item")
+    reason = str(reject.get("reason") or reject.get("error"))
     return RejectedItem(
         item if type(item) is int and item >= 0 else None, reason, str(reject.get("message") or "")
     )

@@ -109,7 +109,8 @@ class DemoMonth(Generic[Month]):
 
     async def _fill(self) -> None:
         command = [sys.executable, "-P", "-m", "gateway.demo", str(self._unfinished), str(DAYS), str(RECORDS)]
-        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        pipe = asyncio.subprocess.PIPE
+        nothing = asyncio.subprocess.DEVNULL
         self._filling = await asyncio.create_subprocess_exec(
             *command, stdin=nothing, stdout=nothing, stderr=pipe, env=environment(os.environ)
         )

@@ -63,7 +63,7 @@ class MoneyServices(WithRegistry):
     statement_puller: Once[StatementPuller] | None = None
     final_costs: Once[FinalCostPuller] | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
-    budgets: BudgetEvaluator | None = None
+    budgets: Once[BudgetEvaluator] | None = None
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     currency: Callable[[], CurrencySettings] = CurrencySettings
     published: Published = field(init=False, repr=False)
@@ -108,8 +108,8 @@ class MoneyServices(WithRegistry):
 
     def sums_changed(self) -> None:
         """Let what is read from the ledger be read again: it was counted or priced anew."""
-        if self.budgets is not None:
-            self.budgets.wake()
+        if self.budgets is not None and self.budgets.made is not None:
+            self.budgets.made.wake()
 
     def require_budgets(self) -> BudgetEvaluator:
         """
@@ -119,7 +119,7 @@ class MoneyServices(WithRegistry):
         self.require_registry()
         if self.budgets is None:
             raise Refusal(503, "no_budgets", "budgets are not evaluated here")
-        return self.budgets
+        return self.budgets()
 
     def require_publishing(self) -> Publishing:
         """

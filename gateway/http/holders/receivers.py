@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gateway.configuration.secret_file import SecretFile
     from gateway.devices.clusters import Clusters
     from gateway.devices.lifecycle import DeviceLifecycle
+    from gateway.first_use import Once
     from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import Connections
     from gateway.intake.billing_connections import BillingConnections
@@ -56,7 +57,7 @@ class ReceiverServices:
     receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     signing_secret: SecretFile | None = None  # of Helicone's webhooks
-    memory: SpanMemory | None = None  # None: there is no compiled module
+    memory: Once[SpanMemory] | None = None  # None: there is no compiled module
     workers: WorkerPool | None = None  # None: this process decodes
     turns: FairTurns = field(default_factory=FairTurns)
 

@@ -12,6 +12,7 @@ from spool.ledger.own_records import OwnRecords
 from spool.packed.native import NO_NATIVE, NativeUse
 
 if TYPE_CHECKING:
+    from gateway.first_use import Once
     from gateway.normalise.memory.spans import SpanMemory
     from spool.clock import Clock
     from spool.deliveries.lake_verdicts import LakeRecount, LakeRepairs, LakeState
@@ -69,7 +70,7 @@ class SpoolServices:
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
     native: NativeUse = NO_NATIVE
-    memory: SpanMemory | None = None  # of the compiled module
+    memory: Once[SpanMemory] | None = None  # of the compiled module
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _no_lake

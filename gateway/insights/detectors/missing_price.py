@@ -37,7 +37,8 @@ def _usual_price(week: Sequence[Spend]) -> Decimal:
 def _finding(provider: str | None, models: Mapping[str | None, Sequence[Spend]], usual: Decimal) -> Finding:
     """Make one finding for a provider; its models are rows."""
     spends = [spend for each in models.values() for spend in each]
-    calls, tokens = sum(spend.unpriced for spend in spends), sum(spend.tokens for spend in spends)
+    calls = sum(spend.unpriced for spend in spends)
+    tokens = sum(spend.tokens for spend in spends)
     sources = ", ".join(sorted({named(spend.source) for spend in spends})[:5])
     largest = sorted(models, key=lambda model: (-sum(spend.tokens for spend in models[model]), model or ""))
     name = named(largest[0], "calls without a model")

@@ -38,7 +38,8 @@ def _client(spend: Spend) -> Client:
 def _finding(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
     source, model, team = client
     worst = max(hours, key=lambda each: each.errors)
-    errors, calls = sum(each.errors for each in hours), sum(each.calls for each in hours)
+    errors = sum(each.errors for each in hours)
+    calls = sum(each.calls for each in hours)
     return finding(
         NAME,
         client,

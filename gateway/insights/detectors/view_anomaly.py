@@ -39,7 +39,8 @@ def _anomalies(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
 def _grown(days: Days, first: int, today: int, percent: int) -> Iterator[Spike]:
     """The days that cost so much more than the day before. The first day of a view has none."""
     for number in range(max(first + 1, today - TOLD), today + 1):
-        before, spent = days.get(number - 1, Decimal(0)), days.get(number, Decimal(0))
+        before = days.get(number - 1, Decimal(0))
+        spent = days.get(number, Decimal(0))
         if spent - before >= max(LEAST, before * percent / 100):
             yield Spike(number, spent, before)
 

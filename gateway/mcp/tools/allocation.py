@@ -16,7 +16,7 @@ from gateway.api.allocation import find_version
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
 from gateway.mcp.positions import opened, sealed
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
 from spool.errors import Invalid
 from spool.record import moment
@@ -130,7 +130,7 @@ async def run(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolA
         )
         return ToolAnswer(text=_text(content, problems), content=content, link=page(asking, "/allocation"))
 
-    return fitting(written, len(here))
+    return fit(written, len(here))
 
 
 def _namespace(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:

@@ -14,7 +14,7 @@ from gateway.budgets.figures import BudgetFigures
 from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import opened_row, page
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
 from gateway.resources.budgets import CURRENT, FORECAST
 from spool.errors import Invalid
@@ -70,7 +70,8 @@ class BudgetStates(ToolOutput):
 
 
 async def run(asked: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    registry, books = asking.shared.require_registry(), asking.services.require_budgets().books()
+    registry = asking.shared.require_registry()
+    books = asking.services.require_budgets().books()
     sees = await asking.sees()
     known = [each for each in registry.budgets.all() if sees.budget(each)]
     chosen = known if asked.name is None else [_named(known, asked.name)]
@@ -88,7 +89,7 @@ async def run(asked: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnsw
         )
         return ToolAnswer(text=_text(content, left_out), content=content, link=page(asking, "/budgets"))
 
-    return fitting(written, len(lines))
+    return fit(written, len(lines))
 
 
 def _named(known: list[SpendBudget], name: str) -> SpendBudget:
@@ -100,7 +101,8 @@ def _named(known: list[SpendBudget], name: str) -> SpendBudget:
 
 def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) -> BudgetLine:
     budget = figures.budget
-    current, forecast = shown[CURRENT] or {}, shown[FORECAST] or {}
+    current = shown[CURRENT] or {}
+    forecast = shown[FORECAST] or {}
     owners = current.get("owners") or {}
     end = figures.periods[0].period.end if figures.periods else None
     return BudgetLine(
@@ -154,7 +156,8 @@ def _text(content: BudgetStates, left_out: int) -> str:
 
 
 def _notes(line: BudgetLine) -> Iterator[str]:
-    if said := line.problem or line.no_forecast_because:
+    said = line.problem or line.no_forecast_because
+    if said:
         yield said
     if line.unconverted:
         yield unconverted_words(line.unconverted, CURRENCY)

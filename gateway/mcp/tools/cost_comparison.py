@@ -23,7 +23,7 @@ from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import costs_page, first_day, last_day
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
 from gateway.mcp.questions import Filters, Question, billed_note, question
-from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, money_text, percent_of, shown, table
 from spool.errors import Invalid
 from spool.ledger import money
@@ -145,7 +145,7 @@ async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolA
         whole=await asking.ledger.whole_since(),
         link=costs_page(asking, posed, asked.group_by, against),
     )
-    return await asyncio.to_thread(fitting, answer.written, min(asked.limit, len(found.drivers)))
+    return await asyncio.to_thread(fit, answer.written, min(asked.limit, len(found.drivers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,8 @@ class _Answer:
 
     def written(self, count: int) -> ToolAnswer:
         """With so many drivers."""
-        query, others = self.posed.query, self.found.drivers[count:]
+        query = self.posed.query
+        others = self.found.drivers[count:]
         content = CostComparison(
             start=query.since.astimezone(UTC).isoformat(),
             end=query.until.astimezone(UTC).isoformat(),
@@ -198,7 +199,8 @@ class _Answer:
             yield f"sums of before {border} may lack records that were gone before they were counted"
 
     def _text(self, content: CostComparison) -> str:
-        query, total = self.posed.query, content.total
+        query = self.posed.query
+        total = content.total
         parts = ", ".join(f"{name} {_signed(getattr(total, name))}" for name in PARTS)
         text = (
             f"{content.sentence} {days_text(query.since, query.until)} ({ZONE}): {money_text(total.cost)} "

@@ -21,24 +21,26 @@ from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.questions import Filters, Question, billed_note, question
-from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, percent_of, shown, table
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, cut, own_start
 from spool.ledger.money import unconverted_words
-from spool.ledger.queries import BILLED_TYPES, TOTAL, CostRow
+from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, TOTAL, CostRow
+from spool.meters import METERS, quantity_of
 from spool.record import CURRENCY, moment
 from spool.turns.ordering import ordered
 
 NAME = "get_cost_data"
+USAGE = "usage"  # the measure of a meter
 MAX_GROUPS = 3
 MAX_PERIODS = 800  # a month of hours
 
 GROUPS = (
     "0 to 3 dimensions; default: the total. Those of bills (charge, service, ...) take a billed cost_type"
 )
-Measure = Literal["cost", "calls", "tokens", "errors", "cost_per_call", "cost_per_million_tokens"]
+Measure = Literal["cost", "calls", "tokens", "errors", "cost_per_call", "cost_per_million_tokens", "usage"]
 _UNITS = {
     "cost": CURRENCY_UNIT,
     "calls": "calls",
@@ -58,6 +60,13 @@ class CostQuestion(ToolInput):
     filters: Filters = msgspec.field(default_factory=dict)
     granularity: Literal["total", "hourly", "daily", "weekly", "monthly"] = "total"
     measure: Annotated[Measure, msgspec.Meta(description="What rows show and are sorted by")] = "cost"
+    meter: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="With measure usage: output_images, audio_seconds, input_characters, input_document_pages,"
+            " web_searches, input_audio_tokens, or another meter, in its own unit"
+        ),
+    ] = None
     cost_type: Annotated[
         Literal[
             "real_cost",
@@ -131,7 +140,11 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     if arranged and asked.measure != "cost":
         raise Invalid(f"{asked.cost_type} is money alone: ask for measure cost, or for another cost_type")
     if asked.missing and not arranged:
-        raise Invalid(f"missing is of bills: ask for a cost_type such as {next(iter(BILLED_TYPES))}")
+        raise Invalid(MISSING_IS_OF_BILLS)
+    if (asked.measure == USAGE) != (asked.meter is not None):
+        raise Invalid(f"measure {USAGE} is that of a meter, and a meter has no other measure: give both")
+    if asked.meter is not None and asked.meter not in METERS:
+        raise Invalid(f"meter is one of {', '.join(METERS)}")
     posed = await question(
         asking,
         asked.date_range,
@@ -143,6 +156,9 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     )
     check_span(posed.query, most=MAX_PERIODS)
     shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
+    if asked.meter is not None:
+        posed = replace(posed, query=replace(posed.query, meter=asked.meter))
+        shows["measure"] = "cost"  # the page has no meters
     if arranged:
         note = await billed_note(asking, posed.query)
         posed = replace(posed, query=replace(posed.query, arranged=arranged), notes=(*posed.notes, note))
@@ -185,7 +201,7 @@ class _Page:
         )
         here = rows[self.first : self.first + self.asked.limit]
         total = _sum(rows)
-        return fitting(lambda count: self._written(rows, here[:count], total, seal), len(here))
+        return fit(lambda count: self._written(rows, here[:count], total, seal), len(here))
 
     def _written(
         self, rows: Sequence[CostRow], here: Sequence[CostRow], total: CostRow, seal: Callable[[int], str]
@@ -199,7 +215,7 @@ class _Page:
             zone=ZONE,
             as_of=moment(self.now),
             measure=self.asked.measure,
-            unit=_UNITS[self.asked.measure],
+            unit=self._unit,
             cost_type=self.asked.cost_type,
             currency=CURRENCY_UNIT,
             group_by=self.asked.group_by,
@@ -214,6 +230,11 @@ class _Page:
             notes=list(self._notes(total)),
         )
         return ToolAnswer(text=self._text(content, total, len(elsewhere)), content=content, link=self.link)
+
+    @property
+    def _unit(self) -> str:
+        meter = self.asked.meter
+        return METERS[meter].unit if meter is not None else _UNITS[self.asked.measure]
 
     def _line(self, row: CostRow, *, whole: bool = False) -> CostLine:
         names = {} if whole else dict(zip(self.asked.group_by, map(shown, row.group), strict=True))
@@ -245,6 +266,8 @@ class _Page:
                 return per(cost, row.calls)
             case "cost_per_million_tokens":
                 return per(cost, billed_tokens(row), of=1_000_000)
+            case "usage":
+                return str(quantity_of(row.metered))
 
     def _notes(self, total: CostRow) -> list[str]:
         notes = list(self.posed.notes)
@@ -257,21 +280,25 @@ class _Page:
         if self.posed.query.since.timestamp() < self.whole:
             border = moment(self.whole)
             notes.append(f"sums of before {border} may lack records that were gone before they were counted")
-        if parts := cut(self.posed.query):
+        parts = cut(self.posed.query)
+        if parts:
             notes.append(
                 f"only a part of the periods that begin at {', '.join(each.isoformat() for each in parts)}"
             )
         return notes
 
     def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
-        query, unit = self.posed.query, content.unit
+        query = self.posed.query
+        unit = content.unit
         sentence = (
             f"{days_text(query.since, query.until)} ({ZONE}): {money_text(content.total.cost)} "
             f"{CURRENCY_UNIT} "
             + (f"of {content.cost_type}" if query.arranged else f"in {total.calls:,} calls")
         )
         if content.measure != "cost":
-            sentence += f"; {content.measure}: {amount_text(content.total.value, unit)} {unit}"
+            sentence += (
+                f"; {self.asked.meter or content.measure}: {amount_text(content.total.value, unit)} {unit}"
+            )
         if content.estimated_percent is not None and content.cost_type == "real_cost":
             sentence += f"; {content.estimated_percent} % of the cost is estimated"
         parts = [f"{sentence}. As of {content.as_of}.", *content.notes]
@@ -291,8 +318,8 @@ class _Page:
 
     def _columns(self) -> list[str]:
         period = [] if self.asked.granularity == TOTAL else ["period"]
-        measure = self.asked.measure
-        return [*period, *map(cell, self.asked.group_by), f"{measure} ({_UNITS[measure]})", "calls"]
+        measure = self.asked.meter or self.asked.measure
+        return [*period, *map(cell, self.asked.group_by), f"{measure} ({self._unit})", "calls"]
 
     def _cells(self, line: CostLine, unit: str) -> list[str]:
         period = [] if line.period is None else [line.period[:16]]

@@ -15,7 +15,7 @@ from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.questions import question
-from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, percent_of, shown, suggestion, table
 from spool.ledger import money
 from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostRow
@@ -104,7 +104,7 @@ async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswe
             )
         return ToolAnswer(text="\n\n".join(parts), content=content, link=link)
 
-    return await asyncio.to_thread(fitting, written, min(asked.limit, len(found)))
+    return await asyncio.to_thread(fit, written, min(asked.limit, len(found)))
 
 
 def _found(rows: Sequence[CostRow], wanted: str) -> Sequence[CostRow]:

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.http.address import SLICED
 from gateway.http.holders.installation import InstallationServices
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import cell, cut, suggestion, table
 from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from spool.ledger.ledger import MOST_VALUES
@@ -76,7 +76,7 @@ async def run(asked: DimensionsQuestion, asking: Asking[InstallationServices]) -
         )
         return ToolAnswer(text=_text(content, hint), content=content)
 
-    return fitting(written, len(found))
+    return fit(written, len(found))
 
 
 def _text(content: DimensionsKnown, hint: str) -> str:

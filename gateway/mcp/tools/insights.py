@@ -11,7 +11,7 @@ from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.address import SLICED
 from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.links import opened_row, page
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
 from spool.listing import DESCENDING, ListQuery, SortField
 from spool.record import moment
@@ -103,7 +103,7 @@ async def run(asked: InsightsQuestion, asking: Asking[InstallationServices]) -> 
         )
         return ToolAnswer(text=_text(content), content=content, link=page(asking, "/insights"))
 
-    return fitting(written, min(asked.limit, len(chosen)))
+    return fit(written, min(asked.limit, len(chosen)))
 
 
 def _of_insight(insight: Insight, page: str) -> InsightLine:

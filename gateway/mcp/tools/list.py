@@ -71,7 +71,8 @@ def is_enabled(services: OperatorServices, name: str) -> bool:
 
     Where neither says anything, tools that read are, and those that write follow mcp.writes.
     """
-    registry, settings = services.installation.registry, services.assistants.mcp()
+    registry = services.installation.registry
+    settings = services.assistants.mcp()
     decided = None if registry is None else registry.assistant_tools.find(name)
     if decided is not None:
         return decided.enabled

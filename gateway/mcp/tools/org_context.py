@@ -73,7 +73,8 @@ class ContextAnswer(ToolOutput):
 
 
 async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    ledger, registry = asking.services.ledger, asking.shared.registry
+    ledger = asking.services.ledger
+    registry = asking.shared.registry
     sees = await asking.sees()
     now = asking.shared.clock.now()
     since, until = bounds("month_to_date", now)

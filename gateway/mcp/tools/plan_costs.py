@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -10,10 +10,10 @@ from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, table
 from gateway.plans.costs import PlanQuestion, asked_costs, month_of
-from gateway.resources.plans import PlanCosts, SeatAdviceItem, SeatOfMonth
+from gateway.resources.plans import PlanCosts, PlanDay, SeatAdviceItem, SeatOfMonth
 from spool.currencies.codes import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of
@@ -25,6 +25,9 @@ _TEXT = 200  # characters of a formula
 class PlanCostsQuestion(ToolInput):
     month: Annotated[str | None, msgspec.Meta(description="YYYY-MM of UTC; default: this month")] = None
     currency: Annotated[str, msgspec.Meta(description="Code of ISO 4217")] = CURRENCY
+    per: Annotated[
+        Literal["monthly", "daily"], msgspec.Meta(description="daily: the sums of each day, too, in `days`")
+    ] = "monthly"
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Seats and pieces of advice")] = 20
 
 
@@ -54,6 +57,17 @@ class PlanLine(ToolOutput):
     source: str
 
 
+class DayLine(ToolOutput):
+    """A day (UTC). `overage` stands on the days on which what plans include was used up, and after it."""
+
+    day: str
+    paid: str
+    fees: str
+    overage: str
+    metered: str
+    included_value: str
+
+
 class SeatLine(ToolOutput):
     plan: str
     user: str
@@ -80,6 +94,7 @@ class PlanCostsOfMonth(ToolOutput):
     currency: str
     total: PlanSums
     plans: list[PlanLine]
+    days: list[DayLine]
     seats: list[SeatLine]
     seat_count: int
     advice: list[SeatAdviceLine]
@@ -98,6 +113,7 @@ async def run(asked: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAn
         currency=asked.currency,
         now=now,
         most=asking.shared.answers().max_rows,
+        is_daily=asked.per == "daily",
     )
     found = await asked_costs(question)
     found.rows.sort(key=lambda row: -float(row.paid))
@@ -107,7 +123,7 @@ async def run(asked: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAn
         content = _content(found, count)
         return ToolAnswer(text=_text(content), content=content, link=link)
 
-    return fitting(written, asked.limit)
+    return fit(written, asked.limit)
 
 
 def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
@@ -141,11 +157,23 @@ def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
             unconverted=total.unconverted,
         ),
         plans=plans,
+        days=list(map(_day, found.days)),
         seats=list(map(_seat, found.rows[:count])),
         seat_count=found.plan_costs.row_count,
         advice=list(map(_advice, found.advice[:count])),
         advice_count=len(found.advice),
         truncated=found.plan_costs.truncated or any(len(each) > count for each in lists),
+    )
+
+
+def _day(day: PlanDay) -> DayLine:
+    return DayLine(
+        day=day.day,
+        paid=day.paid,
+        fees=day.fees,
+        overage=day.overage,
+        metered=day.metered,
+        included_value=day.included_value,
     )
 
 
@@ -191,6 +219,12 @@ def _text(content: PlanCostsOfMonth) -> str:
             for each in content.plans[:MAX_TABLE_ROWS]
         ]
         parts.append(table(["plan", "seats", "paid", "beyond", "value included"], rows))
+    if content.days:
+        days = [
+            [each.day, *map(money_text, (each.paid, each.overage, each.included_value))]
+            for each in content.days
+        ]
+        parts.append(table(["day", "paid", "beyond", "value included"], days))
     for each in content.advice[:MAX_TABLE_ROWS]:
         parts.append(f"{each.kind}: {cell(each.user)}, {cell(each.plan)}: {cell(each.formula)}")
     if content.truncated:
@@ -203,8 +237,8 @@ TOOL = Tool(
     title="Plans of assistants",
     description=(
         "What seats of assistants came to in a month: what was paid (fees, beyond what is included, calls of no plan), "
-        "and apart from it the value of what plans include; the seats, and which were idle or would have cost less in "
-        "another plan."
+        "and apart from it the value of what plans include, also by day; the seats, and which were idle or would have "
+        "cost less in another plan."
     ),
     takes=PlanCostsQuestion,
     gives=PlanCostsOfMonth,

@@ -15,7 +15,7 @@ from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.address import SLICED
 from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.links import opened_row, page
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
 from gateway.recommendations.facts import recommendation_dimensions
 from spool.errors import Invalid
@@ -125,7 +125,7 @@ async def run(asked: RecommendationsQuestion, asking: Asking[InstallationService
         )
         return ToolAnswer(text=_text(content), content=content, link=link)
 
-    return fitting(written, len(lines))
+    return fit(written, len(lines))
 
 
 async def _check(

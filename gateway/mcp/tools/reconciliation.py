@@ -12,11 +12,10 @@ from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
 from gateway.rate_cards.card import CardUnreadable
-from gateway.reconciliation.cells import PARTS
-from gateway.reconciliation.choices import DAY
+from gateway.reconciliation.choices import DAY, PARTS
 from gateway.reconciliation.claims import Claim
 from gateway.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation
 from gateway.reconciliation.gathering import CalendarMonth
@@ -126,7 +125,7 @@ async def run(asked: ReconciliationQuestion, asking: Asking[MoneyServices]) -> T
         )
         return ToolAnswer(text=_text(content), content=content, link=link)
 
-    return await asyncio.to_thread(fitting, written, asked.limit)
+    return await asyncio.to_thread(fit, written, asked.limit)
 
 
 def _month(text: str) -> CalendarMonth:

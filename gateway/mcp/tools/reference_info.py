@@ -15,6 +15,7 @@ from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import meanings
 from gateway.mcp.writing import cell, table
 from gateway.recommendations.list import TYPES
+from spool.meters import METERS
 
 ReferenceType = Literal[
     "cost_types", "measures", "date_ranges", "dimensions", "recommendation_types", "changes"
@@ -38,12 +39,13 @@ _MEASURES = {
     "errors": "calls that failed",
     "cost_per_call": f"{CURRENCY_UNIT} divided by all calls",
     "cost_per_million_tokens": f"{CURRENCY_UNIT} divided by the tokens, times a million",
+    "usage": f"the quantity of a meter, in its own unit: {', '.join(METERS)}",
 }
 _OF_BILLS = {
     "charge": "what billed money is for: usage, discount, tax, credit, commitment, ...",
     "basis": "how it was placed: exact, value, pooled, shared, or unallocated",
     "corrects": "the day of a closed month that an entry corrects",
-    "origin": "calls, or billing: rows of a billing connection",
+    "origin": "calls, billing: rows of a billing connection, or containers: usage of a cluster at its price",
     "connection": "the billing connection of a row",
     "service": "the service that a row is about",
     "account": "its account",

@@ -15,7 +15,7 @@ from gateway.http.holders.senders import SenderServices
 from gateway.mcp.links import page
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.resource_rows import COSTED_BY, DAYS, KINDS, ResourceRow, costs_of
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
 from spool.errors import Invalid
 from spool.ledger import money
@@ -144,12 +144,13 @@ class _Page:
         found = [_costed(each, costs) for each in _chosen(self.asked, known)]
         found = ordered(found, key=_SORTS[self.asked.sort])
         here = found[self.first : self.first + self.asked.limit]
-        return fitting(lambda count: self._written(found, here[:count], seal), len(here))
+        return fit(lambda count: self._written(found, here[:count], seal), len(here))
 
     def _written(
         self, found: Sequence[ResourceRow], here: Sequence[ResourceRow], seal: Callable[[int], str]
     ) -> ToolAnswer:
-        end, is_one = self.first + len(here), self.asked.id is not None
+        end = self.first + len(here)
+        is_one = self.asked.id is not None
         content = ResourceMetadata(
             counts={self.asked.kind or "": len(found)},
             rows=[_line(each, most_tags=len(each.tags) if is_one else MOST_TAGS) for each in here],

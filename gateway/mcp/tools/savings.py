@@ -12,7 +12,7 @@ from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.address import SLICED
 from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.links import page
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
 from spool.record import moment
 from spool.registry.insights import ADDRESSED
@@ -84,7 +84,7 @@ async def run(asked: SavingsQuestion, asking: Asking[InstallationServices]) -> T
         )
         return ToolAnswer(text=_text(content), content=content, link=page(asking, "/recommendations", shown))
 
-    return fitting(written, min(asked.limit, len(lines)))
+    return fit(written, min(asked.limit, len(lines)))
 
 
 def _line(each: Recommendation) -> SavingLine:

@@ -14,7 +14,7 @@ import msgspec
 from gateway.http.holders.spool import SpoolServices
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
 from gateway.mcp.positions import opened, sealed
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
 from spool.errors import Invalid
@@ -69,7 +69,8 @@ class TelemetryData(ToolOutput):
 
 
 async def run(asked: TelemetryQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
-    reader, now = asking.services.streams, asking.shared.clock.now()
+    reader = asking.services.streams
+    now = asking.shared.clock.now()
     stream = _named(await reader.streams(), asked.stream)
     unknown = next((name for name in asked.dimensions if name not in (stream.keys or ())), None)
     if unknown is not None:
@@ -113,7 +114,7 @@ class _Page:
         )
         here = found[self.first : self.first + self.asked.limit]
         total = _sum(found)
-        return fitting(lambda count: self._written(len(found), total, here[:count], seal), len(here))
+        return fit(lambda count: self._written(len(found), total, here[:count], seal), len(here))
 
     def _written(
         self, found: int, total: Decimal, here: Sequence[Total], seal: Callable[[int], str]

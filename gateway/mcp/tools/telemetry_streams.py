@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.http.holders.spool import SpoolServices
 from gateway.mcp.links import page
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, suggestion, table
 from spool.streams import Stream
 
@@ -50,7 +50,7 @@ async def run(asked: StreamsQuestion, asking: Asking[SpoolServices]) -> ToolAnsw
         content = Streams(streams=lines, stream_count=len(found), truncated=count < len(found))
         return ToolAnswer(text=_text(content, hint), content=content, link=page(asking, "/streams"))
 
-    return fitting(written, min(asked.limit, len(found)))
+    return fit(written, min(asked.limit, len(found)))
 
 
 def _line(stream: Stream) -> StreamLine:

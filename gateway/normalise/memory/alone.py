@@ -6,11 +6,14 @@ The rules of booking are those of `SpanReader`; a form holds only if it gives wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gateway.normalise.memory.contexts import Context, EncodedResource
 from gateway.normalise.memory.forms import SpanForm, Varying, sum_of
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.callers import NO_CALLER, Caller, nearest
@@ -18,8 +21,9 @@ from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.otlp.spans.calls import SpanCall
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import Outcome
+from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import Identity, is_long, of_call, of_response
+from spool.identity import Identity, is_long, of_call, of_response, of_responses
 from spool.record import Inference
 
 _COUNTS: Final = (
@@ -30,6 +34,9 @@ _CALLER: Final = Caller.__struct_fields__
 _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _identity: Final = tuple.__new__
 _PLAIN: Final = (), True, (), (), (), False  # of an identity, behind its id
+_FIRST: Final = 3  # place of `Varying.values` in a row of the module
+_FEW: Final = 12  # fewer calls are booked one by one
+_MOST_TOGETHER: Final = 128
 
 
 class CallAlone(msgspec.Struct, frozen=True):
@@ -66,7 +73,7 @@ class CallAlone(msgspec.Struct, frozen=True):
         record = _copied(template)
         for name, place in self.fields:
             setattr(record, name, varying[place])
-        tags = record.tags = template.tags.copy()
+        tags = record.tags = dict(template.tags)
         for name, place in self.tags:
             tags[name] = varying[place]
         for name, stated, factors in self.counts:
@@ -83,11 +90,120 @@ class CallAlone(msgspec.Struct, frozen=True):
             )
         outcome.add(record, identity, device=self.device)
 
+    def book_all(self, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> None:
+        """Do what `book` does for spans with these rows of the module."""
+        if len(rows) < _FEW or not self.booked_together(outcome, rows):
+            for row in rows:
+                self.book(outcome, row[_FIRST:], row[2])
+
+    def booked_together(self, outcome: Outcome, rows: Sequence[Sequence[Any]]) -> bool:
+        """Book many calls field by field; False if one of them is not known by a long response id."""
+        template = self.record
+        if template is None or template.status == "cached" or self.response_place < 0:
+            return False
+        columns = list(zip(*rows, strict=True))
+        ids: Sequence[str] = columns[_FIRST + self.response_place]
+        if self.device is not None or not all(map(is_long, ids)):
+            return False
+        outcome.left_out += self.left_out * len(rows)
+        records = [_copied(template) for _ in rows]
+        for name, place in self.fields:
+            _fill(records, name, columns[_FIRST + place])
+        for name, stated, factors in self.counts:
+            if stated >= 0:
+                _fill(records, name, [counts[stated] for counts in columns[2]])
+            else:
+                _fill(records, name, [sum_of(factors, counts) for counts in columns[2]])
+        _fill(records, "tags", self._tags(template, columns))
+        names = of_responses(ids)
+        _fill(records, "id", names)
+        outcome.records.extend(records)
+        outcome.identities.extend([_identity(Identity, (name, *_PLAIN)) for name in names])
+        return True
+
+    def _tags(self, template: Inference, columns: Sequence[Sequence[Any]]) -> Iterable[Mapping[str, str]]:
+        """Return the tags of each call: one and the same if none varies, as nobody changes those of a record."""
+        tags = dict(template.tags)
+        if not self.tags:
+            return repeat(tags, len(columns[0]))
+        each = [tags.copy() for _ in columns[0]]
+        for name, place in self.tags:
+            for own, value in zip(each, columns[_FIRST + place], strict=True):
+                own[name] = value
+        return each
+
+
+def _fill(records: Sequence[Inference], field: str, values: Iterable[Any]) -> None:
+    """Set a field of each record to its own value, without a step of Python for each."""
+    deque(map(setattr, records, repeat(field), values), maxlen=0)
+
+
+class LearnedKind(NamedTuple):
+    """What spans of one kind become: among others of their request, and alone if that is known."""
+
+    form: SpanForm
+    alone: CallAlone | None
+
+
+class LookedUp(NamedTuple):
+    """
+    Neighbouring spans of one context: each encoded, or decoded for the rules; what the module found of it; its kind,
+    None if it is for the rules.
+    """
+
+    context: Context
+    spans: list[Any]
+    rows: list[tuple[Any, ...]]
+    kinds: list[LearnedKind | None]
+
 
 def are_apart(rows: Sequence[Sequence[Any]]) -> bool:
     """True if no span comes twice, and none is below another one; `rows` are those of the module."""
-    ids = {row[2] for row in rows}
-    return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[3] for row in rows])
+    if len(rows) == 1:
+        return rows[0][4] not in (None, rows[0][5])
+    ids = {row[4] for row in rows}
+    return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[5] for row in rows])
+
+
+def are_alone(found: Sequence[LookedUp]) -> bool:
+    """True if all spans are known, and each is booked as if there were no other one."""
+    for part in found:
+        before = None
+        for kind in part.kinds:
+            if kind is not before and (kind is None or kind.alone is None):
+                return False
+            before = kind
+    return are_apart([row for part in found for row in part.rows])
+
+
+def book(found: Sequence[LookedUp], outcome: Outcome, clock: SliceClock) -> Iterator[None]:
+    """Book spans that all stand alone."""
+    entered: EncodedResource | None = None
+    for part in found:
+        if part.context.of is not entered:
+            outcome.left_out += part.context.left_out
+            entered = part.context.of
+        begin = 0
+        while begin < len(part.kinds):
+            kind = part.kinds[begin]
+            end = _end_of_run(part.kinds, begin)
+            if kind is not None and kind.alone is not None:
+                kind.alone.book_all(outcome, part.rows[begin:end])
+            begin = end
+            if clock.is_over():
+                outcome.pack()
+                yield
+                clock.begin()
+    outcome.pack()
+
+
+def _end_of_run(kinds: Sequence[LearnedKind | None], begin: int) -> int:
+    """Return the place where spans of the same kind end, or so many of them."""
+    kind = kinds[begin]
+    for place in range(begin + 1, min(begin + _MOST_TOGETHER, len(kinds))):
+        if kinds[place] is not kind:
+            return place
+    return min(begin + _MOST_TOGETHER, len(kinds))
 
 
 def alone_of(
@@ -99,7 +215,18 @@ def alone_of(
     if found is None:
         return None
     holds = all(is_booked_as(found, form, resource, scope, one, options) for one in varying)
-    return found if holds else None
+    rows = [(0, False, one.counts, *one.values) for one in varying]
+    return found if holds and is_same_together(found, rows) else None
+
+
+def is_same_together(alone: CallAlone, rows: Sequence[Sequence[Any]]) -> bool:
+    """True if many are booked as each by itself."""
+    each, together = Outcome(), Outcome()
+    if not alone.booked_together(together, rows):
+        return True
+    for row in rows:
+        alone.book(each, row[_FIRST:], row[2])
+    return each == together
 
 
 def _nothing(form: SpanForm) -> CallAlone:
@@ -115,7 +242,7 @@ def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:
     if has_more or not own.keys() <= {"response_id", "shared_id"} or call.resource_caller.session is not None:
         return None
     record, fields = _copied(call.record), dict(form.record)
-    record.tags = call.record.tags.copy()
+    record.tags = dict(call.record.tags)
     caller = nearest(call.caller, call.resource_caller)
     slots = {_CALLER[at]: place for at, place in form.caller}
     if caller is not NO_CALLER or slots:

@@ -130,7 +130,7 @@ class SpanForm(msgspec.Struct, frozen=True):
             record = call.record = _copied_record(template.record)
             for name, place in self.record:
                 setattr(record, name, varying[place])
-            tags = record.tags = template.record.tags.copy()
+            tags = record.tags = dict(template.record.tags)
             for name, place in self.tags:
                 tags[name] = varying[place]
             for name, place in self.call:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Generator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gateway.normalise.memory.alone import CallAlone, alone_of, is_booked_as
+from gateway.normalise.memory.alone import LearnedKind, alone_of, is_booked_as, is_same_together
 from gateway.normalise.memory.forms import SpanForm, Varying, form_of, leaves
 from gateway.normalise.memory.observing import NotObserved, ObservedAttributes
 from gateway.normalise.memory.slots import COUNTS, slot_of
@@ -23,13 +23,6 @@ from gateway.normalise.otlp.spans.reader import ReadSpan, read_alone
 # Figures beside counts that no rule compares with them.
 _APART: Final = frozenset({*semconv.HTTP_STATUS, *FIELD_NAMES["cost"], *FIELD_NAMES["error"], "server.port"})
 _FIGURE: Final = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*|\s*[\[{].*", re.DOTALL)
-
-
-class LearnedKind(NamedTuple):
-    """What spans of one kind become: among others of their request, and alone if that is known."""
-
-    form: SpanForm
-    alone: CallAlone | None
 
 
 class Learned(NamedTuple):
@@ -107,8 +100,16 @@ def _holds(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]
     )
 
 
-def read_otherwise(kind: LearnedKind, varying: Varying, span: Span, options: Options) -> tuple[str, ...]:
-    """Return the names of the fields that the rules read otherwise than a kind says; none if it holds."""
+def read_otherwise(
+    kind: LearnedKind, rows: Sequence[tuple[Any, ...]], span: Span, options: Options
+) -> tuple[str, ...]:
+    """
+    Return the names of the fields that the rules read otherwise than a kind says; none if it holds.
+
+    `rows` are those of the module: the first is that of the span, then some others of the kind.
+    """
+    row = rows[0]
+    varying = Varying._make([*row[3:8], row[8:], row[2]])
     form, alone = kind
     read, said = read_alone(span, options), form.read_span(varying.values, varying.counts)
     if read is None:
@@ -117,9 +118,11 @@ def read_otherwise(kind: LearnedKind, varying: Varying, span: Span, options: Opt
         one, other = leaves(read) or {}, leaves(said) or {}
         paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
-    if alone is None or is_booked_as(alone, form, span.resource, span.scope, varying, options):
+    if alone is None:
         return ()
-    return ("booked",)
+    if not is_booked_as(alone, form, span.resource, span.scope, varying, options):
+        return ("booked",)
+    return () if is_same_together(alone, rows) else ("booked together",)
 
 
 def _has_counts(span: Span) -> bool:

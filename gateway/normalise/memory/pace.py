@@ -24,12 +24,12 @@ class MemoryPace:
     least_known: float = 0.8
     most_skipped: int = 127
     least_seen: int = 8
-    least_share: float = 0.01
-    first_kinds: int = 36
+    least_share: float = 0.0005
+    first_kinds: int = 256
     spans_a_kind: int = 4000
     most_in_turn: int = 4
     look_share: float = 0.005
-    free_looks: int = 600
+    free_looks: int = 6000
     most_rested: int = 15
 
 

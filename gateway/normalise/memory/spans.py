@@ -13,15 +13,14 @@ import secrets
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from gateway.normalise.memory import slots
-from gateway.normalise.memory.alone import are_apart
+from gateway.normalise.memory.alone import LearnedKind, LookedUp, are_alone, book
 from gateway.normalise.memory.contexts import Context, Contexts, EncodedResource
-from gateway.normalise.memory.forms import Varying
-from gateway.normalise.memory.learning import LearnedKind, ReadOtherwise, learn, read_otherwise
+from gateway.normalise.memory.learning import ReadOtherwise, learn, read_otherwise
 from gateway.normalise.memory.pace import MemoryPace, Trials, TriedSender
 from gateway.normalise.memory.samples import Sample, Samples, names_of, without_content
 from gateway.normalise.options import Options
@@ -46,6 +45,8 @@ MOST_SEEN: Final = 128  # spans of one request that are counted while few are kn
 _LONGEST_TOLD: Final = 300
 _ROUNDS: Final = 24  # of learning, until no variation reads more
 _TURN: Final = 16
+_LOOKED_FOR: Final = 64  # spans at once
+_TOGETHER: Final = 16  # of them that are booked together with one that is compared
 NEVER: Final = 2**32 - 1
 
 _log = logging.getLogger(__name__)
@@ -62,10 +63,6 @@ class AskedBody(NamedTuple):
     sender: TriedSender
     spans: int
     times: int
-
-
-# A span that was looked for: its kind with the row of the module and its bytes, or none and what is for the rules.
-_Looked = tuple[Context, LearnedKind | None, tuple[Any, ...], Any]
 
 
 class SpanMemory:
@@ -145,150 +142,155 @@ class SpanMemory:
     def read(self, asked: AskedBody) -> Generator[None, None, Outcome | None]:
         """Normalise what is to be looked at; None if too little of it is known."""
         options, found = self._options, None
+        clock = SliceClock()
         try:
             with suppress(*_UNREADABLE):  # the rules say what is wrong
-                found = yield from self._look_up(asked)
+                found = yield from self._look_up(asked, clock)
         except self._native.panic as error:
             self._native.fail(error)
-        known = sum([one[1] is not None for one in found or ()])
-        self.spans["reading"] += known
-        self.spans["rules"] += asked.spans - known
         if found is None:
+            self.spans["rules"] += asked.spans
             return None
-        outcome = Outcome(keep_tags=options.keep_tags, received=len(found))
-        rows = [row for _, kind, row, _ in found if kind is not None and kind.alone is not None]
-        if len(rows) == len(found) and are_apart(rows):
-            yield from self._book(found, outcome)
+        unknown = sum([part.kinds.count(None) for part in found])
+        self.spans["reading"] += asked.spans - unknown
+        self.spans["rules"] += unknown
+        outcome = Outcome(keep_tags=options.keep_tags, received=asked.spans)
+        if not unknown and are_alone(found):
+            yield from book(found, outcome, clock)
             return outcome
         reader = SpanReader(outcome, options)
-        yield from self._take(found, reader, outcome)
+        yield from self._take(found, reader, outcome, clock)
         for _ in reader.finish():
             outcome.pack()
             yield
         return outcome
 
-    def _book(self, found: list[_Looked], outcome: Outcome) -> Iterator[None]:
-        """Book spans that all stand alone."""
-        clock = SliceClock()
-        entered: EncodedResource | None = None
-        for place, (context, kind, row, _) in enumerate(found):
-            if context.of is not entered:
-                outcome.left_out += context.left_out
-                entered = context.of
-            if kind is not None and kind.alone is not None:
-                kind.alone.book(outcome, (*row[1:6], *row[6]), row[7])
-            if place % _TURN == _TURN - 1 and clock.is_over():
-                outcome.pack()
-                yield
-                clock.begin()
-        outcome.pack()
-
-    def _take(self, found: list[_Looked], reader: SpanReader, outcome: Outcome) -> Iterator[None]:
-        clock = SliceClock()
+    def _take(
+        self, found: Sequence[LookedUp], reader: SpanReader, outcome: Outcome, clock: SliceClock
+    ) -> Iterator[None]:
+        place = 0
         entered: Context | None = None
-        for place, (context, kind, row, span) in enumerate(found):
-            if context is not entered:
-                reader.enter(context.resource, context.scope)
-                entered = context
-            if kind is None:
-                reader.take(place, span)
-            else:
-                reader.take_read(place, kind.form.read_span((*row[1:6], *row[6]), row[7]))
-            if place % _TURN == 0 and clock.is_over():
-                outcome.pack()
-                yield
-                clock.begin()
+        for part in found:
+            if part.context is not entered:
+                reader.enter(part.context.resource, part.context.scope)
+                entered = part.context
+            for kind, row, span in zip(part.kinds, part.rows, part.spans, strict=True):
+                if kind is None:
+                    reader.take(place, span)
+                else:
+                    reader.take_read(place, kind.form.read_span(row[3:], row[2]))
+                if place % _TURN == 0 and clock.is_over():
+                    outcome.pack()
+                    yield
+                    clock.begin()
+                place += 1
         outcome.pack()
         yield
 
-    def _look_up(self, asked: AskedBody) -> Generator[None, None, list[_Looked] | None]:
-        """Return what is known of each span; None if too few are known, or if settings changed meanwhile."""
-        looked: list[_Looked] = []
-        options, clock = self._options, SliceClock()
+    def _look_up(self, asked: AskedBody, clock: SliceClock) -> Generator[None, None, list[LookedUp] | None]:
+        """
+        Return what is known of each span; None if too few are known, if one that is compared differs, or if settings
+        changed meanwhile.
+        """
+        found: list[LookedUp] = []
+        options = self._options
         number, resource = -1, EncodedResource(b"")
         groups = self._memory.groups(asked.body, MOST_ITEMS)
         for at, encoded_resource, encoded_scope, spans in groups or ():
             if at != number:
                 number, resource = at, EncodedResource(encoded_resource)
             context = self._contexts.enter(resource, encoded_scope, options)
-            for span in spans:
-                row = self._memory.find(context.number, span) if context.number else (_NEW,)
-                kind = self._kinds[row[0]] if len(row) > 1 else None
-                looked.append((context, kind, row, span))
-                if len(looked) % _TURN == 0 and clock.is_over():
-                    yield
-                    if self._options is not options:
-                        return None
-                    clock.begin()
-        unknown = [one for one in looked if one[1] is None]
-        most = asked.spans * (1 - self._pace.least_known)
-        if len(unknown) > most:  # to read each by itself takes longer than all at once
-            self._give_up(asked, unknown, most)
-            return None
-        self._trials.tell(asked.sender, in_vain=0)
-        if not unknown and self._hits > len(looked):
-            is_compared = [row[8] for _, _, row, _ in looked]
-            if True not in is_compared:
-                self._hits -= len(looked)
-                return looked
-        for place, one in enumerate(looked):
-            if not self._is_taken(one):
-                looked[place] = self._by_rules(one, asked.times)
+            for begin in range(0, len(spans), _LOOKED_FOR):
+                some = spans[begin : begin + _LOOKED_FOR] if len(spans) > _LOOKED_FOR else spans
+                rows = self._memory.find(context.number, some) if context.number else [(_NEW,)] * len(some)
+                kinds = [self._kinds[row[0]] if len(row) > 1 else None for row in rows]
+                found.append(LookedUp(context, some, rows, kinds))
                 if clock.is_over():
                     yield
                     if self._options is not options:
                         return None
                     clock.begin()
-        return looked
+        unknown = sum([part.kinds.count(None) for part in found])
+        most = asked.spans * (1 - self._pace.least_known)
+        if unknown > most:  # to read each by itself takes longer than all at once
+            self._give_up(asked, found, most)
+            return None
+        self._trials.tell(asked.sender, in_vain=0)
+        if not unknown and self._hits > asked.spans:
+            is_compared = [row[1] for part in found for row in part.rows]
+            if True not in is_compared:
+                self._hits -= asked.spans
+                return found
+        for part in found:
+            for place in range(len(part.rows)):
+                if not self._is_taken(part, place):
+                    if not self._by_rules(part, place, asked.times):
+                        return None
+                    if clock.is_over():
+                        yield
+                        if self._options is not options:
+                            return None
+                        clock.begin()
+        return found
 
-    def _give_up(self, asked: AskedBody, unknown: Sequence[_Looked], most: float) -> None:
+    def _give_up(self, asked: AskedBody, found: Sequence[LookedUp], most: float) -> None:
         """Count some spans of kinds that may be learned, if so many of the request can become known then."""
-        new = [one for one in unknown if one[2][0] == _NEW and one[0].number]
+        unknown = [
+            (part.context, row[0], span)
+            for part in found
+            for kind, row, span in zip(part.kinds, part.rows, part.spans, strict=True)
+            if kind is None
+        ]
+        new = [one for one in unknown if one[1] == _NEW and one[0].number]
         is_hopeless = len(unknown) - len(new) > most
-        self.misses.update([REASONS[row[0]] for _, _, row, _ in unknown])
+        self.misses.update([REASONS[reason] for _, reason, _ in unknown])
         first = self._chance.randrange(len(new)) if new else 0
         wanted = MOST_SEEN if self._trials.has_much else int(most) + 1
         seen = [] if is_hopeless else [*new[first:], *new[:first]][:wanted]
-        for context, _, _, encoded in seen:
+        for context, _, encoded in seen:
             span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
             self._sample(context, span, encoded, asked.times)
         in_vain = len(seen) + len(unknown) // 4 + 1  # finding none takes a quarter of reading one
         self._trials.tell(asked.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 
-    def _is_taken(self, looked: _Looked) -> bool:
+    def _is_taken(self, part: LookedUp, place: int) -> bool:
         """True for a known span that is not to be compared now."""
-        if looked[1] is None:
+        if part.kinds[place] is None:
             return False
         self._hits -= 1
-        return self._hits > 0 and not looked[2][8]
+        return self._hits > 0 and not part.rows[place][1]
 
-    def _by_rules(self, looked: _Looked, times: int) -> _Looked:
-        """Decode a span for the rules; one that is known is compared, any other one may be learned."""
-        context, kind, row, encoded = looked
+    def _by_rules(self, part: LookedUp, place: int, times: int) -> bool:
+        """
+        Decode a span for the rules; it may be learned. One that is known is compared: False if it differs, and then
+        others of its request may, too.
+        """
+        context, kind, row = part.context, part.kinds[place], part.rows[place]
+        encoded = part.spans[place]
         span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
         if kind is not None:
-            self._compare(context, kind, row, encoded, span)
-        else:
-            self.misses[REASONS[row[0]]] += 1
-            if row[0] == _NEW and context.number:
-                self._sample(context, span, encoded, times)
-        return context, None, row, span
+            return self._is_same(part, place, kind, span)
+        self.misses[REASONS[row[0]]] += 1
+        if row[0] == _NEW and context.number:
+            self._sample(context, span, encoded, times)
+        part.spans[place] = span
+        return True
 
     def _next_hits(self) -> int:
         return self._chance.randrange(1, 2 * ONE_IN)
 
-    def _compare(
-        self, context: Context, kind: LearnedKind, row: tuple[Any, ...], encoded: bytes, span: Span
-    ) -> None:
+    def _is_same(self, part: LookedUp, place: int, kind: LearnedKind, span: Span) -> bool:
+        """True if the rules read a known span as its kind is read; else its shape is forgotten."""
         if self._hits <= 0:
             self._hits = self._next_hits()
-        varying = Varying(*row[1:8])
-        fields = read_otherwise(kind, varying, span, self._options)
+        context, end = part.context, min(place + _TOGETHER, len(part.kinds))
+        rows = [part.rows[at] for at in range(place, end) if part.kinds[at] is kind]
+        fields = read_otherwise(kind, rows, span, self._options)
         if not fields:
             self.compared["same"] += 1
-            return
+            return True
         self.compared["different"] += 1
-        self._memory.learn(context.number, encoded, None)
+        self._memory.learn(context.number, part.spans[place], None)
         call, scope = kind.form.read.call, context.scope.name[:64] or "no scope"
         source = "" if call is None else call.record.source
         if len(self.different) < MOST_TOLD:
@@ -299,6 +301,7 @@ class SpanMemory:
             ", ".join(fields)[:_LONGEST_TOLD],
             extra={"action": "memory_different"},
         )
+        return False
 
     def _sample(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
         """Take a span of a kind that may be learned; those with figures in content have new ones in each span."""
@@ -330,7 +333,7 @@ class SpanMemory:
             for name in names_of(encoded) - self._names:
                 self._names.add(name)
                 self._memory.name(name.encode(), slots.rule_of(name), slots.slot_of(name))
-            if self._memory.find(context, encoded)[0] != _NEW:
+            if self._memory.find(context, [encoded])[0] != (_NEW,):
                 return
             try:
                 yield from self._learn(context, span, encoded)
@@ -362,7 +365,7 @@ class SpanMemory:
         for _ in range(_ROUNDS):
             reads |= self._reads.get((context, *span.attributes), set())
             varying = self._memory.learn(context, encoded, _encoded(reads))
-            if len(varying) != 2:
+            if varying is None:
                 return  # not plain: no kind
             learned = yield from learn(span, varying[0], varying[1], reads, options, self._chance)
             if self._options != options:

@@ -28,4 +28,4 @@ def read_credits(span: Span, record: Inference) -> None:
     if stated is not None and record.operation != "invoke_agent":
         credits = Decimal(stated).scaleb(-9)
         record.cost = decimal_text(credits * _DOLLARS)
-        tags.put(record.tags, "credits", decimal_text(credits))
+        tags.put_on(record, "credits", decimal_text(credits))

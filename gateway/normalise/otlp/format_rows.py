@@ -34,9 +34,11 @@ def take_row(
             outcome.reject(place, call.reason, f"item {place}: {call.message}")
             continue
         record = call.record
-        outcome.left_out += call.left_out + tag_rules.drop_free_texts(record.tags, outcome.keep_tags)
+        own = dict(record.tags)
+        outcome.left_out += call.left_out + tag_rules.drop_free_texts(own, outcome.keep_tags)
         for name, value in tags.items():
-            outcome.left_out += name not in record.tags and not tag_rules.put(record.tags, name, value)
+            outcome.left_out += name not in own and not tag_rules.put(own, name, value)
+        record.tags = own
         why = None if outcome.why is None else explained(format.origins, record)
         outcome.add(record, call.identity, why, device=device)
     return bool(found)

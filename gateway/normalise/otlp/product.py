@@ -65,6 +65,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
     deciding_kind: Kind | None  # the first that has an operation
     taken_by: tuple[Product, ...]  # products that may take the item whole
     names_tool: bool
+    names_operation: bool  # otherwise the usage of a span decides if it is a call
     names_end_user: bool
     names_ai: bool  # one of them is a name of a model or of token counts
 

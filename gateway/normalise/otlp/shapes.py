@@ -24,6 +24,7 @@ CONTAINERS: dict[str, Callable[[Any], Fields]] = {
     **{name: figures for product in PRODUCTS for name in product.texts},
 }
 _KINDS = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}
+_OPERATIONS = ("gen_ai.operation.name", "llm.request.type")
 _END_USER_NAMES = frozenset({semconv.END_USER, semconv.PRINCIPAL})
 
 _TABLES: dict[str, Iterable[str]] = {**FIELD_NAMES, "containers": CONTAINERS}
@@ -65,6 +66,7 @@ def _shape(names: Names) -> AttributeShape:
         deciding_kind=next((kind for kind in kinds if kind.operation is not None), None),
         taken_by=tuple([product for product in PRODUCTS if not present.isdisjoint(product.taken_marks)]),
         names_tool="gen_ai.tool.name" in present,
+        names_operation=not present.isdisjoint(_OPERATIONS),
         names_end_user=not present.isdisjoint(_END_USER_NAMES),
         names_ai=any(is_ai_name(name) for name in names),
     )

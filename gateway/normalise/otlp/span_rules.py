@@ -76,11 +76,6 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
     return operations.CHAT if is_call else None
 
 
-def names_operation(span: Span) -> bool:
-    """True if a span names its operation; otherwise its usage decides if it is a call."""
-    return "gen_ai.operation.name" in span.attributes or "llm.request.type" in span.attributes
-
-
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
     """True if the input lacks the cache: OpenLLMetry passes on Bedrock's; elsewhere the figures decide."""
     return span.scope.name.endswith(".bedrock")

@@ -12,7 +12,7 @@ from typing import Final
 from gateway.errors import Refusal
 
 SLICE_BYTES: Final = 256 * 1024
-SLICE_S: Final = 0.001  # whichever comes first: items that must be cleaned take ten times as long as others
+SLICE_S: Final = 0.0005  # whichever comes first: items that must be cleaned take ten times as long as others
 ITEM_BYTES: Final = 256  # the least that an item counts for: one of two bytes is work and takes memory, too
 PART_BYTES: Final = 64  # the same for a part of an item: an attribute, an event, a field on the wire
 MAX_ITEMS: Final = 250_000  # server.max_items; 64 MiB of real calls are about 100,000

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading.content import is_content, is_doubtful, may_hold_content
-from spool.record import MAX_TAGS
+from spool.record import MAX_TAGS, Inference, UsageMetric
 
 MAX_NAME = 64
 MAX_VALUE = 256
@@ -95,6 +95,14 @@ def put(tags: dict[str, str], name: str, value: Any) -> bool:
     if may_hold_content(name) if text is value else is_content(name):
         return False
     return _add(tags, name, text)
+
+
+def put_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
+    """Put a tag on a record, in tags of its own: those that it has may be another one's, too."""
+    tags = dict(record.tags)
+    is_kept = put(tags, name, value)
+    record.tags = tags
+    return is_kept
 
 
 def put_free(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:

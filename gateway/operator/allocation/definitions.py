@@ -61,7 +61,8 @@ async def validate_definition(request: OperatorRequest[MoneyServices, DraftToVal
 
 
 async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPublish]) -> Result:
-    services, given = request.services, request.body
+    services = request.services
+    given = request.body
     job, version = await services.require_publishing().publish(
         given.definition.encode("utf-8", "replace"),
         namespace=given.namespace,

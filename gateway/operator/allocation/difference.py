@@ -42,8 +42,10 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     Elements of a dimension add up to `total`, before and after: of too many the last is OTHER, of those that
     cost least. `border` says since when there is something to look at.
     """
-    services, draft = request.services, request.body
-    ledger, limits = services.ledger, services.allocation_limits()
+    services = request.services
+    draft = request.body
+    ledger = services.ledger
+    limits = services.allocation_limits()
     since, until = _month(draft.month, request.now())
     drafted = parse(draft.definition.encode(), ledger.own_dimensions(), limits)
     in_force = services.published.definition

@@ -107,7 +107,8 @@ async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) ->
 
 
 async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Result:
-    registry, id = request.registry, request.word("id")
+    registry = request.registry
+    id = request.word("id")
     body = registry.billed_invoices.all().get(id)
     if body is not None:
         _check_open(registry, body["provider"], body["month"])
@@ -116,9 +117,10 @@ async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Resul
 
 
 async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """Tell what closing would find: the bills of a month by charge against its invoices. Nothing is closed."""
+    """Return what closing would find: the bills of a month by charge and its invoices. Nothing is closed."""
     given = request.http.query
-    if not (provider := _provider(given.get("provider", ""))):
+    provider = _provider(given.get("provider", ""))
+    if not provider:
         raise Invalid("provider says whose bills: such as provider=openai")
     month = _month(given.get("month", ""))
     invoices = _invoices(request.registry, provider, month.name)
@@ -127,9 +129,11 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
 
 
 async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> Result:
-    """Close a month that is over: from now on nothing in it moves, and changes are entries of their own day."""
-    registry, given = request.registry, request.body
-    provider, month = _provider(given.provider), _month(given.month)
+    """Close a month that is over: nothing in it moves any more, and changes are entries of their own day."""
+    registry = request.registry
+    given = request.body
+    provider = _provider(given.provider)
+    month = _month(given.month)
     if month.end > request.now():
         raise Invalid(f"{month.name} is not over: it can be closed from {moment(month.end)} on")
     _check_open(registry, provider, month.name)
@@ -140,7 +144,8 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     async def keep(found: MonthFigures) -> None:
         if not found.by_charge:
             raise Invalid(f"no bill of {provider} is about {month.name}: import its statements first")
-        if (problems := found.problems()) and not given.accept:
+        problems = found.problems()
+        if problems and not given.accept:
             raise NotAllowed(f"{'; '.join(problems)}: accept it to close nevertheless")
         body = {
             **closing.shown(found),
@@ -168,7 +173,8 @@ async def list_closed_months(request: OperatorRequest[MoneyServices, None]) -> R
 async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Let a closed month change again. What was restated of it since goes: the month itself has it then."""
     registry = request.registry
-    provider, month = _provider(request.word("provider")), _month(request.word("month"))
+    provider = _provider(request.word("provider"))
+    month = _month(request.word("month"))
     id = closing.closed_id(provider, month.name)
 
     async def forget() -> None:

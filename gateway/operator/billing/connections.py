@@ -19,7 +19,9 @@ async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
-    connections, id, month = _connections(request), request.word("id"), request.word("month")
+    connections = _connections(request)
+    id = request.word("id")
+    month = request.word("month")
     with request.shared.inflight.share(OPERATORS) as share:
         return await send_month(request, connections, id, month, share=share)
 

@@ -15,8 +15,7 @@ from gateway.http.requests import Result
 from gateway.mounts import WHOLE_SINCE
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
-from gateway.reconciliation.cells import PARTS
-from gateway.reconciliation.choices import DAY, FORMATS, LEVELS
+from gateway.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
 from gateway.reconciliation.claims import Claim
 from gateway.reconciliation.comparing import Line, Reconciliation, together
 from gateway.reconciliation.counting import calls_of
@@ -44,11 +43,13 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     Open days, and days without a statement, are listed and in no sum.
     """
     query = request.http.query
-    by, form = query.get("by", DAY), query.get("format", "json")
+    by = query.get("by", DAY)
+    form = query.get("format", "json")
     check_one_of("by", by, LEVELS)
     check_one_of("format", form, FORMATS)
     month = None
-    if (given := query.get("month")) is not None:
+    given = query.get("month")
+    if given is not None:
         try:
             month = CalendarMonth.of(given)
         except (ValueError, OverflowError):

@@ -146,7 +146,8 @@ async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Resu
 
 
 async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
-    body, settings = request.body, request.services.reconciliation()
+    body = request.body
+    settings = request.services.reconciliation()
     if not 0 < len(body.files) <= MAX_FILES:
         raise Invalid(f"give 1 to {MAX_FILES} files")
     paths = [local_path(request, "files", each, elsewhere=ELSEWHERE) for each in body.files]
@@ -163,7 +164,8 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
         )
 
     reports = await asyncio.to_thread(read)
-    table, shown = request.registry.statements, []
+    table = request.registry.statements
+    shown = []
     for report in reports:
         outcome = None
         if report.statement is not None:

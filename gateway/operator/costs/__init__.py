@@ -1,1 +1,1 @@
-"""The calls of the operator API on costs: sums, reports, budgets, and how a change or a forecast is made up."""
+"""The calls of the operator API on costs: sums, reports, budgets, and what a change or forecast is made of."""

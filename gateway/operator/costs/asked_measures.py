@@ -170,7 +170,8 @@ async def _count_stream(
         raise Invalid(
             f"there is no unit-cost stream {name!r}" + (f"; streams are {', '.join(known)}" if known else "")
         )
-    since, until = query.since.timestamp() * NS, query.until.timestamp() * NS
+    since = query.since.timestamp() * NS
+    until = query.until.timestamp() * NS
     by = query.group_by[0].removeprefix(TAG) if len(query.group_by) == 1 else None
     seconds = [start.timestamp() for start in starts]
     whole = Decimal()

@@ -9,7 +9,7 @@ from gateway.http.holders.money import MoneyServices
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger.billed import COUNTED
-from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, CostQuery
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of
 
@@ -17,7 +17,7 @@ SHOWN = ["cost"]
 
 
 def check_measures(parameters: Mapping[str, str], show: Sequence[str], top_by: str) -> list[str]:
-    """Return what a report of billed money shows. Invalid for a question about calls, or in another currency."""
+    """Return what a report of billed money shows. Invalid for questions about calls or in other currencies."""
     cost_type = parameters["cost_type"]
     if set(show) - set(SHOWN) or top_by not in SHOWN or "unit" in parameters:
         raise Invalid(f"{cost_type} is money alone: show and top_by are cost, or ask for another cost_type")
@@ -30,7 +30,7 @@ def check_missing(missing: str, cost_type: str) -> None:
     """Invalid unless it says what stands in for bills, in a question of billed money."""
     check_one_of("missing", missing, (COUNTED,))
     if cost_type not in BILLED_TYPES:
-        raise Invalid(f"missing is of bills: ask for it with cost_type={', '.join(BILLED_TYPES)}")
+        raise Invalid(MISSING_IS_OF_BILLS)
 
 
 async def told(request: OperatorRequest[MoneyServices, None], query: CostQuery) -> dict[str, object]:

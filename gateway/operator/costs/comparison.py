@@ -36,7 +36,8 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     where sums may lack records that were gone before they were counted. `billed` is null, or how final the days of
     billed money are.
     """
-    services, given = request.services, request.http.query
+    services = request.services
+    given = request.http.query
     cost_type = given.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, MONEY_KINDS)
     is_billed = cost_type in BILLED_TYPES
@@ -44,7 +45,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     await ledger.catch_up(services.log)
     known = await known_dimensions(request)
     if is_billed:
-        known = (*known, *BILLED_DIMENSIONS)
+        known = (*known, *BILLED_DIMENSIONS, *await ledger.row_tags())
     query = await query_of(request, known)
     if is_billed:
         query = by_whole_days(query, cost_type, request.now())

@@ -25,7 +25,8 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     `total` is null with a `reason` while there is too little history. Of the `days` that are not over the first
     has what is spent of it already.
     """
-    given, ledger = request.http.query, request.ledger
+    given = request.http.query
+    ledger = request.ledger
     await ledger.catch_up(request.services.log)
     per = given.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
@@ -35,7 +36,8 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     def shown(units: int) -> str:
         return rounded(COST, units)
 
-    made, period = found.made, found.period
+    made = found.made
+    period = found.period
     bounds: dict[str, str | None] = dict.fromkeys(("total", "low", "high"))
     if not isinstance(made, TooEarly):
         bounds = {"total": shown(made.total), "low": shown(made.low), "high": shown(made.high)}

@@ -44,7 +44,8 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     from gateway.currencies.frozen import days_of, digest_of
     from gateway.currencies.rates import ExchangeRates
 
-    services, now = request.services, request.now()
+    services = request.services
+    now = request.now()
     month = _month(request.body.month)
     if month.end > now:
         raise Invalid(f"{month.name} is not over: its rates can be frozen on {moment(month.end)}")
@@ -84,8 +85,14 @@ async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
 
     Who may see a part of the calls alone is not told how many there are.
     """
+    return await described(request, counts_rows=True)
+
+
+async def described(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
+    """Return what `state` does; `rows` is null if they are not counted."""
     services = request.services
-    found = asdict(await services.ledger.state())
+    found = asdict(await services.ledger.state(counts_rows=counts_rows))
+    found["rows"] = found["rows"] if counts_rows else None
     found["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - found["reach"])
     if request.is_limited:
         found = {name: value if name in _BORDERS else None for name, value in found.items()}
@@ -101,7 +108,8 @@ async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     """Count anew before answering, so that it is done when a command without a server ends."""
-    services, ledger = request.services, request.services.ledger
+    services = request.services
+    ledger = request.services.ledger
     async with request.audited("ledger.rebuild", "ledger", {}):
         done = await ledger.rebuild(services.log)
     await ledger.catch_up(services.log)
@@ -116,7 +124,8 @@ async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
 
 async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     given = request.body
-    services, ledger = request.services, request.services.ledger
+    services = request.services
+    ledger = request.services.ledger
     since = parse_moment("since", given.since)
     try:
         book = services.prices()

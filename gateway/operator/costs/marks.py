@@ -1,4 +1,4 @@
-"""The call of the operator API for what charts mark on a day: annotations, changed list prices, new models."""
+"""The call for what charts mark on a day: annotations, changed list prices, new models."""
 
 from __future__ import annotations
 

@@ -26,9 +26,10 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     are worth at list prices, and no part of it. `per=daily` has the sums of each day, too: what is beyond stands on
     the day on which what is included was used up, and on days after it.
 
-    Who may see some calls alone sees the seats whose user and team pass, and the value of these calls alone.
+    People who see only some calls get the seats whose user and team pass, and the value of these calls alone.
     """
-    query, now = request.http.query, request.now()
+    query = request.http.query
+    now = request.now()
     currency = query.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
     per = query.get("per", MONTHLY)

@@ -77,7 +77,8 @@ def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lin
     found: dict[Place, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
     for row in rows:
         group = row.group[: -len(_DECIDES)]
-        key, measures = _key(row.group[-len(_DECIDES) :]), _measures(row)
+        key = _key(row.group[-len(_DECIDES) :])
+        measures = _measures(row)
         hour = int(row.start.timestamp())
         lines = lines_of_row(price_lines, hour, key, measures, row.meters)
         if lines:

@@ -97,7 +97,8 @@ async def report_question(
     top_by = parameters.get("top_by", "cost")
     cost_type = parameters.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, MONEY_KINDS)
-    if arranged := BILLED_TYPES.get(cost_type, 0):
+    arranged = BILLED_TYPES.get(cost_type, 0)
+    if arranged:
         show = billed_money.check_measures(parameters, show, top_by)
     if "missing" in parameters:
         billed_money.check_missing(parameters["missing"], cost_type)

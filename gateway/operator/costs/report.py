@@ -51,11 +51,12 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     named = await named_dimensions(request)
     known = (*ledger.own_dimensions(), *(each.name for each in named))
     if request.http.query.get("cost_type") in BILLED_TYPES:
-        known = (*known, *BILLED_DIMENSIONS)
+        known = (*known, *BILLED_DIMENSIONS, *await ledger.row_tags())
     question = await report_question(request, known)
     ledger = request.ledger_of(question.cost_types)
     asks = await _asks(request, ledger, question)
-    query, previous = question.query, question.previous
+    query = question.query
+    previous = question.previous
     now = await asks.costs(replace(query, top=question.top, top_by=question.top_by))
     filled = {COUNTED: asks.counted} if question.fills else {}
     if question.top is not None:

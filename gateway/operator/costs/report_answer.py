@@ -49,7 +49,9 @@ def report_answer(
     total = combined(now, start=epoch, group=())
     was = None if question.previous is None else combined(before, start=epoch, group=())
     places = _placed_rows(question, now, before)
-    count, groups, shown = len(places), None, question.query.shown
+    count = len(places)
+    groups = None
+    shown = question.query.shown
     if most is not None:
         groups = largest_groups(now, places, most, by=question.top_by)
     if groups is not None:
@@ -58,7 +60,8 @@ def report_answer(
             [msgspec.structs.replace(row, group=folded.shown(row.group)) for row in rows]
             for rows in (now, before)
         )
-        places, shown = _placed_rows(question, now, before), folded.shown
+        places = _placed_rows(question, now, before)
+        shown = folded.shown
     extra, extra_before = (None if each is None else each.folded(shown) for each in asked)
     return ReportAnswer(
         places=ordered(places, key=_order),

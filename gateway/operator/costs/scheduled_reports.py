@@ -21,7 +21,8 @@ class SendReport(RequestBody):
 
 
 def sender(services: OperatorServices) -> ReportSender:
-    people, installation = services.people, services.installation
+    people = services.people
+    installation = services.installation
     return ReportSender(
         services=services.money,
         clock=installation.clock,

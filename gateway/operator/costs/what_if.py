@@ -35,10 +35,12 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
 
     `left_out` is the cost of small sums of days with very many: they are not worked out and in no row.
     """
-    services, ledger = request.services, request.ledger
+    services = request.services
+    ledger = request.ledger
     await ledger.catch_up(services.log)
     query = await query_of(request, await known_dimensions(request))
-    model, now = request.http.query.get("model", ""), request.now()
+    model = request.http.query.get("model", "")
+    now = request.now()
     if not model:
         raise Invalid("model says which one: such as model=gpt-4.1-mini")
     try:
@@ -65,8 +67,10 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
         return tuple(value(dimensions, name) or None for name in query.group_by)
 
     days = days_within(query.since.timestamp(), min(query.until.timestamp(), now))
+    has_choice = request.is_limited or query.include or query.exclude
+    chosen = is_chosen if has_choice else None
     found = await worked_out(
-        request.whole_ledger, book, model, days=days, chosen=is_chosen, group_of=group_of, now=now
+        request.whole_ledger, book, model, days=days, chosen=chosen, group_of=group_of, now=now
     )
     whole = await ledger.costs(_of_days(query, days)) if days else []
     cost = sum(money.units(row.cost) for row in whole)

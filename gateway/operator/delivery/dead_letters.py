@@ -114,7 +114,8 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     """
     Send a dead letter again with other values. The audit row has the fields, and a hash of either record.
     """
-    services, id = request.services, request.number("id")
+    services = request.services
+    id = request.number("id")
     letter = await _letter(request, id)
     record, names = edited(letter.record, request.body.record)
     noted = {"id": id, "fields": list(names), "before": _hash(letter.record), "after": _hash(record)}

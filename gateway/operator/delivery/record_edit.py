@@ -74,7 +74,8 @@ def _region(name: str, value: Any) -> str | None:
 
 
 def _required_text(name: str, value: Any) -> str:
-    if (text := _text(name, value)) is None:
+    text = _text(name, value)
+    if text is None:
         raise Invalid(f"{name} is required")
     return text
 

@@ -34,10 +34,12 @@ class BundleImport(RequestBody):
 
 
 async def export_bundle(request: OperatorRequest[SpoolServices, BundleExport]) -> Result:
-    services, body = request.services, request.body
+    services = request.services
+    body = request.body
     file = local_path(request, "file", body.file, elsewhere=ELSEWHERE)
     states = {state.name: state for state in await services.deliveries.routes()}
-    if unknown := [name for name in body.routes if name not in states]:
+    unknown = [name for name in body.routes if name not in states]
+    if unknown:
         raise NotThere(f"there is no route named {unknown[0]!r}")
     queued = [name for name, state in states.items() if state.queued and state.topic != UNIT_COST]
     routes = list(body.routes) or queued

@@ -59,5 +59,6 @@ def bound(name: str, text: str) -> Callable[[float], bool]:
     found = _BOUND.fullmatch(text)
     if found is None:
         raise Invalid(f"{name} takes >, >=, < or <= and a number, such as {name}=>0.5")
-    compare, number = _COMPARE[found[1]], float(found[2])
+    compare = _COMPARE[found[1]]
+    number = float(found[2])
     return lambda amount: compare(amount, number)

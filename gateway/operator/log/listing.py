@@ -68,7 +68,8 @@ class RecordRows:
             page = await of_span.page(listed, wanted)
             self.beside = of_span.beside
             return page
-        if asked := wanted.filters.get(DATE):
+        asked = wanted.filters.get(DATE)
+        if asked:
             start = min(map(dates.start_of, asked)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)
             look = self._own_from if self._request.is_limited else self.look_from
@@ -90,7 +91,8 @@ class RecordRows:
         """
         end = start + OWN_DATES_S
         until = end if self._request.now() > end else None
-        is_own, count = newest.own_to(self._request), 0
+        is_own = newest.own_to(self._request)
+        count = 0
         passing: list[KeptRecord] = []
 
         def take(found: Iterable[KeptRecord]) -> None:

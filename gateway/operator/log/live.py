@@ -137,7 +137,9 @@ class OwnNews:
 
 def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
     """Return for each list a function whose value differs after a change of the list."""
-    log, deliveries, registry = services.spool.log, services.spool.deliveries, services.installation.registry
+    log = services.spool.log
+    deliveries = services.spool.deliveries
+    registry = services.installation.registry
     files = services.senders.container_files
     tables = [
         each.table for each in (services.senders.devices, services.senders.clusters) if each is not None
@@ -203,7 +205,8 @@ def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> N
 
 def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
     """However many calls of others come between: they push out no own one."""
-    log, is_own = request.services.spool.log, own_to(request)
+    log = request.services.spool.log
+    is_own = own_to(request)
     reached = log.closed_below(AI_TELEMETRY)
 
     async def news() -> Iterable[bytes]:
@@ -236,7 +239,8 @@ async def follow(
     """
 
     async def may_listen() -> bool:
-        session, registry = request.session, request.registry
+        session = request.session
+        registry = request.registry
         if session is None:
             return True
         rights = registry.roles.rights(holder(request.services.people, session))

@@ -50,7 +50,8 @@ class RankedRows:
         span_filters = {name: values[0] for name, values in wanted.filters.items() if name in ONE_SPAN}
         now = self._request.now()
         since, until, _ = times(span_filters, now, default="last_30d")
-        start, end = since.timestamp(), until.timestamp()
+        start = since.timestamp()
+        end = until.timestamp()
 
         def take(kept: KeptRecord) -> None:
             if start <= hour_of(kept.record.start_time, kept.committed_at) < end:
@@ -74,7 +75,9 @@ class RankedRows:
         take: Callable[[KeptRecord], None],
     ) -> None:
         """Everybody's, the newest first, topic by topic, up to the setting's number of records."""
-        left, since, until = self._most, None, None
+        left = self._most
+        since = None
+        until = None
         for topic in topics:
             below = self._log.next_number(topic)
             first = await first_after(self._log, topic, start, below)
@@ -103,7 +106,8 @@ class RankedRows:
         self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
     ) -> None:
         """The own closed calls of a fixed time, up to a fixed number of own ones, the newest first."""
-        is_own, count = newest.own_to(self._request), 0
+        is_own = newest.own_to(self._request)
+        count = 0
         since = max(start - AHEAD_S, end - OWN_SPAN_S)
         closed = self._log.closed_below(AI_TELEMETRY)
         first = await first_after(self._log, AI_TELEMETRY, since, closed)
@@ -160,7 +164,9 @@ class _Ranked:
     kept: KeptRecord
 
     def __lt__(self, other: _Ranked) -> bool:
-        mine, others = rank_of(self.value), rank_of(other.value)
+        mine = rank_of(self.value)
+        others = rank_of(other.value)
         if mine == others:
-            mine, others = (self.kept.place,), (other.kept.place,)
+            mine = (self.kept.place,)
+            others = (other.kept.place,)
         return bool(mine < others if self.falls else mine > others)

@@ -45,7 +45,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     """
     Refusal 404 for a record that is not kept any more; it says how far was looked.
 
-    Who may see some calls alone sees the record without its deliveries.
+    People who see only some calls get the record without its deliveries.
     """
     services = request.services
     word = request.word("id").lower()
@@ -100,7 +100,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
 async def _corrected(
     request: OperatorRequest[OperatorServices, None], log: Log, record: Record
 ) -> dict[str, object]:
-    """Find what became known of a call after it closed, the oldest first, and its cost with it; {} for most."""
+    """Find what became known of a call after it closed, oldest first, and its cost; {} for most."""
     found: list[Correction] = []
     while len(found) < MOST and isinstance(record, Inference):
         kept = await _known(log, id_of(record.id, len(found) + 1))

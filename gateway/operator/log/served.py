@@ -129,6 +129,7 @@ async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
     start = dates.start_of(day)
     if len(day) != len("2026-11-20"):
         raise Invalid("date is a day of UTC, such as 2026-11-20")
-    rows, found = RecordRows(request), ServedDay(day)
+    rows = RecordRows(request)
+    found = ServedDay(day)
     await rows.look_from(start - AHEAD_S, (AI_TELEMETRY,), found.add, days_of([day]))
     return {"date": day, "models": [each.shown() for each in found.models()], **rows.beside}

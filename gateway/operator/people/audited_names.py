@@ -52,7 +52,8 @@ async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[t
     )
     found: dict[tuple[str, str], str] = {}
     for row in (await registry.audit_page(query)).rows:
-        if name := _stated(row):
+        name = _stated(row)
+        if name:
             found.setdefault((_kind(row), row.target), name)
     return found
 

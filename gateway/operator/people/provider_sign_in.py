@@ -63,7 +63,8 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
 
 async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
     """Finish a sign-in, with the parameters that the provider gave the browser."""
-    services, http = request.services, request.http
+    services = request.services
+    http = request.http
     buckets, name = _tries(request)
     answer = {name: http.query[name] for name in ("state", "code", "iss") if name in http.query}
     try:

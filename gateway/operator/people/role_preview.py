@@ -102,7 +102,9 @@ async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> 
 
 
 def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: Holder) -> Rights:
-    given, roles, services = request.body, request.registry.roles, request.services
+    given = request.body
+    roles = request.registry.roles
+    services = request.services
     if given.role is None:
         if given.replaces is not None:
             raise Invalid("replaces goes with a draft of a role")

@@ -33,7 +33,8 @@ class NewLink(RequestBody):
 
 
 async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
-    body, services = request.body, request.services
+    body = request.body
+    services = request.services
     operators = request.registry.operators
     address = request.actor.address
     if body.link is not None and body.email is None and body.password is None:
@@ -99,13 +100,15 @@ async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
     forgets = {"Clear-Site-Data": '"cache"'}  # what answers with an ETag left with the browser
     response = uncached_json({"session": None}, headers=forgets)
-    http, services = request.http, request.services
+    http = request.http
+    services = request.services
     response.del_cookie(cookie_name(http, services), path=FOLDER, secure=speaks_https(http, services))
     return response
 
 
 async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result:
-    given, session = request.body, request.session
+    given = request.body
+    session = request.session
     if given.role not in BASES:
         raise Invalid("a role is one of " + ", ".join(BASES))
     if session is not None and session.operator and session.role != ADMIN:

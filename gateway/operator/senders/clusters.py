@@ -18,13 +18,15 @@ async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result
 
 
 async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges]) -> Result:
-    clusters, id = request.services.require_clusters(), request.word("id")
+    clusters = request.services.require_clusters()
+    id = request.word("id")
     await clusters.table.change(id, request.body.change(), request.actor)
     return one_cluster(clusters, id)
 
 
 async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
-    clusters, id = request.services.require_clusters(), request.word("id")
+    clusters = request.services.require_clusters()
+    id = request.word("id")
     if request.http.query.get("confirm") != id:
         raise Invalid("confirm must be the cluster's id")
     await clusters.table.delete(id, request.actor)

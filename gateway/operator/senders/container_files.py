@@ -100,7 +100,8 @@ async def list_container_files(request: OperatorRequest[SenderServices, None]) -
 
 
 async def discard_container_file(request: OperatorRequest[SenderServices, Discard]) -> Result:
-    files, id = request.services.require_container_files(), request.word("id")
+    files = request.services.require_container_files()
+    id = request.word("id")
     file = await files.find(id)
     if request.body.confirm != file.reference:
         raise Invalid("confirm must be the reference of the file")

@@ -22,7 +22,8 @@ ASSUMPTIONS = ("The calls that write to the cache are those of the same program 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     for work, priced in repriced(facts, _uncached):
-        written, read = priced.sum("cache_write_tokens"), priced.sum("cache_read_tokens")
+        written = priced.sum("cache_write_tokens")
+        read = priced.sum("cache_read_tokens")
         if not written:
             continue
         yield Opportunity(

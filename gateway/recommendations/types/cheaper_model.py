@@ -77,7 +77,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 def _workers(facts: SavingFacts) -> Iterator[Worker]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place, use in enumerate(facts.uses):
-        of, work = use.dimensions, use.work
+        of = use.dimensions
+        work = use.work
         who = of.user or of.team or of.api_key
         if who:
             groups[work.service or work.source, who].append(place)
@@ -126,7 +127,8 @@ def _opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -
         if saving is not None:
             claims[place] = saving
             cost += use.cost
-    now, then = worker.main.dimensions, peer.main.dimensions
+    now = worker.main.dimensions
+    then = peer.main.dimensions
     return Opportunity(
         subject=(worker.work, worker.who),
         claims=claims,

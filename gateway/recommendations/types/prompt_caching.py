@@ -90,7 +90,8 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
 
 def _saving(facts: SavingFacts, each: RecentCall, held: int) -> int | None:
     """Return how much a cache would have saved of a call; None if a price is unknown."""
-    as_it_was, with_cache = facts.estimate_call(each.call), facts.estimate_call(_cached(each.call, held))
+    as_it_was = facts.estimate_call(each.call)
+    with_cache = facts.estimate_call(_cached(each.call, held))
     if not as_it_was or with_cache is None:
         return None
     return share_of(as_it_was - with_cache, each.cost, as_it_was)

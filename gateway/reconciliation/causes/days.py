@@ -133,7 +133,8 @@ def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
     always too low, and never by more than a day has. Otherwise calls are missing here and too many there.
     """
     sums = list(accumulate(tokens for _, tokens in sorted(by_day.items())))
-    most, least = max(*sums, 0), min(*sums, 0)
+    most = max(*sums, 0)
+    least = min(*sums, 0)
     is_one_way = min(most, -least) <= EXCHANGED * max(most, -least)
     return is_one_way and max(most, -least) * len(counted) <= sum(counted.values())
 
@@ -148,7 +149,8 @@ def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Por
     found = {}
     for entry in entries:
         worth, tokens = left.said(entry)
-        of_day, moved = said[entry[1].day], shift.moved[entry[1].day]
+        of_day = said[entry[1].day]
+        moved = shift.moved[entry[1].day]
         found[entry] = Portion(worth * moved // of_day, tokens * moved // of_day) if of_day else Portion(0)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gateway.reconciliation.cells import VOLUME
+from gateway.reconciliation.choices import VOLUME
 from gateway.reconciliation.claims import EXCHANGED, STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.series import are_alike
 from gateway.reconciliation.wording import named, percent
@@ -17,7 +17,8 @@ def counted_twice(case: Case) -> Iterator[Claim]:
     """
     Keys or models of which exactly twice as much was counted, on every day of theirs, by two sources alike.
     """
-    split, left = case.split, case.left
+    split = case.split
+    left = case.left
     twice = split.repeats.counted
     portions = {
         (VOLUME, cell, meter): Portion(-value // 2, -split.counted[cell].tokens[meter] // 2)
@@ -39,7 +40,8 @@ def counted_twice(case: Case) -> Iterator[Claim]:
 
 def double_report(case: Case) -> Iterator[Claim]:
     """More was counted than billed: as much as one source reports, or twice as much."""
-    left, counted = case.left, case.split.counted
+    left = case.left
+    counted = case.split.counted
     over = [entry for entry in left.volume() if left.extra[entry[1], entry[2]] < 0]
     gap, by_source = defaultdict[int, int](int), defaultdict[str, dict[int, int]](lambda: defaultdict(int))
     models = {cell.model for _, cell, _ in over}

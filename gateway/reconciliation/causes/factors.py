@@ -57,7 +57,8 @@ def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     """Return the claim of large inputs, whose tokens cost 2 and 1.5 times as much; None if it is not so."""
     if INPUT not in ratios or OUTPUT not in ratios:
         return None
-    given, made = ratios[INPUT] - 1, ratios[OUTPUT] - 1
+    given = ratios[INPUT] - 1
+    made = ratios[OUTPUT] - 1
     if not 0 < given <= 1 or abs(made * 2 - given) > given / 10:
         return None
     if CACHE_READ in ratios and abs(ratios[CACHE_READ] - 1 - given) > given / 2:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gateway.reconciliation.causes.days import shift_of
-from gateway.reconciliation.cells import VOLUME, Entry
+from gateway.reconciliation.cells import Entry
+from gateway.reconciliation.choices import VOLUME
 from gateway.reconciliation.claims import EXACT, KINDS, OTHERS, STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell, Place
 from gateway.reconciliation.wording import named
@@ -60,7 +61,8 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         of_tiers: dict[str, int] = defaultdict(int)
         for place in places:
             of_tiers[place[0].tier] += case.left.extra[place]
-        exchanged, apart = _exchanged(of_tiers.values()), abs(sum(of_tiers.values()))
+        exchanged = _exchanged(of_tiers.values())
+        apart = abs(sum(of_tiers.values()))
         least = LEAST_MIXED if is_shifted else DIFFERS
         if exchanged * 2 > least * tokens[group] and exchanged * LEAST_OF > apart:
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
@@ -153,7 +155,8 @@ def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     for cell, meter in places:
         if of_kinds[meter] < 0 and extra[cell, meter] < 0:
             lacking[cell.tier] -= extra[cell, meter]
-    whole, size = sum(lacking.values()), sum(abs(extra[place]) for place in places)
+    whole = sum(lacking.values())
+    size = sum(abs(extra[place]) for place in places)
     if not whole or sum(map(abs, of_kinds.values())) <= AGREES * size:
         return {}
     return {
@@ -175,7 +178,8 @@ def cache_split(case: Case) -> Iterator[Claim]:
             groups[cell].append(meter)
     portions: dict[Entry, Portion] = {}
     exchanges: dict[Cell, _Exchange] = {}
-    untold, whole = _untold_kinds(case), dict[Entry, Portion]()
+    untold = _untold_kinds(case)
+    whole = dict[Entry, Portion]()
     is_shifted = shift_of(case) is not None  # tokens of other days are apart by chance
     for cell, meters in groups.items():
         said = sum(tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1])
@@ -254,7 +258,8 @@ def _of_untold_kinds(case: Case, cell: Cell, untold: Mapping[tuple[str, str], st
         listed = case.split.listed.get((cell, meter), 0)
         if model != cell.model or tokens <= 0 or not listed:
             continue
-        entry, to = (VOLUME, cell, meter), (VOLUME, cell, target)
+        entry = (VOLUME, cell, meter)
+        to = (VOLUME, cell, target)
         share = Fraction(case.split.listed.get((cell, target), 0), listed)
         before = found.get(to, Portion(0))
         more = round(case.split.values[cell, meter] * share)

@@ -10,7 +10,8 @@ from math import isqrt
 from statistics import median
 
 from gateway.reconciliation.causes.days import hints_at_shift
-from gateway.reconciliation.cells import VOLUME, Entry
+from gateway.reconciliation.cells import Entry
+from gateway.reconciliation.choices import VOLUME
 from gateway.reconciliation.claims import EXCHANGED, OTHERS, STRONG, WEAK, Case, Claim
 from gateway.reconciliation.sides import INPUT, OUTPUT, Cell, CountedSums, Place
 from gateway.reconciliation.wording import day_text, named
@@ -113,7 +114,8 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         if not theirs or not ours.calls or theirs - ours.calls <= LEAST_SHARE * theirs:
             continue
         gap = sum(case.left.extra[cell, meter] for _, cell, meter in entries)
-        mean, missing = sum(ours.tokens.values()) / ours.calls, theirs - ours.calls
+        mean = sum(ours.tokens.values()) / ours.calls
+        missing = theirs - ours.calls
         if not gap or abs(gap / missing - mean) > MEAN_ALIKE * mean:
             continue
         doubts = _too_many(case, model, may_be_shifted=may_be_shifted) + _silent(case)
@@ -195,7 +197,8 @@ def _unusual_days(case: Case) -> set[int]:
     The few days that lack half of everything where the others lack some: rows of them may stand in the report
     twice, or calls of half a day be missing.
     """
-    halves, lacking = days_lacking_half(case), _lacking(case)
+    halves = days_lacking_half(case)
+    lacking = _lacking(case)
     others = [each for day, each in lacking.items() if day not in halves]
     extra, tokens = (sum(each[place] for each in others) for place in (0, 1))
     return halves if extra > LEAST_SHARE * tokens and len(halves) * FEW <= len(lacking) else set()

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from gateway.reconciliation.cells import OWN, RATE, Entry
+from gateway.reconciliation.cells import Entry
+from gateway.reconciliation.choices import OWN, RATE
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.reconciliation.series import are_alike
 from gateway.reconciliation.sides import BilledSums, Cell, CountedSums
@@ -59,7 +60,8 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
         for key in keys:
             for place, tokens in alone[key].items():
                 wanted[place] += tokens
-        entries, gap = [], defaultdict[int, int](int)
+        entries = []
+        gap = defaultdict[int, int](int)
         for entry in case.left.volume():
             cell = entry[1]
             extra = case.left.extra[cell, entry[2]]
@@ -132,7 +134,8 @@ def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
 
 
 def _entries(case: Case, name: str, value: str) -> list[Entry]:
-    left, place = case.left, attrgetter(name)
+    left = case.left
+    place = attrgetter(name)
     volume = [each for each in left.volume() if place(each[1]) == value]
     priced = [each for part in (RATE, OWN) for each in left.of(part) if place(each[1]) == value]
     return list(dict.fromkeys((*left.with_rates(volume), *priced)))

@@ -17,7 +17,8 @@ from gateway.reconciliation.causes.factors import (
     long_context,
 )
 from gateway.reconciliation.causes.regions import REGION, are_told
-from gateway.reconciliation.cells import OWN, RATE, Entry
+from gateway.reconciliation.cells import Entry
+from gateway.reconciliation.choices import OWN, RATE
 from gateway.reconciliation.claims import EXACT, STRONG, Case, Claim, Portion
 from gateway.reconciliation.rate_series import SAME, RateSeries, days_of, of_cells, sets_of_days
 from gateway.reconciliation.sides import Cell

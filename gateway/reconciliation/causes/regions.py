@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from gateway.reconciliation.cells import RATE, Regional, Split
+from gateway.reconciliation.cells import Regional, Split
+from gateway.reconciliation.choices import RATE
 from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.rate_series import RateSeries, sets_of_days
 from gateway.reconciliation.sides import ANYWHERE, Cell
@@ -191,7 +192,8 @@ def _told(rates: list[_Rates]) -> list[_Rates]:
 
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
     """Return the rest of a model's rates that no test has claimed, where a statement bills them."""
-    split, left = case.split, case.left.amounts
+    split = case.split
+    left = case.left.amounts
     return [
         _Rates(cell, meter, left.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {}))
         for (cell, meter), worth in split.worth.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import isqrt
 
-from gateway.reconciliation.cells import OTHER, OWN, RATE
+from gateway.reconciliation.choices import OTHER, OWN, RATE
 from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.reconciliation.matching import NAMED
 from gateway.reconciliation.wording import dollars, named
@@ -71,9 +71,12 @@ def rounding(case: Case) -> Iterator[Claim]:
     grows with the root of the lines alone: what is more has another cause, but for a small share of a large
     bill.
     """
-    left, split = case.left, case.split
+    left = case.left
+    split = case.split
     apart = {split.levels.coarse(cell) for cell, _ in left.extra}
-    entries, lines, last = [], 0, 0
+    entries = []
+    lines = 0
+    last = 0
     for entry in left.of(RATE):
         _, cell, meter = entry
         if cell not in apart and case.is_rounded(entry):

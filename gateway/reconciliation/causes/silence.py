@@ -9,7 +9,8 @@ from statistics import median
 
 from gateway.reconciliation.causes.days import BY_TOKENS, of_shift, shift_of
 from gateway.reconciliation.causes.missing import days_lacking_half
-from gateway.reconciliation.cells import RATE, VOLUME, Entry
+from gateway.reconciliation.cells import Entry
+from gateway.reconciliation.choices import RATE, VOLUME
 from gateway.reconciliation.claims import EXACT, OTHERS, STRONG, Case, Claim, Portion
 from gateway.reconciliation.rate_series import SAME, of_cells, of_model
 from gateway.reconciliation.repeats import MOST_AGAIN
@@ -76,8 +77,10 @@ def billed_twice(case: Case) -> Iterator[Claim]:
     Days of which the statement has the tokens of each model exactly twice, or more often: rows that came
     again. Else those with exactly twice the calls, or twice what the hours have that a shift gives them.
     """
-    split, left = case.split, case.left
-    in_calls, in_hours = _twice_in_calls(case), _twice_in_hours(case)
+    split = case.split
+    left = case.left
+    in_calls = _twice_in_calls(case)
+    in_hours = _twice_in_hours(case)
     again = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
@@ -210,7 +213,8 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         is_end = first + hours == 24 and day == case.days[-1]
         is_edge = is_begin or is_end
         if is_as_usual and sum(map(bool, then)) >= least * len(whole):
-            date, hour = day_text(day + begin // 24 * DAY_S), begin % 24
+            date = day_text(day + begin // 24 * DAY_S)
+            hour = begin % 24
             if is_edge and hours < FARTHEST:
                 continue  # a clock that differs does the same; with more hours it is not that alone
             if gaps[day] <= chance:
@@ -255,7 +259,8 @@ def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
     The first hour of the longest time of a day without a counted token, and how many hours that is; the
     ledger's times are so many hours ahead.
     """
-    best, begun = (0, 0), 0
+    best = (0, 0)
+    begun = 0
     for hour in range(DAY_S // HOUR_S):
         if case.hours.get(day + (hour + shift) * HOUR_S, 0):
             begun = hour + 1
@@ -283,7 +288,8 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     Return the rest of the tokens on some days, with the rates there unless the model has them on other days
     as well.
     """
-    left, chosen = case.left, set(days)
+    left = case.left
+    chosen = set(days)
     volume = [entry for entry in left.volume() if entry[1].day in chosen]
     rates: list[Entry] = []
     for model in {entry[1].model for entry in left.of(RATE)}:
@@ -302,7 +308,8 @@ def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
     Return the rates on some days without the price that other days show: it holds for what the ledger has of
     these days as well.
     """
-    left, split = case.left, case.split
+    left = case.left
+    split = case.split
     entries = [entry for entry in left.of(RATE) if entry[1].day in days]
     found = {}
     for model in {entry[1].model for entry in entries}:

@@ -7,14 +7,12 @@ are in the usage, and never in the costs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
 
 from gateway.statements.buckets import Edges, any_results, read_results
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource
-from gateway.statements.values import count, inner, kept, number, required, text
+from gateway.statements.values import Row, count, inner, kept, number, required, text
 from spool.statements.rules import EXACT
 
 _EDGES = Edges("starting_at", "ending_at")
@@ -29,7 +27,7 @@ TOKEN_KINDS = {
 COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "session_usage": "session"}
 
 
-def bucket_of(row: Mapping[str, Any], start: int, end: int) -> Bucket:
+def bucket_of(row: Row, start: int, end: int) -> Bucket:
     """
     The dimensions of a result. Fast mode stands in place of the tier, because it is what sets the price.
     """
@@ -48,7 +46,7 @@ def bucket_of(row: Mapping[str, Any], start: int, end: int) -> Bucket:
     )
 
 
-def add_tokens(row: Mapping[str, Any], bucket: Bucket, cells: Cells) -> None:
+def add_tokens(row: Row, bucket: Bucket, cells: Cells) -> None:
     written = inner(row, "cache_creation")
     for name in ("uncached_input_tokens", "cache_read_input_tokens", "output_tokens"):
         cells.tokens(bucket, TOKEN_KINDS[name], count(row, name))
@@ -56,7 +54,7 @@ def add_tokens(row: Mapping[str, Any], bucket: Bucket, cells: Cells) -> None:
         cells.tokens(bucket, TOKEN_KINDS[f"cache_creation.{name}"], count(written, name))
 
 
-def dollars(row: Mapping[str, Any], name: str) -> Decimal:
+def dollars(row: Row, name: str) -> Decimal:
     return kept(EXACT.multiply(required(number(row, name), name), CENT))
 
 
@@ -73,8 +71,9 @@ def _read_usage(document: Document, cells: Cells) -> None:
 
 
 def _read_costs(document: Document, cells: Cells) -> None:
-    def add(row: Mapping[str, Any], start: int, end: int) -> None:
-        cost_type, token_type = text(row, "cost_type"), text(row, "token_type")
+    def add(row: Row, start: int, end: int) -> None:
+        cost_type = text(row, "cost_type")
+        token_type = text(row, "token_type")
         if cost_type == "tokens" or (cost_type is None and token_type is not None):
             kind = TOKEN_KINDS.get(token_type or "", "cost")
         else:

@@ -8,14 +8,13 @@ Rows of a group of access rules overlap the others and are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from gateway.statements.cells import Cells
 from gateway.statements.source import DAY_S, Document, ReportSource
 from gateway.statements.sources.anthropic import COST_TYPES, TOKEN_KINDS, add_tokens, bucket_of, dollars
-from gateway.statements.values import Damaged, count, inner, moment, number, objects, text
-from spool.statements.rules import EXACT
+from gateway.statements.values import Damaged, Row, count, inner, moment, number, objects, text
+from spool.statements.rules import EXACT, RowAmounts
 
 
 def _has_rows(document: Document, name: str) -> bool:
@@ -26,9 +25,7 @@ def _has_rows(document: Document, name: str) -> bool:
     )
 
 
-def _rows(
-    document: Document, cells: Cells, add: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
-) -> None:
+def _rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]) -> None:
     for which, page in enumerate(document.pages(), start=1):
         if page.get("data_refreshed_at") is not None:
             refreshed = moment(page, "data_refreshed_at")
@@ -45,7 +42,7 @@ def _rows(
 
 
 def _read_usage(document: Document, cells: Cells) -> None:
-    def add(row: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+    def add(row: Row, group: Row) -> None:
         bucket = bucket_of(group, moment(row, "starting_at"), moment(row, "ending_at"))
         usage = inner(row, "usage")
         add_tokens(usage, bucket, cells)
@@ -55,24 +52,21 @@ def _read_usage(document: Document, cells: Cells) -> None:
 
 
 def _read_costs(document: Document, cells: Cells) -> None:
-    def add(row: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+    def add(row: Row, group: Row) -> None:
         bucket = bucket_of(group, moment(row, "starting_at"), moment(row, "ending_at"))
-        cost, token_type, cost_type = inner(row, "cost"), text(group, "token_type"), text(group, "cost_type")
+        cost = inner(row, "cost")
+        token_type = text(group, "token_type")
+        cost_type = text(group, "cost_type")
         kind = TOKEN_KINDS.get(token_type or "", "cost")
         if cost_type not in (None, "tokens"):
             kind = COST_TYPES.get(cost_type, cost_type[:60])
-        paid, currency = dollars(cost, "amount"), text(cost, "currency")
+        paid = dollars(cost, "amount")
+        currency = text(cost, "currency")
         if number(cost, "list_amount") is None:
             cells.money(bucket, kind, paid, currency)
             return
         listed = dollars(cost, "list_amount")
-        cells.money(
-            bucket,
-            kind,
-            listed,
-            currency,
-            listed=listed,
-        )
+        cells.amounts(bucket, kind, RowAmounts(listed, listed), currency)
         cells.money(bucket, "discount", EXACT.subtract(paid, listed), currency)
 
     _rows(document, cells, add)

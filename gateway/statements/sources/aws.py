@@ -10,21 +10,31 @@ different units.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import NamedTuple
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
-from gateway.statements.values import first_number, inner, moment, number, object_of, objects, required, text
-from spool.statements.rules import EXACT, total
+from gateway.statements.values import (
+    Row,
+    first_number,
+    inner,
+    moment,
+    number,
+    object_of,
+    objects,
+    required,
+    text,
+)
+from spool.statements.rules import EXACT, RowAmounts, total
 from spool.statements.values import COVERED, PURCHASE, REFUND, UNUSED
 
 PROVIDER = "aws.bedrock"
 _EDITION = "(Amazon Bedrock Edition)"
 _MARKETPLACE = "MP:"
+_RESERVED = ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM")
 _REGION = re.compile(r"^(EU|[A-Z]{2,4}\d)-")
 # Regions as calls name them, by what types of usage begin with.
 _REGIONS = {
@@ -65,38 +75,43 @@ def _is_bedrock(*said: str | None) -> bool:
     return "bedrock" in folded or (_MARKETPLACE.lower() in folded and "token" in folded)
 
 
-def _add(
-    cells: Cells,
-    bucket: Bucket,
-    usage_type: str,
-    quantity: Decimal | None,
-    unit: str,
-    cost: Decimal,
-    currency: str | None,
-    told: Mapping[str, Decimal | None],
-) -> None:
-    """Tokens and money of one type of usage. `told` is what else the line has of its cost."""
+class _Usage(NamedTuple):
+    """Usage of one type: how much, in which unit, and what it costs."""
+
+    type: str
+    quantity: Decimal | None
+    unit: str
+    paid: RowAmounts
+    currency: str | None
+
+
+def _token_kind(usage_type: str) -> str | None:
     said = cloud_meters.words(usage_type)
-    kind = cloud_meters.token_kind(said) if {"token", "tokens"} & set(said) else None
+    return cloud_meters.token_kind(said) if {"token", "tokens"} & set(said) else None
+
+
+def _beside(usage: _Usage) -> str:
+    said = cloud_meters.words(usage.type)
+    return cloud_meters.beside(usage.unit, said) or "other"
+
+
+def _add(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
+    """Add tokens and money."""
+    kind = _token_kind(usage.type)
     if kind is None:
-        is_reserved = any(
-            word in usage_type for word in ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM")
-        )
-        cells.money(
-            bucket,
-            _FEE if is_reserved else "other",
-            cost,
-            currency,
-            **told,
-        )
+        is_reserved = any(word in usage.type for word in _RESERVED)
+        kind = _FEE if is_reserved else _beside(usage)
+        cells.amounts(bucket, kind, usage.paid, usage.currency)
         return
-    is_marketplace = _MARKETPLACE in usage_type
+    is_marketplace = _MARKETPLACE in usage.type
     if kind == "cache_write" and is_marketplace:
         kind = "cache_write_5m"
-    if quantity is not None:
-        size = cloud_meters.unit_size(unit) or (1_000_000 if is_marketplace else 1000)
-        cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, cost, "line_item_usage_amount"))
-    cells.money(bucket, kind, cost, currency, **told)
+    if usage.quantity is not None:
+        size = cloud_meters.unit_size(usage.unit) or (1_000_000 if is_marketplace else 1000)
+        cost = usage.paid.amount
+        tokens = cloud_meters.tokens_of(usage.quantity, size, cost, "line_item_usage_amount")
+        cells.tokens(bucket, kind, tokens)
+    cells.amounts(bucket, kind, usage.paid, usage.currency)
 
 
 def region_of(usage_type: str) -> str | None:
@@ -127,8 +142,9 @@ def _read_table(table: Table, cells: Cells) -> None:
             _add_line(row, cells)
 
 
-def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
-    usage_type, resource = text(row, "line_item_usage_type") or "", text(row, "line_item_resource_id")
+def _add_line(row: Row, cells: Cells) -> None:
+    usage_type = text(row, "line_item_usage_type") or ""
+    resource = text(row, "line_item_resource_id")
     service = _product(row)
     if text(row, "bill_billing_period_start_date") is not None:
         cells.cover(
@@ -139,7 +155,8 @@ def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
         cells.accounts.add(payer)
     if not _is_bedrock(text(row, "line_item_product_code"), service, usage_type, resource):
         return
-    start, end = moment(row, "line_item_usage_start_date"), moment(row, "line_item_usage_end_date")
+    start = moment(row, "line_item_usage_start_date")
+    end = moment(row, "line_item_usage_end_date")
     end = max(end, start + 1)
     if text(row, "bill_billing_period_start_date") is None:
         cells.cover(start, end)
@@ -167,7 +184,7 @@ def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
         _add_usage(row, type, bucket, usage_type, cells)
 
 
-def _product(row: Mapping[str, Any]) -> str | None:
+def _product(row: Row) -> str | None:
     """Return the name of the product, which CUR 2.0 has within a map."""
     found = text(row, "product_product_name") or text(row, "product_servicename")
     if found is not None or text(row, "product") is None:
@@ -176,7 +193,7 @@ def _product(row: Mapping[str, Any]) -> str | None:
     return text(named, "product_name") or text(named, "servicename")
 
 
-def _costs(row: Mapping[str, Any]) -> tuple[Decimal, Decimal]:
+def _costs(row: Row) -> tuple[Decimal, Decimal]:
     """Return what a line costs, and what of it is a discount that the line itself does not show."""
     cost = number(row, "line_item_unblended_cost")
     net = number(row, "line_item_net_unblended_cost")
@@ -185,52 +202,30 @@ def _costs(row: Mapping[str, Any]) -> tuple[Decimal, Decimal]:
     return (net, _NOTHING) if cost is None else (cost, EXACT.subtract(net, cost))
 
 
-def _add_usage(
-    row: Mapping[str, Any],
-    type: str,
-    bucket: Bucket,
-    usage_type: str,
-    cells: Cells,
-) -> None:
+def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cells) -> None:
     (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
     net = number(row, "line_item_net_unblended_cost")
-    quantity = None if type == _NEGATION else number(row, "line_item_usage_amount")
-    listed = number(row, "pricing_public_on_demand_cost")
-    told: dict[str, Decimal | None] = {"listed": listed, "contracted": net, "effective": None}
+    quantity = number(row, "line_item_usage_amount")
+    paid = RowAmounts(cost, number(row, "pricing_public_on_demand_cost"), net)
     if type == _NEGATION:
-        bucket = replace(bucket, line_type=COVERED)
-        told = dict.fromkeys(told, _NOTHING)
+        quantity = None
+        paid = RowAmounts(cost, _NOTHING, _NOTHING, _NOTHING)
     elif type in _COVERED:
+        effective = first_number(row, *_COVERED[type])
+        paid = RowAmounts(cost, paid.amount_list, net if cost else None, effective)
+    if type == _NEGATION or type in _COVERED:
         bucket = replace(bucket, line_type=COVERED)
-        told["effective"] = first_number(row, *_COVERED[type])
-        told["contracted"] = net if cost else None
     unit = text(row, "pricing_unit") or ""
-    _add(
-        cells,
-        bucket,
-        usage_type,
-        quantity,
-        unit,
-        cost,
-        currency,
-        told,
-    )
+    _add(cells, bucket, _Usage(usage_type, quantity, unit, paid, currency))
     cells.money(_of_model(bucket), _DISCOUNT, discount, currency)
 
 
 def _of_model(bucket: Bucket) -> Bucket:
     """A discount is of all usage of a model, whichever line the bill has it on."""
-    return replace(
-        bucket,
-        key=None,
-        tier=None,
-        region=None,
-        batch=None,
-        line_type=None,
-    )
+    return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
 
 
-def _add_fee(row: Mapping[str, Any], kind: str, bucket: Bucket, cells: Cells) -> None:
+def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
     """Add a line that is no usage. A fee is on what it covers; what nobody used of it stands apart."""
     (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
     alone = replace(bucket, line_id=text(row, "identity_line_item_id"))
@@ -239,24 +234,13 @@ def _add_fee(row: Mapping[str, Any], kind: str, bucket: Bucket, cells: Cells) ->
     if unused is None:
         cells.money(alone, kind, paid, currency)
         return
-    cells.money(
-        replace(alone, line_type=PURCHASE),
-        kind,
-        paid,
-        currency,
-        effective=_NOTHING,
-    )
+    purchase = replace(alone, line_type=PURCHASE)
+    cells.amounts(purchase, kind, RowAmounts(paid, amount_effective=_NOTHING), currency)
     left = replace(bucket, line_type=UNUSED)
-    cells.money(
-        left,
-        kind,
-        _NOTHING,
-        currency,
-        effective=unused,
-    )
+    cells.amounts(left, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
 
 
-def _unused(row: Mapping[str, Any], bucket: Bucket) -> Decimal | None:
+def _unused(row: Row, bucket: Bucket) -> Decimal | None:
     """Return what nobody used of a fee that covers usage; None if the line does not tell."""
     type = text(row, "line_item_line_item_type")
     if type in ("Fee", "SavingsPlanUpfrontFee"):
@@ -270,15 +254,14 @@ def _unused(row: Mapping[str, Any], bucket: Bucket) -> Decimal | None:
     return None if None in parts else total(part for part in parts if part is not None)
 
 
-def _add_refund(row: Mapping[str, Any], bucket: Bucket, usage_type: str, cells: Cells) -> None:
+def _add_refund(row: Row, bucket: Bucket, usage_type: str, cells: Cells) -> None:
     """Add money that is given back, as what it was paid for. No calls are taken back."""
     cost, discount = _costs(row)
-    said = cloud_meters.words(usage_type)
-    kind = cloud_meters.token_kind(said) if {"token", "tokens"} & set(said) else None
+    kind = _token_kind(usage_type) or REFUND
     refund = replace(bucket, line_type=REFUND, line_id=text(row, "identity_line_item_id"))
     refund = replace(refund, corrects=bucket.start, corrects_until=bucket.end)
     paid = EXACT.add(cost, discount)
-    cells.money(refund, kind or REFUND, paid, text(row, "line_item_currency_code"))
+    cells.money(refund, kind, paid, text(row, "line_item_currency_code"))
 
 
 _METRICS = ("NetUnblendedCost", "UnblendedCost", "NetAmortizedCost", "AmortizedCost")
@@ -304,12 +287,11 @@ def _read_document(document: Document, cells: Cells) -> None:
                     )
 
 
-def _add_group(
-    group: Mapping[str, Any], names: list[str], period: Mapping[str, Any], is_estimated: bool, cells: Cells
-) -> None:
+def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, cells: Cells) -> None:
     keys = group.get("Keys")
     said = dict(zip(names, map(str, keys), strict=False)) if isinstance(keys, list) else {}
-    usage_type, service = said.get("USAGE_TYPE", ""), said.get("SERVICE")
+    usage_type = said.get("USAGE_TYPE", "")
+    service = said.get("SERVICE")
     if not _is_bedrock(usage_type, service):
         return
     metrics = inner(group, "Metrics")
@@ -330,26 +312,14 @@ def _add_group(
         open=is_estimated,
     )
     cost = required(number(money, "Amount"), "Metrics.UnblendedCost.Amount")
+    paid = RowAmounts(cost, amount_effective=effective)
+    currency = text(money, "Unit")
     if not usage_type:
-        cells.money(
-            bucket,
-            "cost",
-            cost,
-            text(money, "Unit"),
-            effective=effective,
-        )
+        cells.amounts(bucket, "cost", paid, currency)
         return
-    amount, unit = number(quantity, "Amount"), text(quantity, "Unit") or ""
-    _add(
-        cells,
-        bucket,
-        usage_type,
-        amount,
-        unit,
-        cost,
-        text(money, "Unit"),
-        {"effective": effective},
-    )
+    amount = number(quantity, "Amount")
+    unit = text(quantity, "Unit") or ""
+    _add(cells, bucket, _Usage(usage_type, amount, unit, paid, currency))
 
 
 AWS_CUR = ReportSource(

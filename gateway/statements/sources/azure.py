@@ -7,16 +7,14 @@ are read, and a meter without a known kind is money of no tokens. The finest own
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, ReportSource, Table
-from gateway.statements.values import Damaged, moment, number, required, text
-from spool.statements.rules import EXACT
+from gateway.statements.values import Damaged, Row, moment, number, required, text
+from spool.statements.rules import EXACT, RowAmounts
 from spool.statements.values import REFUND
 
 PROVIDER = "azure.ai.openai"
@@ -38,21 +36,16 @@ def _read_table(table: Table, cells: Cells) -> None:
             _add(row, cells)
 
 
-def _add(row: Mapping[str, Any], cells: Cells) -> None:
+def _add(row: Row, cells: Cells) -> None:
     start = moment(row, "date")
     start -= start % DAY_S
     cells.cover(start, start + DAY_S)
     account = text(row, "billingaccountid")
     if account is not None:
         cells.accounts.add(account)
-    resource, meter = text(row, "resourceid") or text(row, "instancename"), text(row, "metername") or ""
-    said_of = (
-        text(row, "metercategory"),
-        text(row, "metersubcategory"),
-        text(row, "consumedservice"),
-        resource,
-    )
-    if not any(word in (each or "").lower() for each in said_of for word in _SERVICES):
+    resource = text(row, "resourceid") or text(row, "instancename")
+    meter = text(row, "metername") or ""
+    if not _is_ai(row, resource):
         return
     said = cloud_meters.words(meter)
     tier = cloud_meters.tier(said)
@@ -69,6 +62,7 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         commitment_id=text(row, "reservationid") or text(row, "benefitid"),
     )
     cost, currency, listed = _cost(row)
+    paid = RowAmounts(cost, listed)
     charge = (text(row, "chargetype") or "usage").lower()
     rounding = number(row, "roundingadjustment")
     if rounding:
@@ -80,22 +74,11 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         cells.money(_refund(row, bucket), kind or REFUND, cost, currency)
         return
     if charge != "usage":
-        cells.money(
-            bucket,
-            _CHARGES.get(charge, "throughput"),
-            cost,
-            currency,
-            listed=listed,
-        )
+        cells.amounts(bucket, _CHARGES.get(charge, "throughput"), paid, currency)
         return
     if kind is None:
-        cells.money(
-            bucket,
-            "throughput" if is_reserved else "other",
-            cost,
-            currency,
-            listed=listed,
-        )
+        other = cloud_meters.beside(unit, said) or "other"
+        cells.amounts(bucket, "throughput" if is_reserved else other, paid, currency)
         return
     size = cloud_meters.unit_size(unit)
     if size is None:
@@ -103,27 +86,28 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     quantity = required(number(row, "quantity"), "quantity")
     known = cost if currency in (None, "USD") else Decimal(0)
     cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, known, "quantity"))
-    cells.money(
-        bucket,
-        kind,
-        cost,
-        currency,
-        listed=listed,
-    )
+    cells.amounts(bucket, kind, paid, currency)
 
 
-def _refund(row: Mapping[str, Any], bucket: Bucket) -> Bucket:
+def _is_ai(row: Row, resource: str | None) -> bool:
+    told = [text(row, name) for name in ("metercategory", "metersubcategory", "consumedservice")]
+    names = " | ".join(each for each in (*told, resource) if each)
+    return any(service in names.lower() for service in _SERVICES)
+
+
+def _refund(row: Row, bucket: Bucket) -> Bucket:
     """Return the bucket of a refund: of the time of service, if that is told."""
     if text(row, "serviceperiodstartdate") is None or text(row, "serviceperiodenddate") is None:
         return replace(bucket, line_type=REFUND)
-    start, last = moment(row, "serviceperiodstartdate"), moment(row, "serviceperiodenddate")
+    start = moment(row, "serviceperiodstartdate")
+    last = moment(row, "serviceperiodenddate")
     until = last - last % DAY_S + DAY_S
     if start >= until:
         raise Damaged("serviceperiodenddate is before serviceperiodstartdate")
     return replace(bucket, line_type=REFUND, corrects=start, corrects_until=until)
 
 
-def _cost(row: Mapping[str, Any]) -> tuple[Decimal, str | None, Decimal | None]:
+def _cost(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
     """
     Return the billed amount, its currency, and what it is at list prices; in dollars if those are the
     currency of prices and the bill is in another one.

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource
-from gateway.statements.values import Damaged, count, flag, inner, moment, number, objects, text
+from gateway.statements.values import Damaged, Row, count, flag, inner, moment, number, objects, text
 from spool.providers import CURSOR
 
 EVENTS = "usageEvents"
@@ -43,7 +42,7 @@ def _read_document(document: Document, cells: Cells) -> None:
                 _add(event, cells)
 
 
-def _add(event: Mapping[str, Any], cells: Cells) -> None:
+def _add(event: Row, cells: Cells) -> None:
     start = _day(event)
     cells.cover(start, start + DAY_S)
     bucket = Bucket(provider=CURSOR, start=start, end=start + DAY_S, model=text(event, "model"))
@@ -55,9 +54,10 @@ def _add(event: Mapping[str, Any], cells: Cells) -> None:
         cells.money(bucket, kind, cents.scaleb(-2))
 
 
-def _charges(event: Mapping[str, Any], usage: Mapping[str, Any]) -> Mapping[str, Decimal]:
+def _charges(event: Row, usage: Row) -> Mapping[str, Decimal]:
     """Cents by kind; their sum is what is charged."""
-    value, charged = number(usage, "totalCents"), number(event, "chargedCents")
+    value = number(usage, "totalCents")
+    charged = number(event, "chargedCents")
     fee = number(event, "cursorTokenFee") or _NOTHING
     if not _is_charged(event):
         return {"cost": value or _NOTHING, DISCOUNT: -(value or _NOTHING)}
@@ -70,7 +70,7 @@ def _charges(event: Mapping[str, Any], usage: Mapping[str, Any]) -> Mapping[str,
     return {kind: value, DISCOUNT: paid - value, TOKEN_FEE: fee}
 
 
-def _is_charged(event: Mapping[str, Any]) -> bool:
+def _is_charged(event: Row) -> bool:
     """Older events tell it by their kind alone."""
     told = flag(event, "isChargeable")
     if told is not None:
@@ -79,7 +79,7 @@ def _is_charged(event: Mapping[str, Any]) -> bool:
     return "included" not in kind and "not charged" not in kind
 
 
-def _day(event: Mapping[str, Any]) -> int:
+def _day(event: Row) -> int:
     """The day (UTC) of a time in milliseconds, which may be a text."""
     milliseconds = number(event, "timestamp")
     if milliseconds is None:

@@ -8,16 +8,15 @@ effective cost. Else the effective cost is the bill with fees of commitments on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, ReportSource, Table
 from gateway.statements.sources import aws, azure, google
-from gateway.statements.values import Damaged, moment, number, required, text
+from gateway.statements.values import Damaged, Row, moment, number, required, text
 from spool import providers
+from spool.statements.rules import RowAmounts
 from spool.statements.values import CORRECTION, COVERED, PURCHASE, REFUND, UNUSED
 
 AI = "ai and machine learning"
@@ -38,8 +37,9 @@ def _read_table(table: Table, cells: Cells) -> None:
             _add(row, cells)
 
 
-def _add(row: Mapping[str, Any], cells: Cells) -> None:
-    start, end = moment(row, "chargeperiodstart"), moment(row, "chargeperiodend")
+def _add(row: Row, cells: Cells) -> None:
+    start = moment(row, "chargeperiodstart")
+    end = moment(row, "chargeperiodend")
     if text(row, "billingperiodstart") is not None:
         cells.cover(moment(row, "billingperiodstart"), moment(row, "billingperiodend"))
     else:
@@ -67,45 +67,30 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         invoice_id=text(row, "invoiceid"),
         commitment_id=text(row, "commitmentdiscountid"),
     )
-    billed, effective = number(row, "billedcost"), number(row, "effectivecost")
+    billed = number(row, "billedcost")
+    effective = number(row, "effectivecost")
     currency = text(row, "billingcurrency")
     category = _category(row)
     cost = required(billed, "billedcost")
     is_covered = bucket.commitment_id is not None
     if not cost and effective and provider == "aws.bedrock" and category == "usage" and not is_covered:
         cost = effective
-    told = {
-        "listed": number(row, "listcost"),
-        "contracted": number(row, "contractedcost"),
-        "effective": effective,
-    }
+    paid = RowAmounts(cost, number(row, "listcost"), number(row, "contractedcost"), effective)
     unit = text(row, "consumedunit") or text(row, "pricingunit") or ""
     kind = cloud_meters.token_kind(said) if "token" in unit.lower() else None
-    whole = "cost" if not said or "token" in unit.lower() else "other"
+    whole = "cost" if not said or "token" in unit.lower() else cloud_meters.beside(unit, said) or "other"
     if bucket.line_type in (CORRECTION, REFUND):
         bucket = replace(bucket, corrects=start, corrects_until=end)
-        cells.money(
-            bucket,
-            kind or (whole if category == "usage" else REFUND),
-            cost,
-            currency,
-            **told,
-        )
+        cells.amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
         return
     if category != "usage":
-        cells.money(
-            bucket,
-            _CATEGORIES.get(category, "other"),
-            cost,
-            currency,
-            **told,
-        )
+        cells.amounts(bucket, _CATEGORIES.get(category, "other"), paid, currency)
         return
     if bucket.line_type == UNUSED:
-        cells.money(bucket, _FEE, cost, currency, **told)
+        cells.amounts(bucket, _FEE, paid, currency)
         return
     if kind is None:
-        cells.money(bucket, whole, cost, currency, **told)
+        cells.amounts(bucket, whole, paid, currency)
         return
     quantity = number(row, "consumedquantity")
     if quantity is None:
@@ -116,14 +101,14 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     cells.tokens(
         bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity")
     )
-    cells.money(bucket, kind, cost, currency, **told)
+    cells.amounts(bucket, kind, paid, currency)
 
 
-def _category(row: Mapping[str, Any]) -> str:
+def _category(row: Row) -> str:
     return (text(row, "chargecategory") or "usage").lower()
 
 
-def _line_type(row: Mapping[str, Any]) -> str | None:
+def _line_type(row: Row) -> str | None:
     """
     Return what the line is besides usage, taxes and credits; a tax or a fee stays one where it is
     corrected.
@@ -137,7 +122,7 @@ def _line_type(row: Mapping[str, Any]) -> str | None:
     return _STATUSES.get((text(row, "commitmentdiscountstatus") or "").lower())
 
 
-def _model(row: Mapping[str, Any], provider: str, meter: str) -> str | None:
+def _model(row: Row, provider: str, meter: str) -> str | None:
     """
     Return the model as the cloud's own report names it: the number of a SKU names a kind of tokens, and no
     model.
@@ -151,7 +136,7 @@ def _model(row: Mapping[str, Any], provider: str, meter: str) -> str | None:
     return google.model_of(meter) if provider == "gcp.vertex_ai" else None
 
 
-def _provider(row: Mapping[str, Any]) -> str | None:
+def _provider(row: Row) -> str | None:
     """Return the provider that bills; None if the row is not about AI."""
     names = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
     said = next((name for each in names if (name := text(row, each)) is not None), None)

@@ -8,13 +8,11 @@ months of users. A report without a day is of its whole month.
 from __future__ import annotations
 
 from calendar import monthrange
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource
-from gateway.statements.values import Damaged, count, inner, moment, number, objects, required, text
+from gateway.statements.values import Damaged, Row, count, inner, moment, number, objects, required, text
 from spool.statements.values import SEAT
 
 _SEAT_UNITS = ("usermonths", "usermonth")
@@ -36,9 +34,7 @@ def _read_document(document: Document, cells: Cells) -> None:
                 _add(item, page, span, cells)
 
 
-def _add(
-    item: Mapping[str, Any], page: Mapping[str, Any], span: tuple[int, int] | None, cells: Cells
-) -> None:
+def _add(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) -> None:
     if "copilot" not in (text(item, "product") or "copilot").lower():
         return
     if text(item, "date") is not None:
@@ -60,7 +56,8 @@ def _add(
         cells.money(bucket, SEAT, required(number(item, "netAmount"), "netAmount"))
         cells.seats(bucket, number(item, "quantity") or number(item, "grossQuantity"))
         return
-    gross, net = number(item, "grossAmount"), required(number(item, "netAmount"), "netAmount")
+    gross = number(item, "grossAmount")
+    net = required(number(item, "netAmount"), "netAmount")
     cells.money(bucket, "cost", net if gross is None else gross)
     if gross is not None:
         cells.money(bucket, "discount", net - gross)
@@ -69,7 +66,7 @@ def _add(
         cells.requests(bucket, number(item, "quantity") if quantity is None else quantity)
 
 
-def _span(period: Mapping[str, Any]) -> tuple[int, int]:
+def _span(period: Row) -> tuple[int, int]:
     """Return the begin and end of a day, a month, or a year."""
     parts = [count(period, name) for name in ("year", "month", "day")]
     year, month, day = (None if part is None else int(part) for part in parts)

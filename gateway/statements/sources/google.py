@@ -11,20 +11,24 @@ hours, which no call shows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from gateway.statements import cloud_meters
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
-from gateway.statements.values import Damaged, inner, moment, number, objects, required, text
+from gateway.statements.values import Damaged, Row, inner, moment, number, objects, required, text
+from spool.statements.rules import RowAmounts
 from spool.statements.values import CORRECTION
 
 _VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
 _GEMINI = ("gemini api", "generative language")
 _COST_TYPES = {"tax": "tax", "rounding_error": "rounding"}
 _ADJUSTMENT = "adjustment"
+_NO_TOKENS = frozenset({
+    "storage", "throughput", "other", "images", "seconds", "pages", "characters", "web_search", "file_search",
+})  # fmt: skip
 # Types of credits that lower a price. All others are given: free tiers, promotions, benefits of
 # subscriptions.
 _DISCOUNTS = frozenset({
@@ -37,7 +41,7 @@ _MODEL = re.compile(
 )
 
 
-def _rows(document: Document) -> Iterator[Mapping[str, Any]]:
+def _rows(document: Document) -> Iterator[Row]:
     yield from document.pages()
 
 
@@ -57,7 +61,7 @@ def _read_table(table: Table, cells: Cells) -> None:
             _add(_nested(row), cells)
 
 
-def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
+def _nested(row: Row) -> dict[str, Any]:
     """Columns such as `sku.description` or `sku_description` as objects."""
     found: dict[str, Any] = {}
     for name, value in row.items():
@@ -73,15 +77,17 @@ def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _add(row: Mapping[str, Any], cells: Cells) -> None:
-    start, end = moment(row, "usage_start_time"), moment(row, "usage_end_time")
+def _add(row: Row, cells: Cells) -> None:
+    start = moment(row, "usage_start_time")
+    end = moment(row, "usage_end_time")
     cost_type = text(row, "cost_type") or "regular"
     if cost_type != _ADJUSTMENT:
         cells.cover(start, end)
     account = text(row, "billing_account_id")
     if account is not None:
         cells.accounts.add(account)
-    service, sku = inner(row, "service"), text(inner(row, "sku"), "description") or ""
+    service = inner(row, "service")
+    sku = text(inner(row, "sku"), "description") or ""
     name = (text(service, "description") or "").lower()
     is_gemini = any(each in name for each in _GEMINI)
     if not (is_gemini or _VERTEX in name or text(service, "id") == _VERTEX_ID):
@@ -98,35 +104,24 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         region="global" if "global" in said else text(inner(row, "location"), "region"),
         batch=tier == "batch",
     )
-    cost, currency = required(number(row, "cost"), "cost"), text(row, "currency")
+    cost = required(number(row, "cost"), "cost")
+    currency = text(row, "currency")
     for credit in objects(row.get("credits"), "credits"):
         is_discount = text(credit, "type") in _DISCOUNTS
         cells.money(bucket, "discount" if is_discount else "credit", number(credit, "amount"), currency)
-    listed = number(row, "cost_at_list")
+    paid = RowAmounts(cost, number(row, "cost_at_list"))
     usage = inner(row, "usage")
     kind = _kind(said, text(usage, "unit"))
     if cost_type == _ADJUSTMENT:
         of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
-        cells.money(
-            of_time,
-            kind,
-            cost,
-            currency,
-            listed=listed,
-        )
+        cells.amounts(of_time, kind, paid, currency)
         return
     if cost_type != "regular":
         cells.money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
         return
-    if kind not in ("storage", "throughput", "other"):
+    if kind not in _NO_TOKENS:
         cells.tokens(bucket, kind, number(usage, "amount"))
-    cells.money(
-        bucket,
-        kind,
-        cost,
-        currency,
-        listed=listed,
-    )
+    cells.amounts(bucket, kind, paid, currency)
 
 
 def _kind(said: list[str], unit: str | None) -> str:
@@ -143,7 +138,7 @@ def _kind(said: list[str], unit: str | None) -> str:
     kind = cloud_meters.token_kind([word for word in said if word != "text"])
     if kind is None and "caching" in known:
         return "cache_read"
-    return kind or "other"
+    return kind or cloud_meters.beside(unit or "", said) or "other"
 
 
 def model_of(sku: str) -> str | None:

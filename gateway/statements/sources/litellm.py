@@ -7,17 +7,16 @@ Prompt tokens hold what a cache had. An answer from LiteLLM's own cache was bill
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, HOUR_S, Document, ReportSource, Table
-from gateway.statements.values import Damaged, count, inner, moment, number, objects, required, text
+from gateway.statements.values import Damaged, Row, count, inner, moment, number, objects, required, text
 from spool import providers
 
 
-def _rows(document: Document) -> Iterator[Mapping[str, Any]]:
+def _rows(document: Document) -> Iterator[Row]:
     """Rows in a list, or in the pages of an API."""
     for each in document.pages():
         inside = each.get("data")
@@ -48,11 +47,11 @@ def _read_table(table: Table, cells: Cells) -> None:
             _add({**row, "startTime": row.get("starttime")}, {}, cells)
 
 
-def _has_id(row: Mapping[str, Any]) -> bool:
+def _has_id(row: Row) -> bool:
     return bool(row.get("request_id") or row.get("id"))
 
 
-def _add(row: Mapping[str, Any], metadata: Mapping[str, Any], cells: Cells) -> None:
+def _add(row: Row, metadata: Row, cells: Cells) -> None:
     start = moment(row, "startTime" if row.get("startTime") is not None else "date")
     start -= start % DAY_S
     cells.cover(start, start + DAY_S)

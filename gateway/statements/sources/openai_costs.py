@@ -9,17 +9,15 @@ tokens are those of the usage report.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from gateway.statements.buckets import any_results, read_results
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.sources.openai_usage import EDGES
-from gateway.statements.values import inner, moment, number, required, text
+from gateway.statements.values import Row, inner, moment, number, required, text
 
 _OBJECT = "organization.costs.result"
-_TOKENS = re.compile(r"(.+), (cached input|cache write|input|output)")
+_TOKENS = re.compile(r"(.+), (?:(?:text|(audio|image)) )?(cached input|cache write|input|output)")
 _KINDS = {"cached input": "cache_read", "cache write": "cache_write", "input": "input", "output": "output"}
 _STORAGE = "gibibyte_hours"
 _OTHERS = {"web search": "web_search", "code interpreter": "code_execution", "file search": "file_search"}
@@ -30,7 +28,7 @@ def _is_document(document: Document) -> bool:
 
 
 def _read_document(document: Document, cells: Cells) -> None:
-    def add(result: Mapping[str, Any], start: int, end: int) -> None:
+    def add(result: Row, start: int, end: int) -> None:
         amount = inner(result, "amount")
         money = {"value": amount.get("value"), "currency": amount.get("currency")}
         _add(result, money, start, end, cells)
@@ -41,7 +39,8 @@ def _read_document(document: Document, cells: Cells) -> None:
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
         with cells.row(f"line {line}", row):
-            start, end = moment(row, "start_time"), moment(row, "end_time")
+            start = moment(row, "start_time")
+            end = moment(row, "end_time")
             cells.cover(start, end)
             account = text(row, "organization_id")
             if account is not None:
@@ -51,7 +50,7 @@ def _read_table(table: Table, cells: Cells) -> None:
                 _add(row, money, start, end, cells)
 
 
-def _add(row: Mapping[str, Any], money: Mapping[str, Any], start: int, end: int, cells: Cells) -> None:
+def _add(row: Row, money: Row, start: int, end: int, cells: Cells) -> None:
     kind, model = _kind(text(row, "line_item"), text(row, "quantity_unit"))
     bucket = Bucket(
         provider="openai",
@@ -69,7 +68,9 @@ def _kind(line: str | None, unit: str | None) -> tuple[str, str | None]:
         return "cost", None
     found = _TOKENS.fullmatch(line)
     if found is not None:
-        return _KINDS[found[2]], found[1]
+        kind = _KINDS[found[3]]
+        is_apart = found[2] is not None and kind in ("input", "output")
+        return f"{found[2]}_{kind}" if is_apart else kind, found[1]
     if unit == _STORAGE:
         return "storage", None
     folded = line.lower()

@@ -8,14 +8,12 @@ without data is covered all the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
 
 from gateway.statements.buckets import Edges, any_results, read_results
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
-from gateway.statements.values import Damaged, count, flag, moment, text
+from gateway.statements.values import Damaged, Row, count, flag, moment, text
 
 EDGES = Edges("start_time", "end_time")
 _COMPLETIONS, _EMBEDDINGS = "organization.usage.completions.", "organization.usage.embeddings."
@@ -33,13 +31,14 @@ def _read_document(document: Document, cells: Cells) -> None:
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
         with cells.row(f"line {line}", row):
-            start, end = moment(row, "start_time"), moment(row, "end_time")
+            start = moment(row, "start_time")
+            end = moment(row, "end_time")
             cells.cover(start, end)
             if text(row, "input_tokens") is not None or text(row, "num_model_requests") is not None:
                 _add(row, start, end, cells)
 
 
-def _add(row: Mapping[str, Any], start: int, end: int, cells: Cells) -> None:
+def _add(row: Row, start: int, end: int, cells: Cells) -> None:
     bucket = Bucket(
         provider="openai",
         start=start,
@@ -51,7 +50,8 @@ def _add(row: Mapping[str, Any], start: int, end: int, cells: Cells) -> None:
         batch=flag(row, "batch"),
     )
     requests = count(row, "num_model_requests")
-    whole, output = count(row, "input_tokens"), count(row, "output_tokens") or Decimal(0)
+    whole = count(row, "input_tokens")
+    output = count(row, "output_tokens") or Decimal(0)
     if whole is None and requests is None:
         raise Damaged("input_tokens and num_model_requests are missing")
     whole = whole or Decimal(0)

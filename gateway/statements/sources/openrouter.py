@@ -7,12 +7,9 @@ not billed here and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
-from gateway.statements.values import count, moment, number, objects, required, text
+from gateway.statements.values import Row, count, moment, number, objects, required, text
 
 
 def _is_document(document: Document) -> bool:
@@ -36,7 +33,7 @@ def _read_table(table: Table, cells: Cells) -> None:
             _add(row, cells)
 
 
-def _add(row: Mapping[str, Any], cells: Cells) -> None:
+def _add(row: Row, cells: Cells) -> None:
     start = moment(row, "date")
     start -= start % DAY_S
     cells.cover(start, start + DAY_S)

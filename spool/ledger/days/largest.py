@@ -7,15 +7,13 @@ from datetime import datetime
 
 from spool.ledger.counting import state_of
 from spool.ledger.days.spans import divided
-from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.ledger_rows import WRONG, WRONG_OF, LedgerRows
 from spool.ledger.limits import QuestionLimit
 from spool.ledger.queries import BILLED_DIMENSIONS, CostQuery, Group
 from spool.record import CURRENCY
 
 ALIKE = 1000  # groups that cost about as much as the last of the largest: of more, each is read
 MOST_SPANS = 100  # in one statement: SQLite takes 500
-# Of a cost in billionths of a dollar: more than a double and the digits that are left out can make of it.
-_WRONG, _WRONG_OF = 1000.0, 1e-9
 
 
 def largest_groups(
@@ -25,7 +23,7 @@ def largest_groups(
     limit: QuestionLimit | None,
 ) -> set[Group]:
     """
-    Return the largest groups of a question over its whole time, those that may be among them, and the unknown one.
+    Return the largest groups of a question over its whole time, and those that may be among them.
 
     Empty if that is not known without reading all of them, or if they are as many. Raises what `costs` does.
     """
@@ -43,18 +41,23 @@ def largest_groups(
     if count <= wanted + 1:
         return set()
     last = found[max(wanted - 1, 0)][1]
-    least = last - 2 * (_WRONG + _WRONG_OF * abs(last))
+    least = last - 2 * (WRONG + WRONG_OF * abs(last))
     near = {group for group, cost in found if cost >= least}
-    return {(None,) * len(query.group_by), *near} if len(near) < wanted + ALIKE else set()
+    return near if len(near) < wanted + ALIKE else set()
 
 
 def _is_plain(query: CostQuery) -> bool:
-    """
-    True if the ledger's own sums in dollars decide.
-
-    A derived dimension has few groups, and to choose them asks for the value of each number: to read all is less.
-    """
-    if not query.group_by or not query.derived.keys().isdisjoint(query.group_by):
+    """True if the ledger's own sums in dollars decide."""
+    if not has_many_groups(query):
         return False
     is_own = set(BILLED_DIMENSIONS).isdisjoint(query.named) and not query.arranged
     return is_own and query.top_by == "cost" and query.currency == CURRENCY
+
+
+def has_many_groups(query: CostQuery) -> bool:
+    """
+    True if a question may have so many groups that few of them are found sooner than all are read.
+
+    Derived dimensions alone have few, and to find one asks for the value of each number.
+    """
+    return bool(query.group_by) and not query.derived.keys() >= {*query.group_by}

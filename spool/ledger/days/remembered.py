@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from spool.ledger.costs import costs
-from spool.ledger.counting import CHANGED_BY, EVERY, MARKED_BY, mark_of
+from spool.ledger.counting import BILLED_BY, EVERY, EVERY_BILLED, MARKED_BY, is_current, mark_of
 from spool.ledger.periods import next_beginning
 from spool.ledger.queries import CostQuery, CostRow
 from spool.record import CURRENCY
@@ -29,6 +29,7 @@ MOST_ROWS = 20_000  # of all answers together, some 20 MB
 MOST_OF_ONE = 5_000
 MOST_YEARS = 10  # of one question
 _OF_STATE = ("hourly", "rebuilding", EVERY)  # what decides about an answer beside its months
+_OF_BILLED = (EVERY_BILLED,)  # the same of billed money
 _DAY = timedelta(days=1)
 
 Marks = tuple[int | None, ...]
@@ -81,8 +82,8 @@ class RememberedCosts:
 
 
 def _is_over(query: CostQuery, now: float) -> bool:
-    """True for counted dollars of months before the running one, in whatever zone."""
-    if query.arranged or query.currency != CURRENCY:
+    """True for dollars of months before the running one, in whatever zone."""
+    if query.currency != CURRENCY:
         return False
     month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     is_short = query.until - query.since < MOST_YEARS * 366 * _DAY
@@ -91,17 +92,20 @@ def _is_over(query: CostQuery, now: float) -> bool:
 
 def _marks(state: Mapping[str, int], query: CostQuery) -> Marks | None:
     """The marks that a question depends on; None where an earlier release, which sets none, changed sums last."""
-    if state.get(CHANGED_BY) != state.get(MARKED_BY):
+    known_by, of_state, every = (
+        (BILLED_BY, _OF_BILLED, EVERY_BILLED) if query.arranged else (MARKED_BY, _OF_STATE, EVERY)
+    )
+    if known_by not in state or not is_current(state, known_by):
         return None
-    names = (*_OF_STATE, *_places(query.since, query.until))
+    names = (*of_state, *_places(query.since, query.until, every))
     return tuple(map(state.get, names))
 
 
-def _places(since: datetime, until: datetime) -> Iterator[str]:
+def _places(since: datetime, until: datetime, every: str) -> Iterator[str]:
     """The names of the marks of a span."""
     at, end = since.astimezone(UTC), until.astimezone(UTC)
     while at < end:
-        yield mark_of(at)
+        yield mark_of(at, every)
         at = next_beginning(at, "daily" if at.day == 1 else "monthly")
 
 

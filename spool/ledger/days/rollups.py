@@ -4,18 +4,20 @@ Rollups: sums of days by fewer dimensions and over weeks, so that a question goe
 They are made of the sums of days in the background, and any change of a day removes the mark of those that it
 is in. A question takes marked ones and days for the rest, so its answer is the same without them. An earlier
 release changes days and no marks: `is_current` tells by the state which of the two changed sums last.
+
+Billed money has the same ones, of its own days, with numbers from BILLED_ROLLUPS on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 
-from spool.ledger.counting import is_current
+from spool.ledger.counting import BILLED_BY, ROLLED_BY, is_current
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import CostQuery
-from spool.ledger.sums import DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, begin
+from spool.ledger.queries import OF_BILLS, CostQuery
+from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, begin
 
 Span = tuple[int, int, int, int]  # width, low, high, and the number of a rollup or 0
 Made = tuple[int, int, int]  # number, width, start
@@ -45,6 +47,8 @@ ROLLUPS = (
     Rollup(number=3, dimensions=("user", "team"), widths=(FOUR_WEEKS_S, WEEK_S)),
     Rollup(number=4, dimensions=(), widths=(FOUR_WEEKS_S,)),
 )
+OF_BILLED = tuple(replace(each, number=BILLED_ROLLUPS + each.number) for each in ROLLUPS)
+_KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"  # what those of billed money have, and have not
 
 
 class Division:
@@ -55,11 +59,11 @@ class Division:
     """
 
     def __init__(self, rows: LedgerRows, query: CostQuery, since: int, until: int, *, longest: int) -> None:
-        named = sources(query)
-        usable = [each for each in ROLLUPS if each.covers(named)]
-        self._choices = [(w, each.number) for each in usable for w in each.widths if w <= longest]
+        choices = _of_billed(sources(query)) if query.arranged else _of_counted(sources(query))
+        self._choices = [each for each in choices if each[0] <= longest]
         self._made: Collection[Made] = ()
-        if until - since >= DAY_S and is_current(rows.state()):
+        known_by = BILLED_BY if query.arranged else ROLLED_BY
+        if until - since >= DAY_S and is_current(rows.state(), known_by):
             self._made = rows.rollups(since, until)
 
     def of_days(self, low: int, high: int) -> Iterator[Span]:
@@ -83,6 +87,27 @@ class Division:
         return DAY_S, 0
 
 
+def _of_counted(named: Collection[str]) -> list[tuple[int, int]]:
+    """Return the widths and numbers of the rollups that have these dimensions, the best first."""
+    return [(width, each.number) for each in ROLLUPS if each.covers(named) for width in each.widths]
+
+
+def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
+    """
+    Return what `_of_counted` does. Without a dimension of calls no rollups of single days: these have sums of their
+    own, which are fewer.
+    """
+    shortest = WEEK_S if named <= {*OF_BILLS} else DAY_S
+    named -= {*_KEPT_APART}
+    usable = [each for each in OF_BILLED if each.covers(named) and _CORRECTS not in named]
+    return [(width, each.number) for each in usable for width in each.widths if width >= shortest]
+
+
+def are_current(state: Mapping[str, int]) -> bool:
+    """False if an earlier release, which knows fewer rollups, changed anything last."""
+    return is_current(state) and is_current(state, BILLED_BY)
+
+
 def sources(query: CostQuery) -> frozenset[str]:
     """Return the ledger's own dimensions and tags that a question needs."""
     found = set[str]()
@@ -91,24 +116,44 @@ def sources(query: CostQuery) -> frozenset[str]:
     return frozenset(found)
 
 
-def missing(rows: LedgerRows, daily: int) -> Made | None:
-    """Return the newest rollup that is not made yet, of days before `daily`; None if all are."""
+def missing(rows: LedgerRows, daily: int, now: int) -> Made | None:
+    """
+    Return the newest rollup that is not made yet, of days before `daily`, or of billed money of weeks and days that
+    are over; None if all are made.
+    """
+    found = None
     first = rows.oldest(DAY_S, 0)
-    if first is None or first >= daily:
-        return None
-    made = set(rows.rollups(begin(FOUR_WEEKS_S, first), daily))
+    if first is not None and first < daily:
+        made = set(rows.rollups(begin(FOUR_WEEKS_S, first), daily))
+        found = next((each for each in _all_of(first, daily) if each not in made), None)
+    return found or _missing_billed(rows, now)
+
+
+def _all_of(first: int, daily: int) -> Iterator[Made]:
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [each.number for each in ROLLUPS if width in each.widths]
         last = begin(width, daily) - width
         for start, number in product(range(last, begin(width, first) - 1, -width), numbers):
-            if (number, width, start) not in made:
+            yield number, width, start
+
+
+def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
+    days = rows.billed_starts(0, now)
+    if not days:
+        return None
+    made = set(rows.rollups(begin(FOUR_WEEKS_S, days[0]), now))
+    for width in reversed(ROLLUP_WIDTHS):
+        numbers = [each.number for each in OF_BILLED if width in each.widths]
+        starts = {begin(width, day) for day in days}
+        for start, number in product(sorted(starts, reverse=True), numbers):
+            if start + width <= now and (number, width, start) not in made:
                 return number, width, start
     return None
 
 
-def make_next(rows: LedgerRows, daily: int) -> bool:
+def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
     """Make one rollup that is missing; False if none is."""
-    wanted = missing(rows, daily)
+    wanted = missing(rows, daily, now)
     if wanted is None:
         return False
     number, width, start = wanted
@@ -118,14 +163,15 @@ def make_next(rows: LedgerRows, daily: int) -> bool:
 
 def dimensions_of(number: int) -> tuple[str, ...]:
     """Return the dimensions that the sums of a rollup are kept by; none: all."""
-    [found] = [each.dimensions for each in ROLLUPS if each.number == number]
+    [found] = [each.dimensions for each in (*ROLLUPS, *OF_BILLED) if each.number == number]
     return (*found, *ALWAYS) if found else ()
 
 
 def differs(rows: LedgerRows, place: Made) -> bool:
     """True if a rollup has its mark and is not what its days are."""
     number, width, start = place
-    if place not in rows.rollups(start, start + 1) or not is_current(rows.state()):
+    known_by = BILLED_BY if number > BILLED_ROLLUPS else ROLLED_BY
+    if place not in rows.rollups(start, start + 1) or not is_current(rows.state(), known_by):
         return False
     return rows.differs_rollup(number, dimensions_of(number), width, start)
 
@@ -133,5 +179,8 @@ def differs(rows: LedgerRows, place: Made) -> bool:
 def unmark_differing(rows: LedgerRows, places: Collection[Made]) -> int:
     """Remove the marks of those that differ from their days; how many."""
     wrong = [place for place in places if differs(rows, place)]
-    rows.unmark_rollups([start for _, _, start in wrong])
+    for billed in (False, True):
+        rows.unmark_rollups(
+            [at for number, _, at in wrong if (number > BILLED_ROLLUPS) == billed], billed=billed
+        )
     return len(wrong)

@@ -73,12 +73,26 @@ def divided(
     spans: Spans = partial(spans_of, daily=state["daily"], hourly=state["hourly"])
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= min(high, state["daily"]):
-        from spool.ledger.days.rollups import Division  # only where days are asked for
-
-        longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
-        division = Division(rows, query, low, high, longest=longest)
-        spans = partial(rolled, division=division, spans=spans)
+        spans = _with_rollups(rows, query, low, high, spans)
     return questions(asked, spans)
+
+
+def of_billed_days(
+    rows: LedgerRows, query: CostQuery, asked: Sequence[tuple[datetime, datetime]], spans: Spans
+) -> Iterator[SpanQuestion]:
+    """Divide the periods of a question about billed money by the fewest sums; `spans` are its whole days."""
+    moments = instants(asked)
+    low, high = int(min(moments, default=0)), int(max(moments, default=0))
+    if low + DAY_S <= high:
+        spans = _with_rollups(rows, query, low, high, spans)
+    return questions(asked, spans)
+
+
+def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
+    from spool.ledger.days.rollups import Division  # only where days are asked for
+
+    longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
+    return partial(rolled, division=Division(rows, query, low, high, longest=longest), spans=spans)
 
 
 def instants(asked: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:

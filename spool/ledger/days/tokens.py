@@ -28,29 +28,39 @@ class DaySum:
     cost: int
 
 
-def sums_of_day(rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool]) -> list[DaySum]:
-    """The sums of a day (UTC) that cost something, the most costly first and no more than `most`."""
+def sums_of_day(
+    rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool] | None = None
+) -> list[DaySum]:
+    """The sums of a day (UTC) that cost something, the most costly first and no more than `most`; None: of all."""
     summed: dict[Dimensions, Measures] = {}
     meters: dict[Dimensions, Counter[str]] = {}
     width = width_of_day(rows, day)
+    dearest = most if width == DAY_S and chosen is None else 0  # of a day of hours no one hour tells
     for start in range(day, day + DAY_S, width):
-        for _, dimensions, measures in rows.priceable(width, start):
+        for _, dimensions, measures in rows.priceable(width, start, dearest=dearest):
             before = summed.get(dimensions)
             together = measures if before is None else [a + b for a, b in zip(before, measures, strict=True)]
             summed[dimensions] = together
         for dimensions, told in rows.metered_sums(width, start):
             meters.setdefault(dimensions, Counter()).update(told)
     found = [
+        (-cost, dimensions)
+        for dimensions, measures in summed.items()
+        if (cost := cost_of(dimensions, measures)) > 0 and (chosen is None or chosen(dimensions))
+    ]
+    return [
         DaySum(
             day=day,
             dimensions=dimensions,
-            tokens=token_sum(day, dimensions, measures, meters.get(dimensions, {})),
-            cost=cost,
+            tokens=token_sum(day, dimensions, summed[dimensions], meters.get(dimensions, {})),
+            cost=-negative,
         )
-        for dimensions, measures in summed.items()
-        if chosen(dimensions) and (cost := cost_of(dimensions, measures)) > 0
+        for negative, dimensions in ordered(found, key=_itself)[:most]
     ]
-    return ordered(found, key=lambda each: (-each.cost, each.dimensions))[:most]
+
+
+def _itself(place: tuple[int, Dimensions]) -> tuple[int, Dimensions]:
+    return place
 
 
 def width_of_day(rows: LedgerRows, day: int) -> int:

@@ -87,7 +87,8 @@ def pack_new_ids(new: NewIds) -> bytes:
     """Pack the ids of a commit and their places, with a checksum; `unpack_ids` reads them."""
     if not new.ids:
         return b""
-    ids, places = array("Q", new.ids), array("q", new.places)
+    ids = array("Q", new.ids)
+    places = array("q", new.places)
     packed = _Packed(
         _bytes(ids), zlib.compress(_bytes(_steps(places)), 1), zlib.compress(_bytes(_steps(new.hours)), 1)
     )

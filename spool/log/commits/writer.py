@@ -247,7 +247,8 @@ class GroupWriter:
         waiting = [one for one in self._waiting if not one.receipt.done()]
         if len({one.party for one in waiting}) > 1:
             waiting.sort(key=_used)
-        group, left = list[_WaitingSubmission](), list[_WaitingSubmission]()
+        group = list[_WaitingSubmission]()
+        left = list[_WaitingSubmission]()
         by_party: Counter[Party | None] = Counter()
         full: set[Party | None] = set()
         records = 0

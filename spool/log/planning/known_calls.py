@@ -108,7 +108,8 @@ class KnownCalls:
         if not isinstance(known, Inference):
             return place
         topic, number = duplicates.place_of(place)
-        is_open, corrections_so_far = self.may_amend(topic, number), 0
+        is_open = self.may_amend(topic, number)
+        corrections_so_far = 0
         if not is_open and self._is_newest(known):
             from spool.log.planning.corrections import as_corrected  # most starts never need it
 
@@ -180,7 +181,8 @@ class KnownCalls:
         Have the record at a place known under a name; False if something is already, in runs of `known_in`,
         too.
         """
-        index, plan = self._index, self._plan
+        index = self._index
+        plan = self._plan
         id = index.id_of(name)
         if id in plan.ids or index.knows(id):
             return False
@@ -256,7 +258,8 @@ class KnownCalls:
     def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
         """The places that exact names lead to; not those that a step of time does."""
         for name in (identity.id, *identity.also):
-            if (found := self.place(name, hours)) is not None:
+            found = self.place(name, hours)
+            if found is not None:
                 yield found
 
     def _other_sides(
@@ -273,7 +276,8 @@ class KnownCalls:
         for own, other in links:
             if own in sides or self.place(own, hours) is not None:
                 continue
-            if (found := self.place(other, hours)) is None:
+            found = self.place(other, hours)
+            if found is None:
                 continue
             told = [of_derived(name, "told") for name in (own, other)] if _is_step(own, links) else []
             if all(self.place(name, hours) is None for name in told):
@@ -293,7 +297,8 @@ class KnownCalls:
         is_open = self.may_amend(topic, number)
         if not is_open and number < self._terms.first:
             return False
-        known, other = self._at(first), self._at(later)
+        known = self._at(first)
+        other = self._at(later)
         assert isinstance(known, Inference)
         assert isinstance(other, Inference)
         fields = self._compared(topic, known, other)
@@ -330,7 +335,8 @@ class KnownCalls:
         decides = not PRICED_BY.isdisjoint(fields) or changes_mode(known, fields)
         if self._price is None or not decides:
             return
-        as_it_was, as_it_is = amended(known, {}), amended(known, fields)
+        as_it_was = amended(known, {})
+        as_it_is = amended(known, fields)
         self._price(as_it_was)
         if (as_it_was.estimated_cost, as_it_was.price_book) == (known.estimated_cost, known.price_book):
             self._price(as_it_is)

@@ -15,7 +15,7 @@ from spool.identity import Identity
 from spool.log import books, duplicates
 from spool.log.books import Terms
 from spool.log.counters import SeriesState, advance, as_record
-from spool.log.duplicates import HOUR_NS, DuplicateIndex, hours_of
+from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
 from spool.log.event_types import types_of
 from spool.log.expectations import stale
 from spool.log.planning.known_calls import KnownCalls
@@ -110,6 +110,7 @@ class Planner:
         failed = stale(group, reader.partial_report)
         gone = ended(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
+        hours = NearHours(int(now * NS))
         for place, submission in enumerate(group):
             if place in plan.stale:
                 continue
@@ -121,7 +122,7 @@ class Planner:
                 continue
             is_known = self._is_known(plan, place, submission)
             if place not in plan.stale:
-                work = _Work(self.index, plan, reader, closed_below, submission, amends=self._amends)
+                work = _Work(self.index, plan, reader, closed_below, submission, hours, amends=self._amends)
                 work.run(is_known=is_known)
         return plan
 
@@ -162,6 +163,7 @@ class _Work:
         reader: PlanReader,
         closed_below: Mapping[str, int],
         submission: Submission,
+        near_hours: NearHours,
         *,
         amends: bool,
     ) -> None:
@@ -173,6 +175,7 @@ class _Work:
         self._records = plan.records.setdefault(topic, [])
         self._first = plan.first.setdefault(topic, 1)
         self._now_ns = int(plan.at * NS)
+        self._near_hours = near_hours
         self._ignored = dict(submission.ignored)
         self._terms = Terms(
             topic=topic,
@@ -184,7 +187,24 @@ class _Work:
             before=list(submission.before),
             left_out=submission.left_out,
         )
-        self._known = KnownCalls(index, plan, reader, closed_below, submission, self._terms, amends=amends)
+        self._closed_below = closed_below
+        self._amends = amends
+        self._known_calls: KnownCalls | None = None
+
+    @property
+    def _known(self) -> KnownCalls:
+        """Most submissions have nothing that is known, and need no such thing."""
+        if self._known_calls is None:
+            self._known_calls = KnownCalls(
+                self._index,
+                self._plan,
+                self._reader,
+                self._closed_below,
+                self._submission,
+                self._terms,
+                amends=self._amends,
+            )
+        return self._known_calls
 
     def run(self, *, is_known: bool) -> None:
         """`is_known`: the whole request was kept before."""
@@ -213,9 +233,16 @@ class _Work:
 
     def _take(self, items: Iterator[tuple[Record, Identity]]) -> None:
         """Keep what is new. The one loop that every record goes through, so names are local."""
-        index, ids, hours, records = self._index, self._plan.ids, self._plan.hours, self._records
-        now, now_ns, topic, first = self._plan.at, self._now_ns, self._terms.topic, self._first
-        of_topic, step = duplicates.place(topic, 0), duplicates.PLACE_STEP
+        index = self._index
+        ids = self._plan.ids
+        hours = self._plan.hours
+        records = self._records
+        now = self._plan.at
+        near_hours = self._near_hours
+        topic = self._terms.topic
+        first = self._first
+        of_topic = duplicates.place(topic, 0)
+        step = duplicates.PLACE_STEP
         for record, identity in items:
             known_as, lookups, certain, also, links, joins, _ = identity
             if not certain:
@@ -223,7 +250,7 @@ class _Work:
                 records.append(record)
                 continue
             id = index.id_of(known_as)
-            hour, near = hours_of(record, now_ns)
+            hour, near = near_hours.of(record)
             place = ids.get(id)
             if place is None:
                 place = index.find((id,), near, now)
@@ -253,7 +280,8 @@ class _Work:
 
     def _remember_requests(self, begin: int) -> None:
         """The names of requests stand with the first record that is new; a start finds them there."""
-        request, hour = self._submission.request, self._now_ns // HOUR_NS
+        request = self._submission.request
+        hour = self._now_ns // HOUR_NS
         new = self._records[begin:]
         if request is not None and new and isinstance(new[0], KeyedRecord):
             new[0].request = request.key + request.body
@@ -289,7 +317,8 @@ class _Work:
 
     def _observe(self, kept: Sequence[Record]) -> None:
         """Terms by source, for metrics."""
-        topic, observed = self._terms.topic, self._plan.observed
+        topic = self._terms.topic
+        observed = self._plan.observed
         observed[topic, books.RECEIVED, ""] += self._submission.received
         if self._submission.left_out:
             observed[topic, books.LEFT_OUT, ""] += self._submission.left_out

@@ -141,10 +141,12 @@ class Lane:
         """
         if future.done():
             return
-        now, next_s = time.monotonic(), LOOK_S
+        now = time.monotonic()
+        next_s = LOOK_S
         if sessions:
             session = sessions[-1]
-            commits_since, awaits_since = session.connection.commits_since, session.connection.awaits_since
+            commits_since = session.connection.commits_since
+            awaits_since = session.connection.awaits_since
             if commits_since is not None:
                 left_s = commits_since + self._target.commit_timeout_s - now
                 if left_s > 0:

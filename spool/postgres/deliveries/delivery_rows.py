@@ -168,7 +168,9 @@ class DeliveryRows(NamedTuple):
 def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
     named: dict[str, Any] = dict(zip(queries.DELIVERY_COLUMNS, row[:-2], strict=True))
     topic, acceptances = row[-2:]
-    owner, kept_at, packed = named.pop("owner"), named.pop("kept_at"), named.pop("kept")
+    owner = named.pop("owner")
+    kept_at = named.pop("kept_at")
+    packed = named.pop("kept")
     kept = None
     if packed is not None:
         kept = Entry(topic=topic, first=named["first"], committed_at=kept_at, records=unpack(packed))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from dataclasses import replace
 from typing import Any
 
 from spool.ledger import money
@@ -12,55 +11,35 @@ from spool.ledger.derived import Derived
 from spool.ledger.ledger_rows import GroupSum, MeterSum
 from spool.ledger.queries import (
     BILLED,
-    BILLED_DIMENSIONS,
-    DIMENSIONS,
     EVERY_METER,
-    PRICED_BY,
-    ROW_DIMENSIONS,
-    ROW_TAG,
-    TAG,
     CostQuery,
     Group,
     needed_sums,
 )
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures, begin
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database
+from spool.postgres.ledger.expressions import AskedStatement, digest_of, own, stored, tag_values
+from spool.postgres.ledger.statements import ADD_KEY, COST, DROP_KEYS
 from spool.postgres.transactions import PostgresConnection
-from spool.sql.ledger import CHARGES, SqlLedgerRows, billed_measures
+from spool.sql.ledger import CHARGES, SqlLedgerRows
 
 _COLUMNS = (*COUNTS, *MONEY, *LATENCY)
 _NAMES = ", ".join(_COLUMNS)
 _ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS)
 # Money as text: a Decimal is rounded by whatever context computes with it.
-_ARRAYS = ", ".join(
-    [
-        "%s::bigint[]",
-        "%s::bigint[]",
-        *("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS),
-    ]
-)
-_KEY_COLUMNS = ", ".join(f'"{name}"' for name in Dimensions._fields)
-_KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
+_KINDS = ("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)
+_ARRAYS = ", ".join(("%s::bigint[]", "%s::bigint[]", *_KINDS))
 
-_COST = (  # what counts of a sum
-    "CASE WHEN k.status = 'cached' THEN 0 WHEN k.cost_source = 'reported' THEN h.reported"
-    " WHEN k.cost_source = 'estimated' THEN h.estimated ELSE 0 END"
-)
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
 _OF_ROWS = f"WHERE k.kind = '{BILLED}'"
 # of numbers in one transaction, each a way to the server and back; then all are read at once
 MOST_LOOKUPS = 16
+# A filter with its values, how many numbers were asked for, and these.
+_NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
+MOST_LOOKED_UP = 10_000  # sums: more are found sooner by going through all of their time
 
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
-_ADD_KEY = f"""
-    INSERT INTO {{schema}}.ledger_keys (digest, tag_values, {_KEY_COLUMNS}) VALUES (%s, %s::jsonb, {_KEY_VALUES})
-    RETURNING id"""
-_DROP_KEYS = """
-    DELETE FROM {schema}.ledger_keys k
-     WHERE NOT EXISTS (SELECT FROM {schema}.ledger_hours h WHERE h.key = k.id)
-       AND NOT EXISTS (SELECT FROM {schema}.ledger_days d WHERE d.key = k.id)
-       AND NOT EXISTS (SELECT FROM {schema}.ledger_billed b WHERE b.key = k.id)"""
 
 
 def lock(connection: Connection, database: Database) -> None:
@@ -72,8 +51,10 @@ class PostgresLedgerRows(SqlLedgerRows):
     """See `spool.ledger.ledger_rows.LedgerRows`."""
 
     prefix = "ledger_"
+    each_tag = "jsonb_each_text(k.tag_values) j"
     columns = _COLUMNS
     shown = tuple(f"CAST(h.{name} AS text)" if name in MONEY else f"h.{name}" for name in _COLUMNS)
+    about = f"CAST({COST} * 1000000000 AS float8)"
 
     def __init__(self, connection: Connection, database: Database) -> None:
         super().__init__(PostgresConnection(connection, database.sql))
@@ -82,12 +63,14 @@ class PostgresLedgerRows(SqlLedgerRows):
         self._lookups = 0
         # of all dimensions, once some were looked up one by one
         self._numbers: dict[bytes, int] | None = None
+        self._found = _NONE_FOUND
 
     def number(self, dimensions: Dimensions) -> int:
         number = self.find_number(dimensions)
         if number is None:
+            self._found = _NONE_FOUND
             digest, values = digest_of(dimensions), [stored(value) for value in dimensions]
-            [(number,)] = self._all(_ADD_KEY, digest, tag_values(dimensions.tags), *values)
+            [(number,)] = self._all(ADD_KEY, digest, tag_values(dimensions.tags), *values)
             if self._numbers is not None:
                 self._numbers[digest] = number
         return number
@@ -104,7 +87,8 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def drop_unused_numbers(self) -> int:
         self._numbers = None
-        return self._run(_DROP_KEYS)
+        self._found = _NONE_FOUND
+        return self._run(DROP_KEYS)
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         together: dict[tuple[int, int], Measures] = {}
@@ -125,19 +109,15 @@ class PostgresLedgerRows(SqlLedgerRows):
     def totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
-        asked = _Question()
+        asked = AskedStatement()
         known = self._expressions(query, asked)
         names = [known[name] for name in query.group_by]
-        terms = [*self._filters(query, known, asked)]
         needed = needed_sums(query.measures)
         places = [place for place, name in enumerate(_COLUMNS) if name in needed]
         wanted_sums = [_COLUMNS[place] for place in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
-        of = self._of_rollup(width, rollup)
-        within = f"{of} start >= {asked.text(since)} AND start < {asked.text(until)}"
-        if terms:  # what the filters let through is chosen before anything is added up
-            chosen = f"{{schema}}.ledger_keys k {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
-            within += f" AND key IN (SELECT k.id FROM {chosen})"
+        chosen = self._chosen(query, known, asked)
+        within = self._of_span((width, since, until, rollup), chosen, asked)
         # Looking up the dimensions of every row takes longer than adding it up.
         if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
@@ -161,22 +141,17 @@ class PostgresLedgerRows(SqlLedgerRows):
     def largest(
         self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
-        asked = _Question()
+        asked = AskedStatement()
         known = self._expressions(query, asked)
         names = [known[name] for name in query.group_by]
-        among = ""
-        if terms := [*self._filters(query, known, asked)]:
-            chosen = f"{{schema}}.ledger_keys k {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
-            among = f" AND key IN (SELECT k.id FROM {chosen})"
+        chosen = self._chosen(query, known, asked)
         parts = [
-            f"SELECT key, {', '.join(MONEY)} FROM {self._of_rollup(width, rollup)}"
-            f" start >= {asked.text(since)} AND start < {asked.text(until)}{among}"
-            for width, since, until, rollup in spans
+            f"SELECT key, {', '.join(MONEY)} FROM {self._of_span(each, chosen, asked)}" for each in spans
         ]
         by_number = ", ".join(f"SUM({name}) AS {name}" for name in MONEY)
         summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
         rows = self._ask(
-            f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({_COST}) * 1000000000)::float8 AS cost"
+            f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
             f" GROUP BY {', '.join(str(place) for place in range(1, len(names) + 1))}"
             f" ORDER BY cost DESC LIMIT {asked.text(most)}",
@@ -185,10 +160,63 @@ class PostgresLedgerRows(SqlLedgerRows):
         groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]
         return rows[0][-2] if rows else 0, groups
 
+    def passes_all(self, query: CostQuery) -> bool:
+        asked = AskedStatement()
+        plain = replace(query, group_by=(), only=None)
+        terms = [*self._filters(plain, self._expressions(plain, asked), asked)]
+        fails = (
+            f"SELECT FROM {{schema}}.ledger_keys k {' '.join(asked.joins)}"
+            f" {_OF_CALLS} AND NOT ({' AND '.join(terms) or 'TRUE'})"
+        )
+        [(found,)] = self._ask(f"SELECT EXISTS ({fails})", asked)
+        return not found
+
+    def _chosen(self, query: CostQuery, known: Mapping[str, str], asked: AskedStatement) -> str:
+        """Return what the filters of a question let through of the dimensions; empty without filters."""
+        terms = [*self._filters(query, known, asked)]
+        if not terms:
+            return ""
+        return f"{{schema}}.ledger_keys k {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+
+    def _of_span(self, span: tuple[int, int, int, int], chosen: str, asked: AskedStatement) -> str:
+        """The sums of a span (width, since, until, number of a rollup or 0), as `_within` has them."""
+        width, since, until, rollup = span
+        return self._within(self._of_rollup(width, rollup), width, since, until, chosen, asked)
+
+    def _within(self, of: str, width: int, since: int, until: int, chosen: str, asked: AskedStatement) -> str:
+        """
+        Sums as a table and a condition, which `of` begins. What the filters let through is chosen first: where that is
+        little, its sums are looked up one by one.
+        """
+        numbers = None
+        if chosen:
+            first = begin(width, since)
+            starts = [*range(first if first == since else first + width, until, width)]
+            numbers = self._numbers_of(chosen, asked, MOST_LOOKED_UP // max(len(starts), 1))
+        if numbers is not None:
+            return f"{of} start = ANY({asked.text(starts)}::bigint[]) AND key = ANY({asked.text(numbers)}::bigint[])"
+        condition = f" AND key IN (SELECT k.id FROM {chosen})" if chosen else ""
+        return f"{of} start >= {asked.text(since)} AND start < {asked.text(until)}{condition}"
+
+    def _numbers_of(self, chosen: str, asked: AskedStatement, most: int) -> Sequence[int] | None:
+        """
+        The numbers that were chosen; None if there are more than `most`. Those of the filter before are kept: one
+        question asks for several spans.
+        """
+        values = asked.values
+        statement, given, limit, numbers = self._found
+        is_same = statement == chosen and all(values.get(name) == each for name, each in given.items())
+        if not is_same or len(numbers) > limit < most:
+            numbers = [
+                number for (number,) in self._ask(f"SELECT k.id FROM {chosen} LIMIT {most + 1}", asked)
+            ]
+            self._found = (chosen, dict(values), most, numbers)
+        return numbers if len(numbers) <= most else None
+
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterator[MeterSum]:
-        asked = _Question()
+        asked = AskedStatement()
         if query.meter == EVERY_METER:
             first, after = map(asked.text, CHARGES)
             which = [f'NOT (h.meter COLLATE "C" >= {first} AND h.meter COLLATE "C" < {after})']
@@ -197,14 +225,14 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._metered(asked, width, since, until, query, "h.start" if by_start else "0", which)
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
-        asked = _Question()
+        asked = AskedStatement()
         first, after = map(asked.text, CHARGES)
         which = [f'h.meter COLLATE "C" >= {first}', f'h.meter COLLATE "C" < {after}']
         return self._metered(asked, width, since, until, query, "h.start", which)
 
     def _metered(
         self,
-        asked: _Question,
+        asked: AskedStatement,
         width: int,
         since: int,
         until: int,
@@ -234,36 +262,54 @@ class PostgresLedgerRows(SqlLedgerRows):
             yield MeterSum(group, status, whole * SCALE + millionths, start, meter)
 
     def billed_totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
-        asked = _Question()
-        known = self._expressions(query, asked)
-        terms = [
-            f"h.start >= {asked.text(since)}",
-            f"h.start < {asked.text(until)}",
-            f"h.arranged & {asked.text(query.arranged)} <> 0",
-            *self._filters(query, known, asked),
-        ]
+        from spool.sql import billed  # only where bills are asked for
+
+        asked = AskedStatement()
+        filters = billed.FilterParts.of(query)
+        known = self._expressions(filters.of_keys, asked)
+        chosen = self._chosen(filters.of_keys, known, asked)
+        known = self._expressions(query, asked, known)
+        apart = filters.apart(query, by_start=by_start)
+        if "key" in apart or chosen or rollup:
+            of = billed.source_of(self.prefix, width, rollup)
+            within = self._within(of, width, since, until, chosen, asked)
+        else:  # days have their sums of these
+            within = f"({billed.kept_sums(self.prefix, asked.text(since), asked.text(until))}) h WHERE TRUE"
+        of_bills = [
+            f"arranged & {asked.text(query.arranged)} <> 0", *self._filters(filters.of_bills, known, asked)
+        ]  # fmt: skip
+        # Looking up the dimensions of every row takes longer than adding it up.
+        limbs = ", ".join(f"SUM({limb})::bigint AS {limb}" for limb in billed.LIMBS)
+        kept = f" GROUP BY {', '.join(apart)}" if apart else ""
+        keys = f" JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
+        joined = keys if "key" in apart else ""
+        terms = ["h.high IS NOT NULL", *self._filters(filters.of_both, known, asked)]
         columns = ", ".join(["h.start" if by_start else "0", *(known[name] for name in query.group_by)])
         rows = self._ask(
             f"SELECT {columns}, SUM(h.high)::bigint, SUM(h.middle)::bigint, SUM(h.low)::bigint"
-            f" FROM {{schema}}.ledger_billed h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
-            f" {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+            f" FROM (SELECT {', '.join([*apart, limbs])} FROM {within} AND {' AND '.join(of_bills)}{kept}) h{joined}"
+            f" WHERE {' AND '.join(terms)}"
             f" GROUP BY {', '.join(str(place) for place in range(1, len(query.group_by) + 2))}",
             asked,
         )
-        for start, *row, high, middle, low in rows:
-            group = tuple([value or None for value in row])
-            yield GroupSum(group, "ok", "reported", billed_measures(high, middle, low), start)
+        yield from billed.group_sums(rows)
 
-    def _filters(self, query: CostQuery, known: Mapping[str, str], asked: _Question) -> Iterator[str]:
+    def _filters(self, query: CostQuery, known: Mapping[str, str], asked: AskedStatement) -> Iterator[str]:
         """Yield the conditions of what a question includes and excludes, by the expressions of dimensions."""
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted in chosen.items():
                 yield f"{known[name]} {word}({asked.text(list(map(stored, wanted)))}::text[])"
+        if query.only is not None:
+            columns = [list(map(stored, values)) for values in zip(*query.only, strict=True)]
+            listed = ", ".join(
+                [f"{asked.text([each or '' for each in values])}::text[]" for values in columns]
+            )
+            yield f"({', '.join([known[name] for name in query.group_by])}) IN (SELECT * FROM unnest({listed}))"
 
     def first_known(self, width: int, dimension: str) -> int | None:
-        asked = _Question()
+        asked = AskedStatement()
         known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {self._expression(dimension, asked)} <> ''"
         statement = f"SELECT MIN(start) FROM {self._of(width)} WHERE key IN ({known})"
         [(start,)] = self._ask(statement, asked)
@@ -274,7 +320,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         if isinstance(dimension, Derived):
             found = {dimension.value(sources) for sources in self._sources_of(dimension, condition)}
             return sorted(found - {""})[:limit]
-        asked = _Question()
+        asked = AskedStatement()
         expression = self._expression(dimension, asked)
         statement = (
             f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM '
@@ -283,16 +329,22 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         return [value for (value,) in self._ask(statement, asked)]
 
-    def _expressions(self, query: CostQuery, asked: _Question) -> dict[str, str]:
-        """SQL for each dimension that a query names."""
-        return {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
+    def _expressions(
+        self, query: CostQuery, asked: AskedStatement, known: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """SQL for each dimension that a query names, beside those that are known."""
+        found = dict(known or {})
+        for name in query.named:
+            if name not in found:
+                found[name] = self._expression(query.derived.get(name, name), asked)
+        return found
 
-    def _expression(self, dimension: str | Derived, asked: _Question) -> str:
+    def _expression(self, dimension: str | Derived, asked: AskedStatement) -> str:
         """
         SQL for a dimension; a derived one is joined, as it is only known here what it is of which sources.
         """
         if not isinstance(dimension, Derived):
-            return _own(dimension, asked)
+            return own(dimension, asked)
         known = self._sources_of(dimension)
         name = f"d{len(asked.joins)}"
         columns = [f"s{place}" for place in range(len(dimension.sources))]
@@ -301,7 +353,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             asked.text(each) for each in (*arrays, [stored(dimension.value(sources)) for sources in known])
         ]
         equal = [
-            f"{name}.{column} = {_own(source, asked)}"
+            f"{name}.{column} = {own(source, asked)}"
             for column, source in zip(columns, dimension.sources, strict=True)
         ]
         asked.joins.append(
@@ -315,8 +367,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         """Every set of values that the sources of a derived dimension have."""
         if not dimension.sources:
             return [()]
-        asked = _Question()
-        columns = ", ".join(_own(source, asked) for source in dimension.sources)
+        asked = AskedStatement()
+        columns = ", ".join(own(source, asked) for source in dimension.sources)
         statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k {condition}"
         return self._ask(statement, asked)
 
@@ -326,7 +378,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             for name, value in zip(_COLUMNS, values, strict=True)
         ]
 
-    def _ask(self, statement: str, asked: _Question) -> list[tuple[Any, ...]]:
+    def _ask(self, statement: str, asked: AskedStatement) -> list[tuple[Any, ...]]:
         """
         Run a statement that was made for one question, past the cache of `Database.sql`, which would remember
         each of them. It is planned for its values: a plan for any values takes a filter to let nearly nothing
@@ -343,58 +395,6 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._connection.execute(self._database.sql(statement), values).rowcount
 
 
-class _Question:
-    """The parameters of one statement, and what it joins to the dimensions."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.joins: list[str] = []
-
-    def text(self, value: Any) -> str:
-        """The place of a parameter."""
-        name = f"p{len(self.values)}"
-        self.values[name] = value
-        return f"%({name})s"
-
-
-def _own(dimension: str, asked: _Question) -> str:
-    if dimension in DIMENSIONS:
-        return f'k."{dimension}"'
-    if dimension in PRICED_BY:
-        return f'CAST(k."{dimension}" AS text)'
-    if dimension == "origin":
-        return f"COALESCE(NULLIF({_own(TAG + ROW_TAG + dimension, asked)}, ''), 'calls')"
-    if dimension in ROW_DIMENSIONS:
-        return _own(TAG + ROW_TAG + dimension, asked)
-    if dimension == "corrects":  # what stands behind a mark in the key of a provider
-        return "split_part(h.provider, chr(31), 2)"
-    if dimension in BILLED_DIMENSIONS:
-        return f"h.{dimension}"
-    return f"COALESCE(k.tag_values ->> {asked.text(stored(dimension.removeprefix(TAG)))}::text, '')"
-
-
 def _columns(measures: Measures) -> Iterator[int | str]:
     for name, value in zip(_COLUMNS, measures, strict=True):
         yield money.text(value) if name in MONEY else value
-
-
-def digest_of(dimensions: Dimensions) -> bytes:
-    return blake2b(json.dumps(dimensions).encode(), digest_size=16).digest()
-
-
-def stored(value: Any) -> Any:
-    """A value as PostgreSQL can keep it: its texts have no U+0000 and no half of a character."""
-    if not isinstance(value, str):
-        return value
-    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
-def tag_values(tags: str) -> str:
-    """
-    The tags as they are asked for. Of a text that an earlier version cut off nothing is known: it is not JSON.
-    """
-    try:
-        values = json.loads(tags) if tags else {}
-    except ValueError:
-        values = {}
-    return json.dumps({stored(name): stored(value) for name, value in values.items()}, ensure_ascii=False)

@@ -112,7 +112,8 @@ class AttemptWriter:
 
     def write(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
         """None when the head is not waited for and somebody has it."""
-        connection, following = transaction.connection, self._memory.following
+        connection = transaction.connection
+        following = self._memory.following
         points = sorted({point.series for one in group.submissions for point in one.points})
         keys = expected_keys(group.submissions)
         with transaction.begun(needs_standby=self.needs_standby):

@@ -72,7 +72,8 @@ def read_entries(
     entries = _cached_entries(database, connection, topic, rows, cache)
     result = []
     for row in rows:
-        begin, end = max(first, row.first), min(last, row.last)
+        begin = max(first, row.first)
+        end = min(last, row.last)
         if begin > end:
             continue
         records: list[Record | None]

@@ -33,7 +33,9 @@ class Folds:
         Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among the
         newest, too.
         """
-        now, closed, index = self._clock.now(), self._memory.closed, self._memory.index
+        now = self._clock.now()
+        closed = self._memory.closed
+        index = self._memory.index
         while index.due(now, closed):
             if index.can_wait(now):
                 self._aside.begin(lambda: self._memory.index, partial(_oldest, index, now, closed))
@@ -66,7 +68,8 @@ class Folds:
         return fold.taken
 
     async def _keep(self, fold: Fold) -> None:
-        following, seq = self._memory.following, self._memory.runs_seq
+        following = self._memory.following
+        seq = self._memory.runs_seq
         if seq is not None:
             commit = following.folded_through(fold.taken)
             write = partial(store.write_fold, self._database, fold=fold, commit=commit, seq=seq)

@@ -48,7 +48,8 @@ class PostgresHorizon:
         True if an empty commit would have more closed: by what its row says, or as proof of those before it.
         """
         following = self._following
-        now, last = self._clock.now(), following.last
+        now = self._clock.now()
+        last = following.last
         due = following.closed_at(now)
         is_proven = due == following.closed_at(now, durable=following.durable)
         return due != last.closed or not is_proven or last.at > now + SOONER_S

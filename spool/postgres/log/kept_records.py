@@ -98,7 +98,8 @@ class KeptRecords:
 
 def ranges(numbers: Sequence[int]) -> tuple[list[int], list[int]]:
     """The first and the last of each, of ascending numbers of which none is far from the one before."""
-    firsts, lasts = [numbers[0]], []
+    firsts = [numbers[0]]
+    lasts = []
     for before, number in pairwise(numbers):
         if number - before > APART:
             lasts.append(before)

@@ -13,15 +13,12 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
 from uuid import UUID, uuid4
 
 from spool.clock import Clock
 from spool.disks.mounts import FSYNC
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
-from spool.log import books
-from spool.log.commits.carrying import log_set_aside
 from spool.log.commits.following import by_topic
 from spool.log.commits.writer import GroupWriter
 from spool.log.duplicates import RepeatedIds, Whereabouts
@@ -42,34 +39,20 @@ from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import code, oldest, read_entries
-from spool.postgres.log.finds import BookedMeanwhile
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.follower import LogFollower
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.memory import NodeMemory
-from spool.postgres.log.recount import (
-    Border,
-    Recount,
-    RouteTerms,
-    border,
-    recount,
-    recount_commits,
-    set_aside,
-)
-from spool.postgres.log.retention import PostgresRetention, RouteNeeds
+from spool.postgres.log.retention import PostgresRetention
 from spool.postgres.log.room import LogRoom
 from spool.postgres.log.upkeep import Trim, Upkeep, nothing_to_trim
+from spool.postgres.log.verification import LogRoutes, Verification
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
 CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
 STATS_S = 5.0  # what the database is given to say how much it keeps
-RECOUNTS = 5  # of a recount under which retention removed something
 
 _log = logging.getLogger(__name__)
-
-
-class LogRoutes(RouteTerms, RouteNeeds, Protocol):
-    """What the log asks of the deliveries, inside its transactions."""
 
 
 class PostgresLog:
@@ -104,18 +87,18 @@ class PostgresLog:
         self._settings = settings
         self._routes = routes
         self._sealer = Sealer(secret)
-        self._proof = (
-            FSYNC if durability == LOCAL else REPLICATED
-        )  # what records have survived that have a receipt
+        # What records have survived that have a receipt.
+        self._proof = FSYNC if durability == LOCAL else REPLICATED
         self._counted = (0, 0)  # entries and bytes, when they were last asked for
         self.readers: list[Reader] = []
         self._clock = DatabaseClock(database, clock)
         self._repeated = RepeatedIds(clock)
         self._horizon = PostgresHorizon(self._clock)
+        self._verification = Verification(database, routes)
         self._retention = PostgresRetention(
             database,
             routes,
-            set_aside=self._set_damaged_aside,
+            set_aside=self._verification.set_damaged_aside,
             max_bytes=settings.max_bytes,
             retention_s=settings.retention,
         )
@@ -323,54 +306,16 @@ class PostgresLog:
 
     # -- the books -------------------------------------------------------------------------------------------
 
-    async def _border(self) -> Border:
-        return await self._database.snapshot(partial(border, self._database, routes=self._routes))
-
     async def books(self) -> Books:
         """Read the counters of every topic and of the routes."""
-        found = await self._border()
-        return books.books(books.by_topic({**found.counters, **found.kept}), found.routes)
+        return await self._verification.books()
 
     async def verify(self) -> Books:
         async with self._upkeep.lock:
-            for _ in range(RECOUNTS):
-                found = await self._border()
-                counted = await recount(self._database, found)
-                after = await self._border()
-                if (after.first_commit, after.kept_from) == (found.first_commit, found.kept_from):
-                    break
-            else:
-                raise SpoolUnavailable("records were removed during every count: repeat it")
-            await self._set_terms_aside(found, counted)
-        verified = books.verified(found.counters, counted.sums, found.routes, counted.wrong)
-        for topic in {topic for topic, _ in counted.damage}:
-            await self._set_aside(topic, [one for of, one in counted.damage if of == topic])
+            verified, damage = await self._verification.verify()
+        for topic in {topic for topic, _ in damage}:
+            await self._set_aside(topic, [one for of, one in damage if of == topic])
         return verified
-
-    async def _set_damaged_aside(self) -> None:
-        """
-        Set damaged terms aside before retention carries damaged rows forward: the numbers show what their
-        commits stored.
-        """
-        found = await self._border()
-        counted = await recount_commits(self._database, found)
-        counted.sums.update(found.kept)
-        await self._set_terms_aside(found, counted)
-
-    async def _set_terms_aside(self, found: Border, counted: Recount) -> None:
-        """
-        Damaged rows are told once: the counters have what they counted. The caller keeps retention away.
-        """
-        if not counted.unread or len(counted.unread) < len(counted.wrong):
-            return
-        known = books.terms_of_damaged(found.counters, counted.sums, found.routes)
-        if known is None:
-            return
-        terms, uncounted = known
-        work = partial(set_aside, self._database, unread=counted.unread, terms=terms, uncounted=uncounted)
-        with suppress(BookedMeanwhile):
-            await self._database.transaction(work)
-            log_set_aside(list(counted.unread))
 
     async def stats(self) -> LogStats:
         def count(connection: Connection) -> tuple[int, int]:

@@ -103,7 +103,8 @@ async def recount_commits(database: Database, found: Border) -> Recount:
 async def recount(database: Database, found: Border) -> Recount:
     recounted = await recount_commits(database, found)
     for topic in TOPICS:
-        first, end = found.kept_from.get(topic, 1), found.next.get(topic, 1) - 1
+        first = found.kept_from.get(topic, 1)
+        end = found.next.get(topic, 1) - 1
         if end:
             recounted.sums[topic, books.KEPT] += 0
         while first <= end:

@@ -264,7 +264,8 @@ class PostgresRetention:
         if marks is None or newest is None:
             return 0
         booked, carried, kept_from, _ = marks
-        before, after = now - self._retention_s, now + self._retention_s
+        before = now - self._retention_s
+        after = now + self._retention_s
         emptied = self._emptied(connection, by_topic(kept_from)) if self.short_of_room(connection) else 0
         where = {"after": carried, "until": min(booked, newest[0] - 1), "limit": COMMITS}
         rows = connection.execute(self._database.sql(queries.COMMITS_BETWEEN), where, binary=True).fetchall()

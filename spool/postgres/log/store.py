@@ -103,7 +103,8 @@ def ask_head(
     known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)}) if series else None
 
     def answer() -> Head | None:
-        period, since = head.fetchone(), asked()
+        period = head.fetchone()
+        since = asked()
         if period is None:
             return None
         return Head(
@@ -149,7 +150,9 @@ def write(
             size += ROW_BYTES + len(row[-1])
     amendments = _amendments(plan, reader)
     size += sum(AMENDMENT_BYTES + len(fields) for *_, fields in amendments)
-    terms, ids, finds = books.pack_terms(plan.submissions), pack_ids(plan), pack_finds(plan)
+    terms = books.pack_terms(plan.submissions)
+    ids = pack_ids(plan)
+    finds = pack_finds(plan)
     size += len(terms) + len(ids) + len(finds or b"")
     numbers = {**by_topic(last.next), **plan.next_numbers()}
     ends = tuple(of_topics(numbers))
@@ -313,7 +316,8 @@ def _follow_all(database: Database, connection: Connection, following: Following
     if newest is None:
         return ""
     open_rows = [commit_row(newest)]
-    closed, durable = open_rows[0].closed, open_rows[0].durable
+    closed = open_rows[0].closed
+    durable = open_rows[0].durable
     while any(map(int.__gt__, open_rows[-1].next, closed)) or open_rows[-1].id > max(1, durable):
         before = {"id": open_rows[-1].id, "limit": AT_ONCE}
         fetched = connection.execute(database.sql(queries.ROWS_BEFORE), before, binary=True).fetchall()

@@ -92,7 +92,9 @@ def _ask_good(
     connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
 ) -> Callable[[], Mapping[bytes, int]]:
     """Ask for those that are good; what is returned reads the answers."""
-    digests, numbers, devices = bearers.digests(keys), bearers.numbers(keys), bearers.devices(keys)
+    digests = bearers.digests(keys)
+    numbers = bearers.numbers(keys)
+    devices = bearers.devices(keys)
     of = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
     secrets = connection.execute(sql(_SECRETS), {"digests": digests, "now": now}) if digests else ()
     good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers}) if numbers else ()

@@ -70,7 +70,8 @@ class Follower:
     async def look(self) -> None:
         """Read the changes of other processes once; SpoolError if they cannot be read."""
         news = await self._shared.registry.follow()
-        devices, owed = news.ids(DEVICES), self._devices
+        devices = news.ids(DEVICES)
+        owed = self._devices
         self._devices = None if devices is None or owed is None else owed | set(devices)
         self._clusters |= news.concerns([(CLUSTERS, "")])
         if self._devices is None or self._devices or self._clusters:

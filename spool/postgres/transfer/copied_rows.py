@@ -11,7 +11,7 @@ from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions
 from spool.log.commits.following import of_topics
 from spool.log.expectations import version_of
 from spool.log.partial_reports import PartialReport, kind_of
-from spool.postgres.ledger.ledger_rows import digest_of, stored, tag_values
+from spool.postgres.ledger.expressions import digest_of, stored, tag_values
 from spool.postgres.log.entries import code
 
 FIRST = {"shard": 0, "period": 1}  # of columns that a source does not have: the first ones get everything

@@ -40,7 +40,8 @@ class NewestIds:
         self._known: set[int] = set()
         self._fields: dict[tuple[str, int], dict[str, Any]] = {}
         for row in amendments:
-            topic, number = row["topic"], row["number"]
+            topic = row["topic"]
+            number = row["number"]
             if number > through.get(topic, 0):
                 with suppress(EntryUnreadable):  # as it first came
                     self._fields[topic, number] = codec.check_fields(
@@ -50,7 +51,9 @@ class NewestIds:
 
     def read(self, entry: Mapping[str, Any]) -> None:
         """The ids of an entry's records; of one that cannot be read nothing is known."""
-        topic, first, count = entry["topic"], entry["first"], entry["count"]
+        topic = entry["topic"]
+        first = entry["first"]
+        count = entry["count"]
         if first + count - 1 <= self._through.get(topic, 0) or entry["damaged"]:
             return
         body = EntryBody(entry["version"], entry["checksum"], entry["body"])

@@ -10,7 +10,14 @@ OF_NODES = frozenset({
 })  # fmt: skip
 # Copied with what they belong to: entries, and the contents of container files.
 WITH_OTHERS = frozenset(
-    {"damaged", "container_contents", "container_pieces", "ledger_rollups", "ledger_rolled"}
+    {
+        "damaged",
+        "container_contents",
+        "container_pieces",
+        "ledger_rollups",
+        "ledger_rolled",
+        "ledger_billed_rollups",
+    }
 )
 KEPT_NAMES = {"partial_reports": "pending"}  # tables that have another name in the other engine
 

@@ -239,7 +239,8 @@ class _TakingOver:
         def moved() -> Iterator[dict[str, Any]]:
             nonlocal size, entries
             for row in self._rows("entries"):
-                topic, first = row["topic"], row["first"]
+                topic = row["topic"]
+                first = row["first"]
                 oldest[topic] = min(oldest[topic] or first, first)
                 upto[topic] = max(upto[topic], first + row["count"])
                 size += ROW_BYTES + len(row["body"])
@@ -263,7 +264,8 @@ class _TakingOver:
                     raise SpoolDamaged(f"commit {row['id']} cannot be read: tollhouse doctor says what to do")
                 for one in terms:
                     numbers[one.topic] = max(numbers[one.topic], one.first + one.accepted)
-                if (ids := newest.take(terms)) and folded_commit is None:
+                ids = newest.take(terms)
+                if ids and folded_commit is None:
                     folded_commit = last or row["id"] - 1
                 first_commit, last, at = first_commit or row["id"], row["id"], max(at, row["committed_at"])
                 contents = (row["terms"], row["checksum"], ids)
@@ -354,7 +356,8 @@ class _TakingOver:
         )
         if replace:
             statement += f" ON CONFLICT ({replace}) DO UPDATE SET value = excluded.value"
-        cursor, text = self._connection.cursor(), self._database.sql(statement)
+        cursor = self._connection.cursor()
+        text = self._database.sql(statement)
         done = 0
         for part in parts(
             tuple(column_value(row, name, kinds[name]) for name in names) for row in chain([first], rows)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from spool.log.partial_reports import Expectation
-from spool.streams import Stream
+from spool.streams import Stream, is_same_stream
 
 STREAMS = b"stream/"  # no report waits under keys that begin so
 AGREES = 1
@@ -39,17 +39,8 @@ def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, ro
     return {
         key: AGREES
         for key, stream in claimed.items()
-        if stream.name not in over and _agrees(known.get(stream.name), stream)
+        if stream.name not in over and is_same_stream(known.get(stream.name), stream)
     }
-
-
-def _agrees(known: Stream | None, claimed: Stream) -> bool:
-    if known is None:
-        return True
-    if known.type != claimed.type:
-        return False
-    facts = ((known.granularity, claimed.granularity), (known.keys, claimed.keys))
-    return all(one is None or other is None or one == other for one, other in facts)
 
 
 def _stream(facts: bytes) -> Stream:

@@ -43,9 +43,9 @@ from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
+from spool.registry.shared.document_table import DocumentTable, stated
 from spool.registry.shared.edits import edited
 from spool.registry.shared.following import Subject
-from spool.registry.tables.documents import DocumentTable, stated
 from spool.shares import fullest_first, may_add
 
 
@@ -66,7 +66,10 @@ class AllocationTable(DocumentTable[Namespace]):
     there.
     """
 
-    kind, draft, limit, action = NAMESPACES, NamespaceDraft, makers.NAMESPACES, "allocation_namespace"
+    kind = NAMESPACES
+    draft = NamespaceDraft
+    limit = makers.NAMESPACES
+    action = "allocation_namespace"
 
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
@@ -177,7 +180,8 @@ class AllocationTable(DocumentTable[Namespace]):
         oldest jobs that are over are forgotten, of whoever has the most, so that no more than `most` are
         kept.
         """
-        now, id = self._changes.now(), secrets.token_hex(16)
+        now = self._changes.now()
+        id = secrets.token_hex(16)
 
         def work(rows: RegistryRows) -> _Kept:
             documents = _all(rows)
@@ -319,7 +323,8 @@ def _all(rows: RegistryRows) -> _Kept:
 
 def _delete_versions(rows: RegistryRows, namespace: Namespace) -> None:
     """NotAllowed while they are in force, or while there will be another one."""
-    kept, id = _all(rows), namespace.id
+    kept = _all(rows)
+    id = namespace.id
     newest = allocation.in_force(list(kept.versions.values())).get(id)
     if newest is not None and newest.dimensions:
         keys = ", ".join(newest.dimensions)

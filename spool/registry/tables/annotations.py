@@ -14,10 +14,10 @@ from spool.errors import Invalid, NotAllowed
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
+from spool.registry.shared.document_table import DocumentTable, stated
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.shared.texts import check_text
-from spool.registry.tables.documents import DocumentTable, stated
 from spool.registry.views import VIEWS
 
 MAX_TEXT = 200
@@ -64,9 +64,12 @@ def check_annotation(draft: AnnotationDraft) -> AnnotationDraft:
 
 
 class AnnotationTable(DocumentTable[Annotation]):
-    """Create, change and delete them. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """Create, change and delete them. One that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
-    kind, draft, limit, action = ANNOTATIONS, AnnotationDraft, makers.ANNOTATIONS, "annotation"
+    kind = ANNOTATIONS
+    draft = AnnotationDraft
+    limit = makers.ANNOTATIONS
+    action = "annotation"
 
     async def create(self, draft: AnnotationDraft, *, most: int, actor: Actor) -> Annotation:
         """NotAllowed when there are `most`."""

@@ -21,7 +21,7 @@ from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.tables.documents import DocumentTable, stated
+from spool.registry.shared.document_table import DocumentTable, stated
 from spool.registry.tables.insights import merge_findings
 from spool.registry.tables.notices import add_notices
 from spool.registry.views import VIEWS, View
@@ -59,7 +59,10 @@ class BudgetTable(DocumentTable[SpendBudget]):
     `known` are the dimensions of the ledger.
     """
 
-    kind, draft, limit, action = BUDGETS, BudgetDraft, makers.BUDGETS, "budget"
+    kind = BUDGETS
+    draft = BudgetDraft
+    limit = makers.BUDGETS
+    action = "budget"
 
     async def alerts(self, id: str) -> list[PeriodAlerts]:
         """The alerts of a budget, by period."""
@@ -87,7 +90,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
         actor: Actor,
     ) -> SpendBudget:
         """
-        Set the fields of a draft that are given. A change of the rules judges the running period anew.
+        Set the fields of a draft that are given. A change of the rules re-evaluates the running period.
 
         NotAllowed if it is not of the `version` any more that was read.
         """

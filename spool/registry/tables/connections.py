@@ -19,8 +19,8 @@ from spool.registry.connections import (
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
+from spool.registry.shared.document_table import DocumentTable, check_name, stated
 from spool.registry.shared.following import CONNECTIONS, Subject
-from spool.registry.tables.documents import DocumentTable, check_name, stated
 
 
 class _ConnectionRows:
@@ -30,13 +30,13 @@ class _ConnectionRows:
     about: Subject = (CONNECTIONS, "")
 
     def all(self, rows: RegistryRows) -> dict[str, BillingConnection]:
-        return {each.id: each for each in rows.connections()}
+        return {each.id: each for each in rows.all(BillingConnection)}
 
     def put(self, rows: RegistryRows, row: BillingConnection) -> None:
-        rows.put_connection(row)
+        rows.put(row)
 
     def delete(self, rows: RegistryRows, id: str) -> None:
-        rows.delete_connection(id)
+        rows.delete(BillingConnection, id)
 
 
 class ConnectionTable(DocumentTable[BillingConnection]):
@@ -45,7 +45,10 @@ class ConnectionTable(DocumentTable[BillingConnection]):
     nothing.
     """
 
-    kind, draft, limit, action = _ConnectionRows(), ConnectionDraft, makers.CONNECTIONS, "connection"
+    kind = _ConnectionRows()
+    draft = ConnectionDraft
+    limit = makers.CONNECTIONS
+    action = "connection"
 
     async def ids(self) -> Collection[str]:
         """Return the ids of the connections that exist now, whichever process made them."""

@@ -62,7 +62,7 @@ class InsightTable:
         """Return the titles of those that are there, by id."""
 
         def work(rows: RegistryRows) -> dict[str, str]:
-            found = {id: rows.insight(id) for id in ids}
+            found = {id: rows.find(Insight, id) for id in ids}
             return {id: insight.title for id, insight in found.items() if insight is not None}
 
         return await self._changes.read(work)
@@ -100,7 +100,7 @@ class InsightTable:
         insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
 
         def work(rows: RegistryRows) -> Insight:
-            return rows.insight(insight.id) or _added(rows, insight, draft, actor)
+            return rows.find(Insight, insight.id) or _added(rows, insight, draft, actor)
 
         return await self._changes.change(work)
 
@@ -142,7 +142,7 @@ class InsightTable:
             before = _read(rows, id)
             comments = [comment.id for comment in rows.comments(id)]
             rows.delete_comments(id)
-            rows.delete_insight(id)
+            rows.delete(Insight, id)
             forget_maker(rows, INSIGHTS, id)
             was = {"title": before.title, "status": before.status}
             rows.add_audit(self._changes.now(), actor, "insight.delete", id, before=was)
@@ -179,7 +179,7 @@ class InsightTable:
             if after is before:
                 return before
             _touch(rows, id, now)
-            rows.put_comment(after)
+            rows.put(after)
             rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
             return after
 
@@ -192,7 +192,7 @@ class InsightTable:
         def work(rows: RegistryRows) -> None:
             before = _comment_of(rows, id, comment)
             _touch(rows, id, now)
-            rows.delete_comment(comment)
+            rows.delete(Comment, comment)
             was = {"comment": comment, "author": before.author}
             rows.add_audit(now, actor, "insight.comment.delete", id, before=was)
 
@@ -213,7 +213,8 @@ class InsightTable:
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Merged:
-            tell, channels = self._notices.subscriptions, self._notices.channels
+            tell = self._notices.subscriptions
+            channels = self._notices.channels
             return merge_findings(
                 rows, findings, looked_for=looked_for, cut=cut, now=now, tell=tell, channels=channels
             )
@@ -361,7 +362,7 @@ def _comment_of(rows: RegistryRows, id: str, comment: int) -> Comment:
 
 
 def _read(rows: RegistryRows, id: str) -> Insight:
-    insight = rows.insight(id)
+    insight = rows.find(Insight, id)
     if insight is None:
         raise NotThere("there is no insight with this id")
     return insight

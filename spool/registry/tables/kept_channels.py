@@ -15,10 +15,10 @@ from spool.record import moment
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.shared import makers
+from spool.registry.shared.document_table import DocumentTable, stated
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.shared.texts import check_text, optional_text
-from spool.registry.tables.documents import DocumentTable, stated
 from spool.registry.tables.notices import NoticeTable
 
 MAX_NAME = 64
@@ -76,7 +76,7 @@ CHANNELS = DocumentKind("channel", KeptChannel, "channel")
 
 
 def check_channel(draft: ChannelDraft) -> ChannelDraft:
-    """The draft in its stored form; Invalid names the field and the rule. What its type needs is asked above."""
+    """The draft in its stored form; Invalid names the field and the rule. Its type is checked above."""
     if len(draft.to) > MAX_TO:
         raise Invalid(f"to has at most {MAX_TO} e-mail addresses")
     texts = {
@@ -101,7 +101,10 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
     others than before.
     """
 
-    kind, draft, limit, action = CHANNELS, ChannelDraft, makers.CHANNELS, "channel"
+    kind = CHANNELS
+    draft = ChannelDraft
+    limit = makers.CHANNELS
+    action = "channel"
 
     def __init__(self, changes: Changes, notices: NoticeTable) -> None:
         super().__init__(changes)

@@ -2,8 +2,7 @@
 The keys of a registry: every change in one transaction with its audit row, and the whole table in memory for
 checks.
 
-Memory follows the commit before the change returns: after the answer to a deletion nobody passes with the
-key.
+Memory follows the commit before the change returns: after the answer to a deletion nobody passes.
 """
 
 from __future__ import annotations
@@ -75,9 +74,7 @@ class KeyTable:
             self._remember(key)
 
     def find(self, secret: str) -> Key | None:
-        """
-        The key of a secret, also when disabled; None if unknown or over. A near miss takes as long as any.
-        """
+        """Return the key of a secret, also a disabled one; None if unknown or over. A near miss takes as long."""
         digest = self._digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
@@ -90,9 +87,7 @@ class KeyTable:
         return None
 
     def expectation(self, secret: str) -> Expectation | None:
-        """
-        Return what a submission under this secret expects of the key; None if only this process changes keys.
-        """
+        """Return what a submission under this secret expects; None if only this process changes keys."""
         return key_is_good(self._digest(secret)) if self._changes.is_shared else None
 
     def numbered(self, id: int) -> Key | None:
@@ -117,9 +112,7 @@ class KeyTable:
         return self._file_key is not None and self._file_key.key == key.id
 
     def has_ended(self, secret: str) -> bool:
-        """
-        True if the text was a secret of the deployment's key until that was deleted or its file changed.
-        """
+        """True if the text was a secret of the deployment's key until it was deleted or its file changed."""
         return self._file_key is not None and self._file_key.has_ended(self._digest(secret))
 
     async def adopt(
@@ -217,8 +210,7 @@ class KeyTable:
         actor: Actor,
     ) -> Key:
         """
-        Change what is given, leave the rest. Scopes replace the key's scopes or use cases, and use cases do
-        the same.
+        Change what is given. Scopes replace the key's scopes or use cases, and use cases do the same.
 
         NotAllowed if it is not of the `version` any more that was read.
         """
@@ -300,9 +292,8 @@ class KeyTable:
 
     async def follow_accesses(self) -> None:
         """Take in the last accesses that other processes noted."""
-        self._note_accesses(
-            await self._changes.read(lambda rows: rows.accesses(self._changes.now() - ACCESSES_S))
-        )
+        since = self._changes.now() - ACCESSES_S
+        self._note_accesses(await self._changes.read(lambda rows: rows.accesses(since)))
 
     def _note_accesses(self, times: Mapping[int, float]) -> None:
         for key_id in times.keys() & self._keys.keys():
@@ -322,14 +313,8 @@ class KeyTable:
             rows.put_key(after)
             was, now = _describe(before), _describe(after)
             changed = [field for field in was if was[field] != now[field]]
-            rows.add_audit(
-                after.last_modified,
-                actor,
-                action,
-                name,
-                before={field: was[field] for field in changed},
-                after={field: now[field] for field in changed},
-            )
+            old, new = ({field: each[field] for field in changed} for each in (was, now))
+            rows.add_audit(after.last_modified, actor, action, name, before=old, after=new)
             return after
 
         return await self._changes.change(work, self._remember)
@@ -362,8 +347,7 @@ def _file_key(rows: RegistryRows) -> FileKey | None:
 
 
 def _numbered(rows: RegistryRows, id: int) -> Key | None:
-    kept = rows.keys()
-    return next((key for key in kept if key.id == id), None)
+    return next((key for key in rows.keys() if key.id == id), None)  # noqa: SIM118 - a table, no mapping
 
 
 def _added(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:

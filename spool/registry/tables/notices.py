@@ -228,7 +228,8 @@ class NoticeTable:
             count = 0
             notifications = _in_order(_find(rows, id) for id in set(ids))
             for channel in sorted({each.channel for each in notifications}):
-                books, done = _ChannelBooks(rows, channel), []
+                books = _ChannelBooks(rows, channel)
+                done = []
                 for notification in notifications:
                     after = changed(notification, books) if notification.channel == channel else None
                     if after is not None:

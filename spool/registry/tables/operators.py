@@ -8,9 +8,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from types import ModuleType
 
-from spool.errors import AlreadyThere, NotAllowed, NotThere, TokenEnded
+from spool.errors import AlreadyThere, NotThere, TokenEnded
 from spool.registry.changes import Changes
 from spool.registry.operators import (
     LINK_LIFE_S,
@@ -49,7 +48,7 @@ class OperatorTable:
         self._guesses = NamedTurns(2)
 
     async def all(self) -> Sequence[Operator]:
-        return await self._changes.read(lambda rows: rows.operators())
+        return await self._changes.read(lambda rows: rows.all(Operator))
 
     async def get(self, email: str) -> Operator:
         return await self._changes.read(lambda rows: _read(rows, email))
@@ -66,9 +65,9 @@ class OperatorTable:
         )
 
         def work(rows: RegistryRows) -> Operator:
-            if rows.operator(operator.email) is not None:
+            if rows.find(Operator, operator.email) is not None:
                 raise AlreadyThere("an operator with this e-mail address already exists")
-            rows.put_operator(operator)
+            rows.put(operator)
             after = {"role": operator.role}
             rows.add_audit(now, actor, "operator.add", operator.email, after=after)
             return operator
@@ -102,7 +101,7 @@ class OperatorTable:
             after = edited(before, after, last_modified=now)
             if after is before:
                 return before
-            rows.put_operator(after)
+            rows.put(after)
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(before.email)
             if after.disabled != before.disabled:
@@ -110,8 +109,8 @@ class OperatorTable:
                 rows.add_audit(now, actor, "operator.status", before.email, before=was, after=became)
             if digest or after.role != before.role:
                 action = "operator.password" if digest else "operator.role"
-                shown = {"role": before.role}, {"role": after.role}
-                rows.add_audit(now, actor, action, before.email, before=shown[0], after=shown[1])
+                was, became = {"role": before.role}, {"role": after.role}
+                rows.add_audit(now, actor, action, before.email, before=was, after=became)
             return after
 
         return await self._changes.change(work)
@@ -120,13 +119,15 @@ class OperatorTable:
         def work(rows: RegistryRows) -> None:
             operator = _read(rows, email.strip().lower())
             organizers = _organizers(rows)
-            rows.delete_operator(operator.email)
+            rows.delete(Operator, operator.email)
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(operator.email)
             now, before = self._changes.now(), {"role": operator.role}
             if operator.issuer:  # a token would bring the operator back; one of a later sign-in may
+                from spool.registry.shared.token_ends import end_person
+
                 by = now + _OTHER_CLOCK_S
-                _token_ends().end_person(rows, operator.issuer, operator.subject, by=by, now=now)
+                end_person(rows, operator.issuer, operator.subject, by=by, now=now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
 
         await self._changes.change(work)
@@ -154,7 +155,7 @@ class OperatorTable:
 
         def work(rows: RegistryRows) -> bool:
             # check again after the slow hash: the account may have changed
-            if rows.operator(known.email) != known:
+            if rows.find(Operator, known.email) != known:
                 return False
             self._keep(rows, session, {"role": known.role})
             return True
@@ -165,19 +166,19 @@ class OperatorTable:
         self, person: Person, *, address: str, life_s: float, takes_accounts: bool
     ) -> tuple[str, Session]:
         """
-        A new session of a person of an OpenID provider, and its secret. The operator is added if there is
-        none.
+        A new session of a person of an OpenID provider, and its secret. An operator who is not there is added.
 
-        NotAllowed if the operator is disabled, AlreadyThere if the e-mail address is somebody else's: that of
-        another person of a provider, or, unless the provider `takes_accounts`, of an account of Tollhouse's
-        own.
+        NotAllowed if the operator is disabled, AlreadyThere if the e-mail address is that of another person of a
+        provider, or, unless the provider `takes_accounts`, of an account of Tollhouse's own.
         """
         secret, now = secrets.token_urlsafe(32), self._changes.now()
         email = check_email(person.email)
         actor = Actor(email, address)
+        from spool.registry.shared.provider_people import kept_operator
 
         def work(rows: RegistryRows) -> Session:
-            operator = _kept_operator(rows, person, actor, now, takes_accounts=takes_accounts)
+            roles = roles_of(rows)
+            operator = kept_operator(rows, roles, person, actor, now, takes_accounts=takes_accounts)
             session = replace(
                 self._session(secret, email, operator.role, address, account=email, operator=True),
                 ends_at=now + min(life_s, SESSION_LIFE_S),
@@ -201,10 +202,12 @@ class OperatorTable:
         TokenEnded if the tokens of this sign-in, or the person's of that time, were ended.
         """
 
+        from spool.registry.shared.token_ends import has_ended
+
         def work(rows: RegistryRows) -> Operator | None:
-            if _token_ends().has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
+            if has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
                 raise TokenEnded("the sign-in behind this token has ended")
-            named = (each for each in rows.operators() if (each.issuer, each.subject) == (issuer, subject))
+            named = (each for each in rows.all(Operator) if (each.issuer, each.subject) == (issuer, subject))
             return next(named, None)
 
         return await self._changes.read(work)
@@ -215,35 +218,37 @@ class OperatorTable:
         """
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
+        from spool.registry.shared.provider_people import kept_operator
+
         return await self._changes.change(
-            lambda rows: _kept_operator(rows, known, actor, now, takes_accounts=takes_accounts)
+            lambda rows: kept_operator(rows, roles_of(rows), known, actor, now, takes_accounts=takes_accounts)
         )
 
     async def end_tokens(
         self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
     ) -> None:
         """End the tokens of one sign-in at a provider, or without one all of a person that were issued by then."""
+        from spool.registry.shared.token_ends import end_person, end_sign_in
+
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             if sign_in is not None:
-                _token_ends().end_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
+                end_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
             elif subject is not None:
-                _token_ends().end_person(rows, issuer, subject, by=issued_by, now=now)
+                end_person(rows, issuer, subject, by=issued_by, now=now)
 
         await self._changes.change(work)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
         """End every session that `is_meant`; how many. Nothing is written if there is none."""
-        if not any(map(is_meant, await self._changes.read(lambda rows: rows.sessions()))):
+        if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 
         def work(rows: RegistryRows) -> int:
-            meant = [session for session in rows.sessions() if is_meant(session)]
+            meant = [session for session in rows.all(Session) if is_meant(session)]
             for session in meant:
-                rows.delete_session(session.digest)
-                before = {"role": session.role}
-                rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
+                self._end(rows, session, actor)
             return len(meant)
 
         return await self._changes.change(work)
@@ -256,7 +261,6 @@ class OperatorTable:
         """
         secret = secrets.token_urlsafe(32)
         now = self._changes.now()
-
         link = ConsoleLink(
             digest=self._digest(secret),
             actor=actor.name,
@@ -267,7 +271,7 @@ class OperatorTable:
 
         def work(rows: RegistryRows) -> None:
             rows.delete_links_before(now)
-            rows.add_link(link)
+            rows.put(link)
             rows.add_audit(now, actor, "console.link", actor.name, after={"role": role})
 
         await self._changes.change(work)
@@ -293,7 +297,7 @@ class OperatorTable:
     async def session(self, secret: str) -> Session | None:
         """The session behind a cookie, kept alive by being asked for; None if there is none or it is over."""
         digest, now = self._digest(secret), self._changes.now()
-        session = await self._changes.read(lambda rows: rows.session(digest))
+        session = await self._changes.read(lambda rows: rows.find(Session, digest))
         if session is None:
             return None
         if session.is_over(now):
@@ -306,41 +310,31 @@ class OperatorTable:
     async def is_on(self, session: Session) -> bool:
         """True if a session goes on; asking does not keep it alive."""
         now = self._changes.now()
-        kept = await self._changes.read(lambda rows: rows.session(session.digest))
+        kept = await self._changes.read(lambda rows: rows.find(Session, session.digest))
         return kept is not None and not kept.is_over(now)
 
     async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
         """End a session: by its owner, or, without an actor, because it is over."""
-
-        def work(rows: RegistryRows) -> None:
-            rows.delete_session(session.digest)
-            if actor is not None:
-                before = {"role": session.role}
-                rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
-
-        await self._changes.change(work)
+        await self._changes.change(lambda rows: self._end(rows, session, actor))
 
     async def sessions(self) -> Sequence[Session]:
         """Return the sessions that have not ended."""
         now = self._changes.now()
-        return [one for one in await self._changes.read(lambda rows: rows.sessions()) if not one.is_over(now)]
+        return [
+            one for one in await self._changes.read(lambda rows: rows.all(Session)) if not one.is_over(now)
+        ]
 
     async def checked_until(self) -> Mapping[bytes, float]:
-        """
-        Return for each session, by its digest, the time until which a process has undertaken to ask its
-        provider.
-        """
+        """Return for each session, by digest, until when a process has undertaken to ask its provider."""
         kept = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in kept.items()}
 
     async def take_check(self, session: Session, *, until: float) -> bool:
-        """
-        Note that this process asks the provider about a session until then; False if the session is over.
-        """
+        """Note that this process asks the provider about a session until then; False if it is over."""
         own = session.digest.hex()
 
         def work(rows: RegistryRows) -> bool:
-            there = {one.digest.hex() for one in rows.sessions()}
+            there = {one.digest.hex() for one in rows.all(Session)}
             for id in rows.documents(CHECK_KIND).keys() - there:
                 rows.delete_document(CHECK_KIND, id)
             if own in there:
@@ -351,12 +345,10 @@ class OperatorTable:
 
     async def end_session(self, id: str, *, actor: Actor) -> None:
         def work(rows: RegistryRows) -> None:
-            found = next((session for session in rows.sessions() if session.id == id), None)
+            found = next((session for session in rows.all(Session) if session.id == id), None)
             if found is None:
                 raise NotThere("there is no session with this id; it may be over")
-            rows.delete_session(found.digest)
-            before = {"role": found.role}
-            rows.add_audit(self._changes.now(), actor, "session.end", found.actor, before=before)
+            self._end(rows, found, actor)
 
         await self._changes.change(work)
 
@@ -377,79 +369,30 @@ class OperatorTable:
             ends_at=now + SESSION_LIFE_S,
         )
 
+    def _end(self, rows: RegistryRows, session: Session, actor: Actor | None) -> None:
+        """Delete a session; without an actor it was over, and has no audit row."""
+        rows.delete(Session, session.digest)
+        if actor is not None:
+            before = {"role": session.role}
+            rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
+
     def _keep(self, rows: RegistryRows, session: Session, after: Mapping[str, object]) -> None:
         now = self._changes.now()
         rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
-        rows.put_session(session)
-        rows.add_audit(
-            now, Actor(session.actor, session.address), "session.begin", session.actor, after=after
-        )
+        rows.put(session)
+        actor = Actor(session.actor, session.address)
+        rows.add_audit(now, actor, "session.begin", session.actor, after=after)
 
     def _digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
 
 
 def _organizers(rows: RegistryRows) -> frozenset[str]:
-    return roles_of(rows).organizers(rows.operators())
+    return roles_of(rows).organizers(rows.all(Operator))
 
 
 def _read(rows: RegistryRows, email: str) -> Operator:
-    operator = rows.operator(email)
+    operator = rows.find(Operator, email)
     if operator is None:
         raise NotThere("there is no operator with this e-mail address")
     return operator
-
-
-def _kept_operator(
-    rows: RegistryRows, person: Person, actor: Actor, now: float, *, takes_accounts: bool
-) -> Operator:
-    """The operator that a person of a provider is, kept with an audit row of what is new."""
-    email = actor.name
-    named = replace(person, email=email)
-    named = replace(named, role=roles_of(rows).base_of(named))
-    operator = _operator_of(rows, named, email, now, takes_accounts=takes_accounts)
-    before = rows.operator(email)
-    if before is None:
-        after = {"role": operator.role, "issuer": person.issuer}
-        rows.add_audit(now, actor, "operator.add", email, after=after)
-    elif before.role != operator.role:
-        rows.delete_sessions_of(email)
-        was, became = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
-        rows.add_audit(now, actor, "operator.role", email, before=was, after=became)
-    if before != operator:
-        rows.put_operator(operator)
-    return operator
-
-
-def _operator_of(
-    rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool
-) -> Operator:
-    """The operator that a person of a provider is, as it shall be kept."""
-    known = rows.operator(email)
-    if known is None:
-        return Operator(
-            email=email,
-            role=check_role(person.role),
-            created_by=email,
-            created_at=now,
-            last_modified=now,
-            password=NOBODY,
-            issuer=person.issuer,
-            subject=person.subject,
-        )
-    is_same_person = (known.issuer, known.subject) == (person.issuer, person.subject)
-    if not is_same_person and (known.issuer or not takes_accounts):
-        raise AlreadyThere("this e-mail address belongs to another operator")
-    if known.disabled:
-        raise NotAllowed("this operator is disabled")
-    role = check_role(person.role) if person.decides_role else known.role
-    if is_same_person and role == known.role:
-        return known
-    return replace(known, role=role, issuer=person.issuer, subject=person.subject, last_modified=now)
-
-
-def _token_ends() -> ModuleType:
-    """The module of tokens that end early, which only sign-ins with a provider need."""
-    from spool.registry.shared import token_ends
-
-    return token_ends

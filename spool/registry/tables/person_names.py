@@ -40,7 +40,8 @@ class PersonNameTable:
     async def keep(self, names: Mapping[str, str], *, most: int, actor: Actor) -> int:
         """Add names, or replace those that are there; how many there are then. NotAllowed above `most`."""
         checked = {user: check_text("name", name, MAX_NAME) for user, name in names.items()}
-        if wrong := next((user for user in checked if not is_hash(user)), None):
+        wrong = next((user for user in checked if not is_hash(user)), None)
+        if wrong:
             raise Invalid(
                 f"{wrong[:MAX_NAME]!r} is no hash of an e-mail address, such as email:0123456789abcdef"
             )

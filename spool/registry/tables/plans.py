@@ -19,10 +19,10 @@ from spool.registry.insights import check_amount
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
+from spool.registry.shared.document_table import NamedTable, check_name, stated
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.shared.texts import check_one_of, check_text, optional_text
-from spool.registry.tables.documents import NamedTable, check_name, stated
 from spool.registry.views import VIEWS
 
 MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
@@ -152,9 +152,12 @@ def _amount(field: str, amount: str) -> str:
 
 
 class PlanTable(NamedTable[AssistantPlan]):
-    """Create, change and delete them. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """Create, change and delete them. One that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
-    kind, draft, limit, action = PLANS, PlanDraft, makers.PLANS, "plan"
+    kind = PLANS
+    draft = PlanDraft
+    limit = makers.PLANS
+    action = "plan"
 
     def in_order(self) -> list[AssistantPlan]:
         """All of them; of two that cover a call, the first does."""

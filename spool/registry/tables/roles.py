@@ -12,13 +12,13 @@ from typing import Any
 from spool.errors import NotAllowed
 from spool.registry import roles
 from spool.registry.changes import Changes
-from spool.registry.operators import Actor
+from spool.registry.operators import Actor, Operator
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.roles import BUILTIN, ROLES, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
 from spool.registry.shared import makers
+from spool.registry.shared.document_table import Check, NamedTable, check_name, stated
 from spool.registry.shared.role_checks import check_role_draft
 from spool.registry.shared.texts import check_dimensions
-from spool.registry.tables.documents import Check, NamedTable, check_name, stated
 
 _SHOWN = 10  # holders of a role that a message names
 
@@ -31,7 +31,10 @@ class RoleTable(NamedTable[Role]):
     on the server's own machine: nobody takes away his own administration.
     """
 
-    kind, draft, limit, action = ROLES, RoleDraft, makers.ROLES, "role"
+    kind = ROLES
+    draft = RoleDraft
+    limit = makers.ROLES
+    action = "role"
 
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
@@ -131,12 +134,14 @@ def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -
 def _check_rights_that_remain(
     rows: RegistryRows, before: Mapping[str, Role], after: Mapping[str, Role], asker: Holder | None
 ) -> None:
-    were, become = Roles(before.values()), Roles(after.values())
-    operators = rows.operators()
+    were = Roles(before.values())
+    become = Roles(after.values())
+    operators = rows.all(Operator)
     check_organizer_remains(were.organizers(operators), become.organizers(operators))
     if asker is None:
         return
-    had, has = were.of_holder(asker), become.of_holder(asker)
+    had = were.of_holder(asker)
+    has = become.of_holder(asker)
     if had.may_administer and not has.may_administer:
         raise NotAllowed(
             "this would take your own administration away; another Organizer or the command line can"

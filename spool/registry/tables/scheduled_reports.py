@@ -13,7 +13,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.scheduled_reports import SCHEDULED_REPORTS, ScheduledReport, ScheduledReportDraft
 from spool.registry.shared import makers
-from spool.registry.tables.documents import NamedTable, check_name, stated
+from spool.registry.shared.document_table import NamedTable, check_name, stated
 from spool.registry.tables.notices import add_notices
 from spool.registry.views import VIEWS
 
@@ -21,7 +21,7 @@ NO_VIEW = "view: there is no view with this id or name"
 
 
 class ScheduledReportTable(NamedTable[ScheduledReport]):
-    """Create, change and delete them. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """Create, change and delete them. One that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind, draft = SCHEDULED_REPORTS, ScheduledReportDraft
     limit, action = makers.SCHEDULED_REPORTS, "scheduled_report"

@@ -14,8 +14,8 @@ from spool.registry.budgets import BUDGETS
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
+from spool.registry.shared.document_table import NamedTable, check_name, stated
 from spool.registry.shared.texts import check_dimensions
-from spool.registry.tables.documents import NamedTable, check_name, stated
 from spool.registry.tables.plans import PLANS
 from spool.registry.views import DIMENSIONAL, VIEWS, View, ViewDraft
 
@@ -27,7 +27,10 @@ class ViewTable(NamedTable[View]):
     `known` are the dimensions of the ledger.
     """
 
-    kind, draft, limit, action = VIEWS, ViewDraft, makers.VIEWS, "view"
+    kind = VIEWS
+    draft = ViewDraft
+    limit = makers.VIEWS
+    action = "view"
 
     async def create(self, draft: ViewDraft, *, known: Collection[str], most: int, actor: Actor) -> View:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""

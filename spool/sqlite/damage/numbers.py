@@ -169,7 +169,8 @@ def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) ->
             _count(connection, topic, term, n - counters[topic, term])
     connection.execute("DELETE FROM entries WHERE topic = ? AND damaged", (topic,))
     holes = []
-    expected, committed_at = gone + 1, entries[0][2] if entries else 0.0
+    expected = gone + 1
+    committed_at = entries[0][2] if entries else 0.0
     for first, count, at in [*entries, (last_number + 1, 0, 0.0)]:
         if first > expected:
             holes.append((expected, first - 1))

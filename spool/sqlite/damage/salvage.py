@@ -143,7 +143,9 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
                 ):
                     above = found_row[0]
                     yield found_row[1:]
-                begin, last, leap = number, number, 1
+                begin = number
+                last = number
+                leap = 1
                 yield tuple(row)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             _check(error)

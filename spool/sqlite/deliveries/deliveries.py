@@ -64,7 +64,8 @@ class SqliteDeliveries(SentDeliveries):
                 if spec.name in known:
                     connection.execute(queries.REDECLARE, (spec.required, spec.name))
                 else:
-                    highest, lowest = accepted(connection, spec.topic), oldest(connection, spec.topic)
+                    highest = accepted(connection, spec.topic)
+                    lowest = oldest(connection, spec.topic)
                     delivery_rows.add_route(connection, routes.begin(spec, accepted=highest, oldest=lowest))
             orphaned = known - {spec.name for spec in specs}
             connection.executemany(queries.ORPHAN, [(name,) for name in orphaned])

@@ -126,7 +126,8 @@ def add_route(connection: sqlite3.Connection, new: StoredRoute) -> None:
 
 def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
     named: dict[str, Any] = dict(zip(queries.DEAD_COLUMNS, row, strict=True))
-    record, replay = unpack(named.pop("record"))[0], bool(named.pop("replay"))
+    record = unpack(named.pop("record"))[0]
+    replay = bool(named.pop("replay"))
     return StoredDeadLetter(**named, record=record, replay=replay)
 
 

@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
 from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.ledger_rows import GroupSum, MeterSum
-from spool.ledger.queries import (
-    BILLED,
-    BILLED_DIMENSIONS,
-    DIMENSIONS,
-    EVERY_METER,
-    PRICED_BY,
-    ROW_DIMENSIONS,
-    ROW_TAG,
-    TAG,
-    CostQuery,
-    Group,
-    needed_sums,
-)
+from spool.ledger.queries import BILLED, EVERY_METER, CostQuery, Group, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures, begin
 from spool.meters import SCALE
-from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows, billed_measures
+from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
+from spool.sqlite.ledger.expressions import FUNCTION, expression, where
+from spool.sqlite.ledger.expressions import shown as shown_as
 from spool.sqlite.migrations import migrate
 from spool.sqlite.transactions import SqliteConnection
 
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
 
-_REPORTED, _ESTIMATED = (
-    slice(first, first + 3) for first in (len(COUNTS), len(COUNTS) + 3)
-)  # of a row, as MONEY
+# Of a row, as MONEY.
+_REPORTED, _ESTIMATED = (slice(first, first + 3) for first in (len(COUNTS), len(COUNTS) + 3))
 # Measures that came after the first version of the file: columns at the end of its tables.
 _ADDED_LATER = ("cache_write_1h_tokens",)
 
@@ -47,20 +37,17 @@ _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '
 _FEW = 3  # starts of sums: of more, sums of one number are added up before their dimensions are looked up
 _LOOKED_UP = 20_000  # sums: more are found sooner by going through all of their time
 _LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))  # without the lowest
-# What counts of a sum. Limbs are added up as integers: a sum of doubles that cancel each other is wrong by more.
-_COST_LIMBS = [
-    "SUM(CASE WHEN k.status = 'cached' THEN 0"
+# What counts of a sum.
+_LIMBS_OF_COST = [
+    "CASE WHEN k.status = 'cached' THEN 0"
     f" WHEN k.cost_source = 'reported' THEN h.reported_{limb}"
-    f" WHEN k.cost_source = 'estimated' THEN h.estimated_{limb} ELSE 0 END)"
+    f" WHEN k.cost_source = 'estimated' THEN h.estimated_{limb} ELSE 0 END"
     for limb in (1, 2)
 ]
-_NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = (
-    (),
-    0,
-    (),
-)  # a filter, at most so many numbers, and these
-_LIMBS_OF_BILLED = ("high", "middle", "low")
-_FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
+# Limbs are added up as integers: a sum of doubles that cancel each other is wrong by more.
+_COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST]
+# A filter, at most so many numbers, and these.
+_NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
 # Regions came with the third version: sums of before have none.
 _REGIONS = """
     ALTER TABLE keys ADD COLUMN region TEXT NOT NULL DEFAULT '';
@@ -88,7 +75,6 @@ _METERS = """
         millionths INTEGER NOT NULL,
         PRIMARY KEY (width, start, key, meter)
     ) STRICT, WITHOUT ROWID;"""
-
 # Rollups came with the seventh.
 _ROLLED = """
     CREATE TABLE rolled (
@@ -101,8 +87,9 @@ _ROLLED = """
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Bring the file to the newest version."""
-    schema, billed = (
-        files(__package__).joinpath(f"{name}.sql").read_text("utf-8") for name in ("schema", "billed")
+    schema, billed, billed_sums, billed_rollups = (
+        files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
+        for name in ("schema", "billed", "billed_sums", "billed_rollups")
     )
     first = [column for column in COLUMNS if column not in _ADDED_LATER]
     columns = ",\n".join(f"{column} INTEGER NOT NULL" for column in first)
@@ -121,20 +108,26 @@ def prepare(connection: sqlite3.Connection) -> None:
         "CREATE TABLE rollups (rollup INTEGER NOT NULL, width INTEGER NOT NULL, start INTEGER NOT NULL,"
         f" key INTEGER NOT NULL, {sums}, PRIMARY KEY (rollup, width, start, key)) STRICT, WITHOUT ROWID;"
     )
-    later = ("\n".join(added), _REGIONS, _SENDERS, _METERS, billed, _ROLLED + rollups)
+    later = (
+        "\n".join(added), _REGIONS, _SENDERS, _METERS, billed, _ROLLED + rollups, billed_sums, billed_rollups,
+    )  # fmt: skip
     migrate(connection, (schema + tables, *later))
 
 
 class SqliteLedgerRows(SqlLedgerRows):
     """See `spool.ledger.ledger_rows.LedgerRows`."""
 
+    # Earlier versions cut long texts of tags off: these are no JSON any more.
+    each_tag = "json_each(CASE json_valid(k.tags) WHEN 1 THEN k.tags ELSE '{}' END) j"
     columns = COLUMNS
     shown = tuple(f"h.{name}" for name in COLUMNS)
+    about = f"({_LIMBS_OF_COST[0]} + {_LIMBS_OF_COST[1]} / 1e9)"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(SqliteConnection(connection))
         self._connection = connection
         self._chosen: tuple[Sequence[str], int, Sequence[int]] = _NONE_CHOSEN
+        self._functions: dict[str, Callable[[tuple[str, ...]], str]] = {}
 
     def number(self, dimensions: Dimensions) -> int:
         number = self.find_number(dimensions)
@@ -154,7 +147,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
-        sums = list(sums)
+        sums = sorted(sums)  # in the order of the table: neighbours are on one page
         self._unmark_changed(width, {start for start, _, _ in sums})
         self._connection.executemany(
             f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET "
@@ -166,7 +159,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._derive(query.derived)
-        names = [_shown(query.derived.get(name, name)) for name in query.group_by]
+        names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
         needed = needed_sums(query.measures)
         wanted = [name for name in COLUMNS if name in needed or name.rpartition("_")[0] in MONEY]
         read = COLUMNS if LATENCY[0] in needed else COLUMNS[: -len(LATENCY)]
@@ -176,7 +169,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         places = (*range(4, len(names) + 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         of = self._of_rollup(width, rollup).replace("{schema}.", "")
-        within, values = self._within(of, width, since, until, query)
+        within, values = self._within(of, width, since, until, *where(query))
         # Looking up the dimensions of every row takes longer than adding it up, but for a few days.
         if until - since > _FEW * width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted)
@@ -187,9 +180,12 @@ class SqliteLedgerRows(SqlLedgerRows):
             f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key GROUP BY {grouped}",
             values,
         )
-        end, rest = 3 + len(names), (0,) * (len(COLUMNS) - len(read))
-        reported, estimated = end + _REPORTED.start, end + _ESTIMATED.start
-        after, joined = end + _ESTIMATED.stop, money.joined
+        end = 3 + len(names)
+        rest = (0,) * (len(COLUMNS) - len(read))
+        reported = end + _REPORTED.start
+        estimated = end + _ESTIMATED.start
+        after = end + _ESTIMATED.stop
+        joined = money.joined
         for row in rows:
             units = joined(*row[reported:estimated]), joined(*row[estimated:after])
             measures = [*row[end:reported], *units, *row[after:], *rest]
@@ -199,11 +195,12 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         self._derive(query.derived)
-        names = [_shown(query.derived.get(name, name)) for name in query.group_by]
-        parts, values = list[str](), list[int | str]()
+        names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
+        parts = list[str]()
+        values = list[int | str]()
         for width, since, until, rollup in spans:
             of = self._of_rollup(width, rollup).replace("{schema}.", "")
-            within, given = self._within(of, width, since, until, query)
+            within, given = self._within(of, width, since, until, *where(query))
             parts.append(f"SELECT key, {', '.join(_LIMBS)} FROM {within}")
             values += given
         by_number = ", ".join(f"SUM({name}) AS {name}" for name in _LIMBS)
@@ -216,15 +213,21 @@ class SqliteLedgerRows(SqlLedgerRows):
         ).fetchall()
         return rows[0][-2] if rows else 0, [(row[:-2], row[-1]) for row in rows]
 
+    def passes_all(self, query: CostQuery) -> bool:
+        self._derive(query.derived)
+        terms, values = where(replace(query, only=None))
+        fails = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE k.kind <> '{BILLED}' AND NOT (TRUE{terms}))"
+        [found] = self._connection.execute(fails, values).fetchone()
+        return not found
+
     def _within(
-        self, of: str, width: int, since: int, until: int, query: CostQuery
+        self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """
-        The sums of a question, with their parameters; `of` is a table and the begin of a condition. The numbers
-        that a filter lets through are chosen first:
-        where they are few, their sums are looked up one by one.
+        The sums of a question, with their parameters; `of` is a table and the begin of a condition, `terms` is the
+        end of one with its `values`. The numbers that a filter lets through are chosen first: where they are few,
+        their sums are looked up one by one.
         """
-        terms, values = _where(query)
         if not terms:
             return f"{of} start >= ? AND start < ?", (since, until)
         chosen = f"SELECT id FROM keys k WHERE TRUE{terms}"
@@ -247,7 +250,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         known, limit, numbers = self._chosen
         if known != asked or len(numbers) > limit < most:
             rows = self._connection.execute(f"{chosen} LIMIT ?", (*values, most + 1))
-            limit, numbers = most, [number for (number,) in rows]
+            limit = most
+            numbers = [number for (number,) in rows]
             self._chosen = (asked, limit, numbers)
         return numbers if len(numbers) <= most else None
 
@@ -268,10 +272,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, start: str, which: str, *named: str
     ) -> Iterator[MeterSum]:
         self._derive(query.derived)
-        names = [_expression(query.derived.get(name, name)) for name in query.group_by]
+        names = [expression(query.derived.get(name, name)) for name in query.group_by]
         columns = ", ".join([start, *names, "k.status", "h.meter"])
         grouped = ", ".join(str(place) for place in range(1 if start != "0" else 2, len(names) + 4))
-        terms, values = _where(query)
+        terms, values = where(query)
         rows = self._connection.execute(
             f"SELECT {columns}, SUM(h.whole), SUM(h.millionths) FROM meters h JOIN keys k ON k.id = h.key"
             f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND {which}{terms} GROUP BY {grouped}",
@@ -282,31 +286,39 @@ class SqliteLedgerRows(SqlLedgerRows):
             yield MeterSum(group, status, whole * SCALE + millionths, first, meter)
 
     def billed_totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._derive(query.derived)
-        names = [_expression(query.derived.get(name, name)) for name in query.group_by]
-        columns = ", ".join(["h.start" if by_start else "0", *names])
-        grouped = ", ".join(str(place) for place in range(1, len(names) + 2))
-        terms, values = _where(query)
+        from spool.sql import billed  # only where bills are asked for
+
+        names = [expression(query.derived.get(name, name)) for name in query.group_by]
+        filters = billed.FilterParts.of(query)
+        apart = filters.apart(query, by_start=by_start)
+        of_keys, keys = where(filters.of_keys)
+        of_bills, bills = where(filters.of_bills)
+        of_both, both = where(filters.of_both)
+        if "key" in apart or of_keys or rollup:
+            of = billed.source_of(self.prefix, width, rollup).replace("{schema}.", "")
+            within, values = self._within(of, width, since, until, of_keys, keys)
+        else:  # days have their sums of these
+            within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
+            values = (since, until)
         # Looking up the dimensions of every row takes longer than adding it up.
-        apart = [*(["start"] if by_start else []), *_of_billed_rows(query)]
-        limbs = ", ".join(f"SUM({limb}) AS {limb}" for limb in _LIMBS_OF_BILLED)
-        within = "FROM billed WHERE start >= ? AND start < ? AND arranged & ? <> 0"
+        limbs = ", ".join(f"SUM({limb}) AS {limb}" for limb in billed.LIMBS)
         kept = f" GROUP BY {', '.join(apart)}" if apart else ""
         joined = " JOIN keys k ON k.id = h.key" if "key" in apart else ""
+        columns = ", ".join(["h.start" if by_start else "0", *names])
+        grouped = ", ".join(str(place) for place in range(1, len(names) + 2))
         rows = self._connection.execute(
             f"SELECT {columns}, SUM(h.high), SUM(h.middle), SUM(h.low)"
-            f" FROM (SELECT {', '.join([*apart, limbs])} {within}{kept}) h{joined}"
-            f" WHERE h.high IS NOT NULL{terms} GROUP BY {grouped}",
-            (since, until, query.arranged, *values),
+            f" FROM (SELECT {', '.join([*apart, limbs])} FROM {within} AND arranged & ? <> 0{of_bills}{kept}) h{joined}"
+            f" WHERE h.high IS NOT NULL{of_both} GROUP BY {grouped}",
+            (*values, query.arranged, *bills, *both),
         )
-        for start, *row, high, middle, low in rows:
-            group = tuple([value or None for value in row])
-            yield GroupSum(group, "ok", "reported", billed_measures(high, middle, low), start)
+        yield from billed.group_sums(rows)
 
     def first_known(self, width: int, dimension: str) -> int | None:
-        known = f"SELECT id FROM keys k WHERE {_expression(dimension)} <> ''"
+        known = f"SELECT id FROM keys k WHERE {expression(dimension)} <> ''"
         statement = f"SELECT start FROM {TABLES[width]} WHERE key IN ({known}) ORDER BY start LIMIT 1"
         row = self._connection.execute(statement).fetchone()
         return int(row[0]) if row else None
@@ -314,7 +326,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def values(self, dimension: str | Derived, limit: int, *, of_rows: bool = False) -> Sequence[str]:
         if isinstance(dimension, Derived):
             self._derive({dimension.name: dimension})
-        column = _expression(dimension)
+        column = expression(dimension)
         sign = "=" if of_rows else "<>"
         statement = (
             f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' AND k.kind {sign} '{BILLED}'"
@@ -323,17 +335,20 @@ class SqliteLedgerRows(SqlLedgerRows):
         return [value for (value,) in self._connection.execute(statement, (limit,))]
 
     def _measures(self, values: Sequence[Any]) -> Measures:
-        reported, estimated = money.joined(*values[_REPORTED]), money.joined(*values[_ESTIMATED])
+        reported = money.joined(*values[_REPORTED])
+        estimated = money.joined(*values[_ESTIMATED])
         return [*values[: len(COUNTS)], reported, estimated, *values[_ESTIMATED.stop :]]
 
     def _derive(self, derived: DerivedDimensions) -> None:
         """Let statements of this transaction call the dimensions' functions, by their names."""
-        if not derived:
+        known = self._functions
+        added = {name: each.value for name, each in derived.items() if known.get(name) is not each.value}
+        if not added:
             return
         self._chosen = _NONE_CHOSEN
-        functions = {name: each.value for name, each in derived.items()}
+        known.update(added)
         self._connection.create_function(
-            _FUNCTION, -1, lambda name, *values: functions[name](values), deterministic=True
+            FUNCTION, -1, lambda name, *values: known[name](values), deterministic=True
         )
 
 
@@ -343,49 +358,3 @@ def _columns(measures: Measures) -> Iterator[int]:
     for units in measures[counts : counts + len(MONEY)]:
         yield from money.limbs(units)
     yield from measures[counts + len(MONEY) :]
-
-
-def _where(query: CostQuery) -> tuple[str, list[str]]:
-    terms, values = "", list[str]()
-    for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
-        for name, wanted in chosen.items():
-            marks = ", ".join("?" * len(wanted))
-            terms += f" AND {_expression(query.derived.get(name, name))} {word} ({marks})"
-            values += wanted
-    return terms, values
-
-
-def _of_billed_rows(query: CostQuery) -> Sequence[str]:
-    """Return the columns of rows of billed money that the dimensions of a question are read from."""
-    asked = (query.derived.get(name) for name in query.named)
-    named = {*query.named, *(source for each in asked if each is not None for source in each.sources)}
-    columns = {"charge": "charge", "basis": "basis", "corrects": "provider"}
-    own = [column for name, column in columns.items() if name in named]
-    return [*own, "key"] if named - columns.keys() else own
-
-
-def _shown(dimension: str | Derived) -> str:
-    """Return SQL for a dimension in an answer, where the unknown is NULL."""
-    return f"NULLIF({_expression(dimension)}, '')"
-
-
-def _expression(dimension: str | Derived) -> str:
-    """SQL for a dimension. A tag's name is made part of a JSON path."""
-    if isinstance(dimension, Derived):
-        name = dimension.name.replace("'", "''")
-        return f"{_FUNCTION}('{name}'{''.join(f', {_expression(source)}' for source in dimension.sources)})"
-    if dimension in DIMENSIONS:
-        return f"k.{dimension}"
-    if dimension in PRICED_BY:
-        return f"CAST(k.{dimension} AS TEXT)"
-    if dimension == "origin":
-        return f"COALESCE({_shown(TAG + ROW_TAG + dimension)}, 'calls')"
-    if dimension in ROW_DIMENSIONS:
-        return _expression(TAG + ROW_TAG + dimension)
-    if dimension == "corrects":  # what stands behind a mark in the key of a provider
-        return "substr(h.provider, instr(h.provider || char(31), char(31)) + 1)"
-    if dimension in BILLED_DIMENSIONS:
-        return f"h.{dimension}"
-    path = dimension.removeprefix(TAG).replace("\\", "\\\\").replace('"', '\\"').replace("'", "''")
-    # Earlier versions cut long texts of tags off: these are no JSON any more.
-    return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN json_extract(k.tags, '$.\"{path}\"') END, '')"

@@ -21,7 +21,9 @@ from spool.storage import StorageOptions
 from spool.transfer.tables import NEWEST_NUMBERS, KeptContent, KeptTable, OpenTables, kept_name
 
 FILES = {"": FILE, "registry": REGISTRY, "ledger": LEDGER}
-COUNTED = frozenset({"sizes", "rollups", "rolled"})  # from the others, at the end or in the background
+COUNTED = frozenset(
+    {"sizes", "rollups", "rolled", "billed_rollups"}
+)  # from the others, at the end or in the background
 _NAMES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#' ORDER BY name"
 _HAS_NUMBERS = "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'"
 _NUMBERS = "SELECT name, seq FROM sqlite_sequence"

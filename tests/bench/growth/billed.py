@@ -30,6 +30,7 @@ from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.ledger.sums import DAY_S
 from spool.sqlite.ledger.store import open_ledger
 from spool.statements.values import StatementInfo, StatementRow
+from tests.bench.growth.engines import Engine
 from tests.bench.growth.year import CALL, Fleet, fill
 from tests.bench.server.meters import peak_mib
 from tests.bench.server.table import machine
@@ -115,7 +116,13 @@ class Bills:
 
 def filled(data: Path, fleet: Fleet, calls: int) -> int:
     """Write the sums of the calls of the month; how many sums."""
-    return asyncio.run(fill(data, fleet, calls=calls, days=len(MONTH.days), end=END, keeps_hours=False))
+
+    async def write() -> int:
+        async with Engine().ledger(data) as ledger:
+            days = len(MONTH.days)
+            return await fill(ledger, fleet, calls=calls, days=days, end=END, keeps_hours=False)
+
+    return asyncio.run(write())
 
 
 def divided(data: Path, fleet: Fleet, calls: int) -> Divided:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from tests.bench.growth.year import SHOWN, Fleet, asked, measure, plotted
+from tests.bench.growth.pages import operations
+from tests.bench.growth.year import SHOWN, Fleet, asked, measure, plotted, today
+
+LIST = (resources.files("gateway.console") / "static/pages/list.mjs").read_text()
+
+
+def test_every_page_is_asked_for() -> None:
+    """A page that is added gets its questions here."""
+    assert set(re.findall(r'path: "([^"]+)"', LIST)) == {each.page for each in operations(today())}
 
 
 @pytest.mark.bench

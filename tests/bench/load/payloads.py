@@ -10,8 +10,9 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from isal import igzip
@@ -26,6 +27,7 @@ RUN = b"@@run@@@"  # as long as the digits that replace it, so that the length o
 IDS = re.compile(
     rb"chatcmpl-(\d{24})"
 )  # of every record that a sink receives: number of the request, place in it
+FLEET_USERS = 5000
 LITELLM = Path(__file__).parents[2] / "cases/gateway/litellm/slp-batch-array.json"
 
 
@@ -146,19 +148,38 @@ def litellm_events(events: int) -> bytes:
     """
     A batch of LiteLLM's logging payload at its real size: the price of its model and the messages are in it.
     """
-    cases: list[dict[str, Any]] = json.loads(LITELLM.read_bytes())[:2]  # chats: their id is that of the call
+    cases, now = _litellm_cases(), time.time()
+    return json.dumps([_litellm_event(cases[number % 2], number, now) for number in range(events)]).encode()
+
+
+def fleet_events(events: int, bodies: int = 100) -> Iterator[bytes]:
+    """Yield such batches of 500 teams, 5,000 users and 200 models, whose calls were made within 300 days."""
+    cases, now, chance = _litellm_cases(), time.time(), Random(bodies)
+
+    def event_of(number: int) -> dict[str, Any]:
+        user, model = chance.randrange(FLEET_USERS), f"openai/model-{chance.randrange(200):03}"
+        event = _litellm_event(cases[0], number, now - chance.randrange(300 * 86_400))
+        who = {"user_api_key_user_id": f"user-{user:04}", "user_api_key_team_id": f"team-{user % 500:03}"}
+        return event | {"model": model, "metadata": event["metadata"] | who}
+
+    for _ in range(bodies):
+        yield json.dumps([event_of(number) for number in range(events)]).encode()
+
+
+def _litellm_cases() -> list[dict[str, Any]]:
+    """Return two chats: their id is that of the call."""
+    cases: list[dict[str, Any]] = json.loads(LITELLM.read_bytes())[:2]
     prices = {f"{kind}_cost_per_token_above_{step}k_tokens": 1.25e-06 for kind in "io" for step in range(25)}
     for event in cases:
         event["model_map_information"]["model_map_value"] |= prices
         event["messages"] = [{"role": "user", "content": "What does it cost? " * 60}]
-    now = time.time()
+    return cases
 
-    def event_of(number: int) -> dict[str, Any]:
-        times = {"startTime": now - 1, "endTime": now, "completionStartTime": now - 0.5}
-        id = f"chatcmpl-{RUN.decode()}{number:016d}"
-        return cases[number % len(cases)] | times | {"id": id, "litellm_call_id": id}
 
-    return json.dumps([event_of(number) for number in range(events)]).encode()
+def _litellm_event(case: dict[str, Any], number: int, now: float) -> dict[str, Any]:
+    times = {"startTime": now - 1, "endTime": now, "completionStartTime": now - 0.5}
+    id = f"chatcmpl-{RUN.decode()}{number:016d}"
+    return case | times | {"id": id, "litellm_call_id": id}
 
 
 def usage_events(events: int) -> bytes:

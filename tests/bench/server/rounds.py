@@ -28,6 +28,7 @@ PATHS = {
     "mixed": "/v1/traces",
     "kinds": "/v1/traces",
     "litellm": "/v1/ai-telemetry/litellm",
+    "fleet": "/v1/ai-telemetry/litellm",
     "events": "/v1/events",
     "heartbeats": "/v1/ai-control-plane/heartbeat",
     "counters": "/v1/metrics",
@@ -136,6 +137,8 @@ def bodies_of(scenario: Scenario) -> Iterator[bytes]:
         yield from (payloads.counter_points(size, first=first) for first in range(0, scenario.series, size))
     elif scenario.kind == "litellm":
         yield payloads.litellm_events(size)
+    elif scenario.kind == "fleet":
+        yield from payloads.fleet_events(size)
     elif scenario.kind == "events":
         yield payloads.usage_events(size)
     elif scenario.kind == "trees":
@@ -216,14 +219,22 @@ def measure(
     options: RoundOptions,
     first: int = 0,
 ) -> Figures:
-    """A warm-up, then the load, then the wait until all is delivered. Requests are numbered from `first`."""
+    """
+    A warm-up, if the scenario has one, then the load, then the wait until all is delivered.
+
+    Requests are numbered from `first`.
+    """
     _, load_cores = meters.cores_for(options.server_cores)
     job = replace(job_of(scenario, running, work / "bodies", options.warm_up), first=first)
     had = upstream.figures()["records"]
-    warm = load_figures(start_load(job, load_cores, grpc=scenario.is_grpc))
+    warm = LoadFigures()
+    if not scenario.is_cold:
+        warm = load_figures(start_load(job, load_cores, grpc=scenario.is_grpc))
     follows = running.forwards and scenario.is_forwarded
     if follows:
         upstream.wait(had + warm.accepted * scenario.calls)
+    else:
+        wait_for_routes(scenario, running)
     counts_commits = options.counts_commits and running.has_metrics
     commits = commits_of(running) if counts_commits else 0.0
     before = Readings(running, upstream)
@@ -242,6 +253,8 @@ def measure(
         records = load.accepted * scenario.items
         due = before.sink["records"] + load.accepted * scenario.calls
         arrived, last = upstream.wait(due) if follows else (0, 0.0)
+        if not follows:
+            wait_for_routes(scenario, running)
     after = Readings(running, upstream)
     elapsed = loaded.at - before.at
     load_busy = load.cpu_seconds + loaded.sink_cpu - before.sink_cpu
@@ -280,6 +293,18 @@ def commits_of(running: Running) -> float:
     """How many there were until now; what `/metrics` says may be of a second before."""
     time.sleep(METRICS_AGE_S)
     return meters.metrics(running.url)["tollhouse_flush_seconds_count"]
+
+
+def wait_for_routes(scenario: Scenario, running: Running) -> None:
+    """Wait until the routes of the server get no shorter, where the sink does not know how much will come."""
+    if scenario.kind != "mixed" or not running.has_metrics:
+        return
+    deadline, queued = time.perf_counter() + STANDSTILL_S, float("inf")
+    while queued and time.perf_counter() < deadline:
+        time.sleep(METRICS_AGE_S)
+        before, queued = queued, meters.metrics(running.url)["tollhouse_route_queued_records"]
+        if queued >= before:
+            return
 
 
 class Readings:

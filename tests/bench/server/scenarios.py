@@ -1,15 +1,16 @@
 """
 The loads by name.
 
-    [KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][@RECORDS a second][+BACKLOG]
+    [KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][-cold][@RECORDS a second][+BACKLOG]
     drain-BACKLOG, start-BACKLOG, idle
 
 `100x8`: requests of 100 spans, 8 clients, each sends its next request when it has the answer. `10x32@5000`:
 5,000 spans a second over 32 clients. `100x8+1M`: while the upstream is away and a million records wait for
 it; `+0`: while none do. `drain-1M`: a million records leave, the upstream answers after 20 ms. `start-1M`:
 how long until the server is ready. `trees-98x8`: agents, their calls and the HTTP requests of these.
-`mixed-24x8`: what real clients sent, in turn, 24 spans in the middle. `kinds-1x64@1000`: 64 kinds of spans in
-turn, which the compiled module learns meanwhile.
+`mixed-24x8`: what real clients sent, in turn; a request counts as 24 spans. `mixed-24x8-cold`: without the warm-up,
+so that the compiled module learns meanwhile. `kinds-1x64@1000`: 64 kinds of spans in turn, which it learns, too.
+`fleet-100x8`: LiteLLM logs of 500 teams, 5,000 users and 200 models, of calls within 300 days.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from fnmatch import fnmatchcase
 from tests.bench.load.traces import CALLS_OF_TREE, SPANS_OF_TREE
 
 NAME = re.compile(
-    r"(?:(?P<kind>litellm|events|heartbeats|counters|trees|mixed|kinds)-)?(?P<items>\d+)x(?P<clients>\d+)"
-    r"(?:-(?P<form>json|grpc))?(?:-(?P<compression>gzip|zstd))?(?:@(?P<rate>\d+))?(?:\+(?P<backlog>\d+[kM]?))?"
+    r"(?:(?P<kind>litellm|fleet|events|heartbeats|counters|trees|mixed|kinds)-)?(?P<items>\d+)x(?P<clients>\d+)"
+    r"(?:-(?P<form>json|grpc))?(?:-(?P<compression>gzip|zstd))?(?P<cold>-cold)?"
+    r"(?:@(?P<rate>\d+))?(?:\+(?P<backlog>\d+[kM]?))?"
 )
 STATE = re.compile(r"(?P<kind>drain|start)-(?P<backlog>\d+[kM]?)|(?P<idle>idle)")
 SPANS = (None, "trees", "mixed", "kinds")  # kinds that are sent as spans
@@ -41,7 +43,7 @@ class Scenario:
     """
     One load. `rate` is in records a second, 0: as fast as it is answered. `backlog` is in records, which wait
     for an upstream that is away; None: the upstream is there. The records are those of so many `users`,
-    `devices` or `series`, and began `age_s` ago.
+    `devices` or `series`, and began `age_s` ago. One that `is_cold` has no warm-up.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Scenario:
     devices: int = 256
     series: int = 100
     age_s: int = 0
+    is_cold: bool = False
 
     @property
     def is_grpc(self) -> bool:
@@ -64,7 +67,7 @@ class Scenario:
     @property
     def is_forwarded(self) -> bool:
         """Whether what is accepted goes on to the upstream meanwhile."""
-        return self.kind in ("spans", "litellm", "trees", "kinds") and self.backlog is None
+        return self.kind in ("spans", "litellm", "fleet", "trees", "kinds") and self.backlog is None
 
     @property
     def calls(self) -> int:
@@ -93,6 +96,7 @@ def of_name(name: str) -> Scenario:
         compression=given["compression"] or "",
         rate=int(given["rate"] or 0),
         backlog=None if given["backlog"] is None else _count(given["backlog"]),
+        is_cold=bool(given["cold"]),
     )
     if scenario.is_grpc and (scenario.compression == "zstd" or scenario.kind != "spans"):
         raise ValueError(f"{name} is not a scenario: gRPC takes spans, plain or gzip")
@@ -133,7 +137,9 @@ def listed() -> list[str]:
         "events-1000x8",
         "trees-98x8",
         "mixed-24x8",
+        "mixed-24x8-cold",
         "kinds-1x64@1000",
+        "fleet-100x8",
     )
     return list(dict.fromkeys((*MAIN, *more, *matrix())))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import urllib3
 
-from tests.faults.oracle import CALLS_A_REQUEST, Oracle, SentRequest
+from tests.faults.oracle import CALLS_A_REQUEST, PAUSE_S, Oracle, SentRequest
 
 # A gateway that stands still is given up then, where another one may take the request; each time that a request was
 # given up it has twice as long, because a busy machine may need that for every answer.
@@ -43,7 +43,7 @@ class BalancedOracle(Oracle):
         return answer
 
     @contextmanager
-    def balanced(self, *, senders: int = 6, pause_s: float = 0.0) -> Iterator[None]:
+    def balanced(self, *, senders: int = 6, pause_s: float = PAUSE_S) -> Iterator[None]:
         """
         Load on whatever gateways there are, until the block ends; each sender pauses before each request.
         """

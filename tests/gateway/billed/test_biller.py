@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -42,7 +43,7 @@ class Told:
             return []
         span: dict[str, Any] = {
             "start": FIRST,
-            "end": FIRST + 2 * DAY,
+            "end": max([FIRST + 2 * DAY, *(row.end for row in self.kept)]),
             "settled": self.settled,
         }
         return [
@@ -119,6 +120,21 @@ async def test_every_dimension_closes_to_the_bill() -> None:
     assert {"no_telemetry": "0.07", "unreported": "0.1"} == beside["by_reason"]
     assert {"closed": 2, "provisional": 0, "open": 1} == beside["days"]
     assert ("0.17", []) == (beside["unallocated"], beside["without_statement"])
+
+
+@pytest.mark.asyncio
+async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> None:
+    """The groups of a question are of its own dimensions."""
+    world = await World().open()
+    world.use("search", 60)
+    await world.ledger.catch_up(world.log)
+    asked = world.asked("billed_cost", "team")
+    found = []
+    for query in (asked, replace(asked, kept=frozenset([("search",), (None,)])), replace(asked, top=1)):
+        beside = await billed_beside(world.ledger, query, world.clock.now())
+        found.append(beside["without_statement"])
+    counted = (await world.paid("real_cost"))[()]
+    assert [[{"provider": "openai", "real_cost": str(counted)}]] * 3 == found
 
 
 @pytest.mark.asyncio

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billed import closing
 from gateway.billed.beside import billed_beside
-from gateway.billed.closing import Invoice, MonthFigures, closed_id, restated
+from gateway.billed.biller import Biller
+from gateway.billed.closing import Invoice, MonthFigures, closed_id
+from gateway.billed.restating import BilledLater, Restated, billed_of, restated
 from gateway.reconciliation.gathering import CalendarMonth
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.billed import BilledSum
+from spool.ledger.billed import BilledDay, BilledSum
 from spool.ledger.queries import BILLED_TYPES, CostQuery
 from tests.gateway.billed.test_biller import DAY, FIRST, World, line
 
 MONTH = CalendarMonth.at(FIRST)
+EMPTY = BilledDay(day=FIRST, provider="openai", state="closed", mark="", source="", read_at=0.0, made_at=0.0)
 AFTER = MONTH.end + 2 * DAY
 LATER = (MONTH.end - FIRST) // DAY + 30  # days that questions reach over
 TYPES = [name for name in BILLED_TYPES if name != "invoiced_amortized_cost"]
@@ -173,6 +178,166 @@ async def test_days_without_a_bill_are_closed_too() -> None:
     world.told.kept.clear()
     await world.biller.look()
     assert {(): Decimal(1)} == await world.of_month("billed_cost")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("days", [0, 1])
+async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -> None:
+    """On the same day there is no entry, later one that takes the first back; the closed month stays."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "1")]
+    await world.close("1")
+    world.told.kept += [line("input", "5", day=1)]
+    world.told.read_at += 1
+    await world.biller.look()
+    world.told.kept.clear()
+    world.told.read_at += 1
+    world.clock.at += days * DAY
+    await world.biller.look()
+    await world.biller.look()
+    assert Decimal(1) == (await world.paid("billed_cost"))[()]
+    for by in ("team", "charge"):
+        found = {key: amount for key, amount in (await world.paid("billed_cost", by)).items() if amount}
+        assert [Decimal(1)] == list(found.values())
+    assert 1 + days == len(await world.ledger.billed_corrections())
+
+
+def corrected(world: ClosedWorld, amount: str, *, day: int = 0, days: int = 1) -> None:
+    """Put a row about calls of the month into the next bill, on the first day after the month."""
+    times = {"corrects": FIRST + day * DAY, "corrects_until": FIRST + (day + days) * DAY}
+    at = (MONTH.end - FIRST) // DAY
+    row = msgspec.structs.replace(line("input", amount, day=at), line_type="correction", **times)
+    world.told.kept.append(row)
+
+
+async def looked(world: ClosedWorld, days: int = 0) -> None:
+    world.told.read_at += 1
+    world.clock.at += days * DAY
+    await world.biller.look()
+    assert 0 == await world.biller.look()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("amount", "days", "left"),
+    [("-4", 1, "0"), ("-4", 5, "0"), ("-6", 1, "0"), ("-1", 1, "-3"), ("2", 1, "-4")],
+)
+async def test_what_the_provider_bills_of_a_restated_day_takes_the_entry_back(
+    amount: str, days: int, left: str
+) -> None:
+    """
+    It is in the later bill, and counts once: as much as was restated, in the same direction. Without that bill the
+    entry stands again.
+    """
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.use("ads", 20)
+    world.told.kept += [line("input", "10")]
+    await world.close("10")
+    world.told.kept[0] = line("input", "6")
+    await looked(world)
+    assert Decimal(-4) == (await world.paid("billed_cost", "charge"))["restated",]
+    before = len(world.told.kept)
+    corrected(world, amount, days=days)
+    for later in (1, 0):
+        await looked(world, later)
+        for name in TYPES:
+            by_charge = await world.paid(name, "charge")
+            assert (Decimal(left), Decimal(amount)) == (by_charge["restated",], by_charge["correction",]), (
+                name
+            )
+            assert Decimal(10) + Decimal(left) + Decimal(amount) == sum(by_charge.values())
+    within = await world.paid("discounted_cost", "team", "charge")
+    assert Decimal(left) * 3 / 4 == within["search", "restated"]
+    if days == 1:
+        assert Decimal(amount) * 3 / 4 == within["search", "correction"]
+    assert {(): Decimal(10)} == await world.of_month("billed_cost")
+    del world.told.kept[before:]
+    await looked(world, 1)
+    assert Decimal(-4) == (await world.paid("billed_cost", "charge"))["restated",]
+    assert Decimal(6) == sum((await world.paid("billed_cost", "team")).values())
+
+
+@pytest.mark.asyncio
+async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
+    """The closed month is as it was told, whatever a later bill gives back; a restatement that follows counts once."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "10"), line("input", "3", day=1)]
+    await world.close("13")
+    corrected(world, "-4")
+    await looked(world)
+    assert [] == await world.ledger.billed_corrections()
+    assert Decimal(9) == sum((await world.paid("billed_cost", "charge")).values())
+    world.told.kept[0] = line("input", "6")
+    await looked(world, 1)
+    world.told.kept[1] = line("input", "2", day=1)
+    await looked(world, 1)
+    by_day = await world.paid("billed_cost", "charge", "corrects")
+    restated_days = {key[1]: amount for key, amount in by_day.items() if key[0] == "restated" and amount}
+    assert [Decimal(-1)] == [*restated_days.values()]
+    assert Decimal(8) == sum(by_day.values())
+
+
+@pytest.mark.asyncio
+async def test_a_restart_leaves_what_was_billed_of_a_restated_day() -> None:
+    """Whatever month is made first; another day has nothing new."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "10")]
+    await world.close("10")
+    world.told.kept[0] = line("input", "6")
+    corrected(world, "-4")
+    await looked(world)
+    expected = await world.paid("billed_cost", "team", "charge", "corrects")
+    assert [] == await world.ledger.billed_corrections()
+    world.biller = Biller(world.biller._sources, world.clock)
+    world.clock.at += DAY
+    assert 0 == await world.biller.look()
+    assert expected == await world.paid("billed_cost", "team", "charge", "corrects")
+
+
+signed = st.integers(-(10**30), 10**30)
+
+
+@given(
+    st.dictionaries(st.integers(0, 5).map(lambda day: FIRST + day * DAY), signed),
+    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 5), signed), max_size=6),
+)
+def test_no_more_is_billed_than_was_restated(
+    totals: dict[int, int], rows: list[tuple[int, int, int]]
+) -> None:
+    """Of each day at most what it was restated by, and of all rows at most their sum, in either direction."""
+    later = [BilledLater(days * DAY, FIRST + first * DAY, amount) for days, first, amount in rows]
+    found = billed_of(totals, later)
+    for day, amount in found.items():
+        assert abs(amount) <= abs(totals[day]) and amount * totals[day] >= 0
+    for sign in (1, -1):
+        taken = sum(abs(amount) for amount in found.values() if amount * sign > 0)
+        assert taken <= sum(abs(row.amount) for row in later if row.amount * sign > 0)
+    whole = BilledLater(6 * DAY, FIRST, 10**32)
+    assert {day: amount for day, amount in totals.items() if amount > 0} == +Counter(
+        billed_of(totals, [whole])
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from([15, 5, 10]), signed)),
+    signed,
+)
+def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], billed: int) -> None:
+    """All of it less what was billed, however many rows it has; each row loses the same part."""
+    found = Restated(EMPTY, [_sum(*each) for each in parts], {"no_calls": 7}, {})
+    left = found.unbilled(billed)
+    rest = max(0, abs(found.total) - abs(billed)) if found.total else 0
+    assert (rest if found.total > 0 else -rest) == left.total
+    if abs(billed) >= abs(found.total) > 0:
+        assert ([], {"no_calls": 0}) == (left.sums, left.reasons)
+    if not billed or not found.total:
+        assert found is left
+    for before, after in zip(found.sums, left.sums, strict=False):
+        assert abs(after.amount) <= abs(before.amount) or after.basis == "unallocated"
 
 
 @pytest.mark.asyncio

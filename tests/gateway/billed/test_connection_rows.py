@@ -146,6 +146,43 @@ async def test_rows_are_in_every_dimension_of_theirs() -> None:
 
 
 @pytest.mark.asyncio
+async def test_rows_have_all_their_tags() -> None:
+    """Also those that calls are not grouped by; without a value there is none, and long ones are cut."""
+    world = await Rows().open()
+    tags = {
+        "centre": "k-1",
+        "empty": "",
+        "none": "N/A",
+        "long": "x" * 300,
+        "row:service": "forged",
+        "n" * 300: "v",
+        "nul\0": "v",
+    }
+    world.drops.put(
+        row(cost="3", **{f"resource/tag:{name}": value for name, value in tags.items()}), row(cost="2")
+    )
+    await world.book.look()
+    assert ["tag:centre", "tag:long"] == await world.ledger.row_tags()
+    assert {("k-1",): Decimal(3), (None,): Decimal(2)} == await world.paid("billed_cost", "tag:centre")
+    assert {("x" * 256,): Decimal(3), (None,): Decimal(2)} == await world.paid("billed_cost", "tag:long")
+    assert {(None,): Decimal(5)} == await world.paid("billed_cost", "service")
+
+
+def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a day has too many sets, the smallest lose their tags first and keep account and team."""
+    monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
+    found: Sums = {}
+    for number in range(200):
+        more = {"resource/account": "a", "resource/tag:owner": "t", "resource/tag:line": str(number)}
+        add_rows(found, json.dumps(row(cost=str(number + 1), **more)).encode(), RULES)
+    [amounts] = found.values()
+    sums = sums_of_day(amounts)
+    assert (11, {"t"}) == (len(sums), {each.dimensions.team for each in sums})
+    assert all('"row:account": "a"' in each.dimensions.tags for each in sums)
+    assert sum(range(1, 201)) * money.UNIT == sum(each.amount for each in sums)
+
+
+@pytest.mark.asyncio
 async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
     """Rows without one pass no filter that only excludes: they are of everybody."""
     world = await Rows().open()

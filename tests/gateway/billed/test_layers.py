@@ -56,6 +56,22 @@ def test_searches_of_a_key_are_paid_by_its_calls() -> None:
     )
 
 
+def test_what_is_beside_the_tokens_is_of_who_used_it() -> None:
+    """By how much, whatever else was called, also of no key; of a unit where the line names no meter."""
+    uses = [
+        calls("a", 30, beside={"web_search": 1}),
+        calls("b", 10, beside={"web_search": 3, "searches": 5, "images": 5}),
+    ]
+    lines = {"web_search": (1, 3), "hd_image_generation": (0, 4), "code_execution": None}
+    for kind, shares in lines.items():
+        found = paid(divided([row(kind, 4, model=None)], uses))
+        expected = {("-", "other", "unallocated"): 4 * UNIT}
+        if shares is not None:
+            of_teams = zip("ab", shares, strict=True)
+            expected = {(team, "other", "value"): share * UNIT for team, share in of_teams if share}
+        assert expected == found, kind
+
+
 def test_searches_that_are_given_back_are_of_who_paid_them() -> None:
     """Under the same charge; what is given back of no service is a credit."""
     uses = [calls("a", 30, key="k")]

@@ -66,6 +66,8 @@ def test_fees_and_searches_are_given_back_to_who_had_them() -> None:
     assert {"-": -UNIT} == shared([refund(-1, "throughput")], of_keys)
     rows = [refund(-1, "web_search", key="l", model=None), row("input", 1, key="k")]
     assert {"b": -UNIT} == shared(rows, of_keys)
+    searched = [calls("a", 30, beside={"web_search": 1}), calls("b", 10)]
+    assert {"a": -UNIT} == shared([refund(-1, "web_search", model=None), row("input", 1)], searched)
 
 
 def test_a_refund_of_several_days_is_divided_by_what_their_calls_are_worth() -> None:

@@ -16,12 +16,16 @@ import pytest
 
 from gateway.billed.closing import Invoice
 from spool.ledger import money
+from spool.ledger.billed import INVOICE
 from spool.ledger.billed import SLICED_CHARGES as SLICED
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.money import UNIT
 from spool.ledger.queries import BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
 from spool.registry.roles import LedgerSlice, RoleFilter
+from tests.gateway.billed import simulated
+from tests.gateway.billed.clusters_planted import CLOUD, PRICED, Plan, billed, owed, planned, with_clusters
+from tests.gateway.billed.clusters_planted import by as by_provider
 from tests.gateway.billed.layers_planted import LAYERS
 from tests.gateway.billed.simulated import (
     MARCH,
@@ -30,7 +34,6 @@ from tests.gateway.billed.simulated import (
     TEAMS,
     BilledMonth,
     billed_month,
-    owed,
     question,
     units,
 )
@@ -102,7 +105,7 @@ async def holds(month: BilledMonth, provider: str) -> None:
 async def calls_pay_the_billed_rate(month: BilledMonth, provider: str) -> None:
     """By team, user and service, to 10^-20, where calls were told as the bill tells them."""
     reports = [each for each in month.reports if each.provider == provider]
-    expected = owed(month.of(provider), reports)
+    expected = simulated.owed(month.of(provider), reports)
     exact = {"include": {"charge": (USAGE,), "basis": ("exact",), "provider": (provider,)}}
     for place, name in enumerate(OWNERS):
         by: dict[str | None, Fraction] = defaultdict(Fraction)
@@ -140,14 +143,14 @@ async def is_of_nobody(month: BilledMonth, provider: str, reasons: tuple[str, ..
     """What was billed of calls that no source tells is of nobody: all of it, and no more."""
     found = +(await month.reasons())
     assert set(found) <= set(reasons)
-    left = units(month.of(provider)) - sum(owed(month.of(provider), month.reports).values()) * UNIT
+    left = units(month.of(provider)) - sum(simulated.owed(month.of(provider), month.reports).values()) * UNIT
     assert abs(found.total() - left) < NEAR
     bases = {group[0] for group in await month.paid("billed_cost", "basis")}
     assert "pooled" not in bases
 
 
 # Pairs that long rounds once found wrong: calls of a region paid for others on days without a row, or a call, of it.
-ONCE_WRONG = [(AZURE, "region", "pacific"), (AZURE, "region", "share")]
+ONCE_WRONG = [(AZURE, "region", "pacific"), (AZURE, "region", "share"), (GOOGLE, "key", "region")]
 
 
 def pairs() -> list[tuple[str, str, str]]:
@@ -174,23 +177,28 @@ TOGETHER = {
     AZURE: ("share", "region", "throughput", "tax", "enterprise discount"),
     GOOGLE: ("twice", "credit", "tax", "euros", "unsized"),
 }
+OF_CLUSTERS = ("some nodes", "nowhere", "several days", "given back", "others", "crowded")
 
 
 async def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Five providers with five causes each: every dimension and pair of dimensions in every cost type comes to each
-    bill, slices of roles cut them alike, and closed with invoices that round each line each comes to its invoice.
+    Five providers with five causes each, and clusters whose nodes have a bill, a price, or both: every dimension and
+    pair of dimensions in every cost type comes to each bill, slices of roles cut them alike, and closed with invoices
+    that round each line each comes to its invoice.
     """
     month = await billed_month(
         {name: [plant(each, name) for each in causes] for name, causes in TOGETHER.items()}
     )
+    clusters = await with_clusters(month.ledger, month.clock, planned(OF_CLUSTERS, days=len(MARCH.days)))
     for provider in TOGETHER:
         await holds(month, provider)
     await is_made_again_by_reading_each_day_once(month, monkeypatch)
-    await every_pair_closes(month)
+    await every_pair_closes(month, clusters.plan)
     await slices_cut_alike(month)
     for provider in TOGETHER:
         await closes_to_its_invoice(month, provider)
+    assert 0 == await clusters.book.look()
+    await every_pair_closes(month, clusters.plan, closed=True)
 
 
 async def is_made_again_by_reading_each_day_once(month: BilledMonth, patching: pytest.MonkeyPatch) -> None:
@@ -207,11 +215,18 @@ async def is_made_again_by_reading_each_day_once(month: BilledMonth, patching: p
     assert 2 * [*MARCH.days] == days_read
 
 
-async def every_pair_closes(month: BilledMonth) -> None:
-    """Each pair of dimensions in one cost type, in long rounds in every one; each of them alone in all."""
+async def every_pair_closes(month: BilledMonth, clusters: Plan, *, closed: bool = False) -> None:
+    """
+    Each pair of dimensions in one cost type, in long rounds in every one; each of them alone in all. Of closed months
+    each alone, with what their invoices have beside the bills.
+    """
     bills = {name: bill_of(month, name) for name in TOGETHER}
+    invoices = await beside_invoices(month) if closed else {}
+    bills_of_clusters = {name: billed(clusters, name) for name in BILLED_TYPES}
+    prices = {name: by_provider(owed(clusters, name), 0)[PRICED,] * UNIT for name in BILLED_TYPES}
     dimensions = (*month.ledger.dimensions(), "charge", "basis")
-    for place, pair in enumerate(combinations_with_replacement(dimensions, 2)):
+    pairs = [(each, each) for each in dimensions] if closed else combinations_with_replacement(dimensions, 2)
+    for place, pair in enumerate(pairs):
         every = IS_LONG or pair[0] == pair[1]
         for name in [*BILLED_TYPES] if every else [[*BILLED_TYPES][place % len(BILLED_TYPES)]]:
             sums: Counter[str | None] = Counter()
@@ -219,10 +234,22 @@ async def every_pair_closes(month: BilledMonth) -> None:
             for (provider, *_), amount in (await month.paid(name, *by)).items():
                 sums[provider] += amount
             expected = {
-                each: accrued_too if "amortized" in name else bill
+                each: (accrued_too if "amortized" in name else bill) + invoices.get(each, 0)
                 for each, (bill, accrued_too) in bills.items()
             }
+            expected[CLOUD] = bills_of_clusters[name]
+            assert abs(prices[name] - sums.pop(PRICED)) < NEAR
             assert expected == sums, (name, pair)
+
+
+async def beside_invoices(month: BilledMonth) -> dict[str | None, int]:
+    """What rounding and differences of invoices come to, by provider; that of dividing is of the bills."""
+    found: Counter[str | None] = Counter()
+    for day in await month.ledger.billed_days(MARCH.start, MARCH.end):
+        if INVOICE in day.provider:
+            sums = await month.ledger.billed_sums(day.day, day.provider)
+            found[day.seller] += sum(each.amount for each in sums if each.arranged & 1)
+    return found
 
 
 def bill_of(month: BilledMonth, provider: str) -> tuple[int, int]:
@@ -235,19 +262,21 @@ async def slices_cut_alike(month: BilledMonth) -> None:
     """What the slices of twelve teams have and what no slice has is all of it; their usage is one in every type."""
     usage = []
     for name in BILLED_TYPES:
-        by = await month.paid(name, "charge", "basis")
+        by = await month.paid(name, "charge", "basis", "origin")
         whole = sum(by.values())
         apart = sum(
-            amount for (charge, basis), amount in by.items() if charge not in SLICED or basis == "unallocated"
+            amount
+            for (charge, basis, origin), amount in by.items()
+            if (charge not in SLICED and origin == "calls") or basis == "unallocated"
         )
-        of_teams: Counter[tuple[str, str | None]] = Counter()
+        of_teams: Counter[tuple[str, tuple[str | None, ...]]] = Counter()
         for team in TEAMS:
             role = RoleFilter(dimension="team", values=(team,))
             sliced = SlicedLedger(month.ledger, LedgerSlice(parts=((role,),)))
-            for row in await sliced.costs(question(name, "charge")):
-                of_teams[team, row.group[0]] += money.units(row.cost)
+            for row in await sliced.costs(question(name, "charge", "origin")):
+                of_teams[team, row.group] += money.units(row.cost)
         assert whole == apart + of_teams.total()
-        usage.append({place: amount for place, amount in of_teams.items() if place[1] == USAGE})
+        usage.append({place: amount for place, amount in of_teams.items() if place[1] == (USAGE, "calls")})
     assert all(each == usage[0] for each in usage)
 
 

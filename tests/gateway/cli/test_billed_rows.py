@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from exporters.focus import billed as focus
 from exporters.focus.charges import VERSIONS
-from tests.exporters.test_focus import ALLOWED, MANDATORY, NAMES_OF_BEFORE, NEVER_NULL
+from tests.exporters.focus.columns import PUBLISHED
+from tests.exporters.test_focus import ALLOWED
 
 BY = focus.BY
 DAY = datetime(2026, 10, 31, tzinfo=UTC)
@@ -36,7 +38,9 @@ def row(team: str, **values: Any) -> dict[str, Any]:
     return {**known, **values}
 
 
-def rows_of(state: str = "invoiced", number: str = "A-117", account: str = "acct") -> list[dict[str, str]]:
+def rows_of(
+    state: str = "invoiced", number: str = "A-117", account: str = "acct", metered: Sequence[Any] = ()
+) -> list[dict[str, str]]:
     """The rows of one day."""
     costs: dict[str, list[dict[str, Any]]] = {"billed": [], "effective": []}
     for charge, basis, team, billed, effective in BILL:
@@ -64,6 +68,7 @@ def rows_of(state: str = "invoiced", number: str = "A-117", account: str = "acct
         counted=[counted],
         invoice_of=lambda _: number,
         state_of=lambda _: state,
+        metered=metered,
     )
     return list(focus.rows_of(day, account=account))
 
@@ -108,16 +113,31 @@ def test_what_an_amount_is_for_is_a_category() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_has_its_columns(version: str) -> None:
-    """Mandatory ones are there and not null where they must not be; usage and purchases have a quantity."""
+    """They are not null where they must not be; usage and purchases have a quantity."""
     made = list(csv.DictReader(io.StringIO(exported(version).decode())))
-    mandatory = MANDATORY if version in ("1.2", "1.3") else MANDATORY - NAMES_OF_BEFORE
-    assert set() == mandatory - set(made[0])
+    filled = {name for name, column in PUBLISHED[version].items() if not column.may_be_null}
     assert {"InvoiceId", "x_Basis", "x_State"} <= set(made[0])
     for each in made:
-        assert [] == [name for name in NEVER_NULL & set(each) if not each[name]]
+        assert [] == [name for name in filled & set(each) if not each[name]]
         assert [] == [name for name, allowed in ALLOWED.items() if each[name] not in allowed]
         is_priced = each["ChargeCategory"] in ("Usage", "Purchase")
         assert is_priced == bool(each["PricingQuantity"] and each["PricingUnit"])
+
+
+def test_what_is_beside_the_tokens_has_its_meter() -> None:
+    """The quantity that was counted, of all hours; a charge where calls used several meters, or none is known."""
+    searches = {"meter": "web_searches", "quantity": 3, "amount": "0.03"}
+    tokens = {"meter": "input_tokens", "quantity": 900, "amount": "0.1"}
+    one = row("ads", price_lines={"lines": [searches, tokens]})
+    two = row("ads", price_lines={"lines": [{**searches, "meter": "output_images"}]})
+    wanted = {
+        ("3", "Requests", "web_searches"): [one, row("ads", price_lines=None)],
+        ("6", "Requests", "web_searches"): [one, one],
+        ("1", "Charges", "Requests"): [one, two],
+    }
+    for expected, metered in wanted.items():
+        [other] = [each for each in rows_of(metered=metered) if each["x_Charge"] == "other"]
+        assert expected == tuple(other[name] for name in ("PricingQuantity", "PricingUnit", "SkuMeter"))
 
 
 def test_a_bill_that_is_not_final_is_left_out() -> None:

@@ -6,7 +6,8 @@ from collections import Counter
 
 from gateway.addresses.table import FOR_SENDERS
 from gateway.cli.reference.published import CALLED, SPECIFIED, WITHOUT_A_SCOPE, declared, free, rows
-from gateway.cli.reference.published_lists import compared
+from gateway.cli.reference.published_calls import NOT_COMPARED, PUBLISHED_CALLS, compared_calls
+from gateway.cli.reference.published_lists import PUBLISHED, compared
 from spool.registry.scopes import SCOPES
 
 
@@ -38,6 +39,16 @@ def test_what_is_published_of_lists_is_there() -> None:
     for each in compared():
         assert [] == list(each.missing), each.path
         assert bool(each.more) == bool(each.published.why), each.path
+
+
+def test_every_published_operation_is_compared() -> None:
+    """As a list or as a request; one of which no more than the address is public says so, and none stands twice."""
+    lists = [f"GET {path}" for path in PUBLISHED]
+    compared_ones = [*lists, *PUBLISHED_CALLS, *NOT_COMPARED]
+    assert Counter(compared_ones) == Counter(
+        row.operation for row in rows() if row.state in (SPECIFIED, CALLED)
+    )
+    assert {} == {each.operation: each.missing for each in compared_calls() if each.missing}
 
 
 def test_the_table_names_nothing_that_is_gone() -> None:

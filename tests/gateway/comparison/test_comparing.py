@@ -97,6 +97,22 @@ async def test_it_is_the_same_by_either_way(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.asyncio
+async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question for each time, and the answer of the two steps that other groups take."""
+    query, baseline = (replace(each, group_by=["team", "model"]) for each in (QUERY, BASELINE))
+    for seed in range(examples(100)):
+        at_once, in_steps = (made_up(random.Random(seed)) for _ in range(2))
+        found = await compare(at_once, query, baseline, top=2, prices=BOOK)
+        with monkeypatch.context() as patch:
+            patch.setattr(comparing, "OF_MODELS", ())
+            assert found == await compare(in_steps, query, baseline, top=2, prices=BOOK)
+        assert len(at_once.asked) == 2 < len(in_steps.asked)
+    in_euro = made_up(random.Random(0))
+    await compare(in_euro, replace(query, currency="EUR"), replace(baseline, currency="EUR"), prices=BOOK)
+    assert len(in_euro.asked) > 2  # sums of rounded amounts may be off by their last digit
+
+
+@pytest.mark.asyncio
 async def test_the_others_have_kinds_and_prices_together() -> None:
     """
     Two of the others use as many tokens as before. One went over to a model of twice the price, the other's model

@@ -15,7 +15,7 @@ from exporters.settings import UpstreamSettings
 from gateway.configuration.changes import LIVE, change
 from gateway.configuration.sections import Config, PriceOverride, PriceSettings, ServerSettings
 from spool.registry.registry import Registry  # noqa: F401 - imports every table
-from spool.registry.tables.documents import DocumentTable
+from spool.registry.shared.document_table import DocumentTable
 
 ROOT = Path(__file__).parents[3]
 

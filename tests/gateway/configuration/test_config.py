@@ -301,6 +301,25 @@ def test_pulls_that_cannot_be_asked(tmp_path: Path) -> None:
     ] == problems(path)
 
 
+def test_a_price_of_nodes_is_of_something(tmp_path: Path) -> None:
+    """At least one price an hour, each up to a million dollars."""
+    path = written(
+        tmp_path,
+        """
+        [[container.price]]
+        cpu_hour = 0.03
+        [[container.price]]
+        cluster = "prod"
+        [[container.price]]
+        gpu_hour = 1000000
+        [[container.price]]
+        gpu_hour = "1000000.01"
+        """,
+    )
+    needs = "needs cpu_hour, memory_hour or gpu_hour, in dollars from 0 to 1000000"
+    assert [f"container.price[1] {needs}", f"container.price[3] {needs}"] == problems(path)
+
+
 def test_sellers_that_cannot_be_asked(tmp_path: Path) -> None:
     """Each is one of those that are known, once, with a key."""
     path = written(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import orjson
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.web import Response
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
@@ -87,3 +90,25 @@ def test_the_receipt_is_one_line() -> None:
     assert (
         "id=abc; records=3; ignored=2; rejected=1; durability=fsync" == response.headers["Tollhouse-Receipt"]
     )
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("rows", "is_one"), [(3, True), (1000, True), (40_000, False)])
+async def test_an_answer_of_a_slice_says_its_length(rows: int, is_one: bool) -> None:
+    """However many members it has; only what is larger goes out in pieces. Both ways give the same bytes."""
+    value = {"rows": [{"model": "m", "calls": number} for number in range(rows)]}
+
+    async def as_it_is(request: web.Request) -> web.StreamResponse:
+        return await answers.give(request, value, status=200)
+
+    async def from_a_thread(request: web.Request) -> web.StreamResponse:
+        return await answers.give(request, await answers.encoded(value, status=200), status=200)
+
+    app = web.Application()
+    app.add_routes([web.get("/loop", as_it_is), web.get("/thread", from_a_thread)])
+    client: TestClient[web.Request, web.Application]
+    async with TestClient(TestServer(app)) as client:
+        for path in ("/loop", "/thread"):
+            async with client.get(path) as answer:
+                assert orjson.dumps(value) == await answer.read()
+                assert is_one == ("Content-Length" in answer.headers)

@@ -16,7 +16,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.receivers.decoding import WORTH_A_WAY, decoded
 from gateway.workers.jobs import SentBody
-from gateway.workers.pool import NotDone
+from gateway.workers.pending_job import NotDone
 
 pytestmark = pytest.mark.asyncio
 

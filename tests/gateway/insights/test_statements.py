@@ -109,7 +109,9 @@ def reconciled(
 def test_less_is_counted_than_before() -> None:
     """By more than five points over a week of settled days; what is missing is the impact."""
     [finding] = found(coverage_drop, reconciled=reconciled(*[98] * 14, *[70] * 7))
-    assert "Of the tokens that openai billed, what is counted fell from 98.0% to 70.0%" == finding.draft.title
+    assert (
+        "The counted share of the tokens that openai billed fell from 98.0% to 70.0%" == finding.draft.title
+    )
     assert "210.00" == finding.draft.cost_impact
     assert "tollhouse reconcile report --month" in finding.draft.description
     assert [] == found(coverage_drop, reconciled=reconciled(*[98] * 14, *[93] * 7))
@@ -122,7 +124,7 @@ def test_money_alone_can_drop() -> None:
     for line in months[0].providers[0].days:
         line.captured_tokens = line.billed_tokens
     [finding] = found(coverage_drop, reconciled=months)
-    assert "Of the money that openai billed" in finding.draft.title
+    assert "of the money that openai billed" in finding.draft.title
 
 
 @pytest.mark.parametrize("state", [OPEN, UNKNOWN])
@@ -164,7 +166,7 @@ async def test_a_key_that_stops_to_report() -> None:
     providers = [simulator.reconcile(provider, rows, counts) for provider in simulator.PROVIDERS]
     month = ReconciledMonth(month=CalendarMonth.of("2026-03"), providers=providers, without={})
     [finding] = found(coverage_drop, reconciled=[month])
-    assert "openai billed, what is counted fell from 100.0% to " in finding.draft.title
+    assert "openai billed fell from 100.0% to " in finding.draft.title
     assert "The largest cause of the month is unreported_calls" in finding.draft.description
     cost = sum((call.cost() for call in missing), Decimal(0))
     assert abs(Decimal(finding.draft.cost_impact) - cost) <= Decimal("0.01")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def from_toml(tmp_path: Path, text: str) -> Attribution:
     return Attribution(load(path, env={}))
 
 
-def who(record: Inference) -> tuple[str | None, str | None, dict[str, str]]:
+def who(record: Inference) -> tuple[str | None, str | None, Mapping[str, str]]:
     return record.team, record.user, record.tags
 
 

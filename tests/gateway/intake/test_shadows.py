@@ -235,7 +235,7 @@ def test_counters_may_name_the_installation_alone() -> None:
     """
     shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")
     reported = event(session="s1", user="uuid-1")
-    reported.tags["device"] = "anon-1"
+    reported.tags = {**reported.tags, "device": "anon-1"}
     shadows.note(reported)
     shadows.shade(metric)
     shadows.shade(another)

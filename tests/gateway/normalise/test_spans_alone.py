@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -11,9 +12,12 @@ from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import SpanReader, read_alone
 from gateway.normalise.outcome import Outcome
+from gateway.normalise.payload import body_limits
+from tests.bench.load.payloads import protobuf_spans
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
 from tests.rounds import part
 
+CALLS = 2000
 OPTIONS = Options(keep_attributes=frozenset({"http.route", "server.address"}), host_id=True)
 
 
@@ -41,3 +45,16 @@ def test_a_span_is_read_the_same_alone(number: int) -> None:
     assert expected == _outcome(spans, alone=True)
     random.Random(number).shuffle(spans)
     assert _outcome(spans, alone=False) == _outcome(spans, alone=True)
+
+
+def test_calls_are_booked_in_short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest slice of settling calls has few of them, where each look at the time says that it is over."""
+    monkeypatch.setattr(body_limits, "SLICE_S", -1.0)
+    outcome = Outcome()
+    reader = SpanReader(outcome, OPTIONS)
+    spans = [item for piece in protobuf_decoder.traces(protobuf_spans(CALLS)) for item in piece.items]
+    for place, span in spans:
+        reader.take(place, span)
+    booked = [0, *(len(outcome.records) for _ in reader.finish()), len(outcome.records)]
+    assert CALLS == booked[-1]
+    assert max(after - before for before, after in pairwise(booked)) <= 16

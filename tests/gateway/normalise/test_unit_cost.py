@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
 import pytest
 
 from gateway.errors import Refusal
+from gateway.http.turns import drive
 from gateway.normalise import unit_cost
+from gateway.normalise.unit_cost import Operations
 from spool.record import UnitCostOperation, rfc3339
 from spool.streams import Stream
 
@@ -23,8 +26,14 @@ def read(
     record: Any, *, type: str = "allocation", stream: str = "new", operation: str = "sum"
 ) -> UnitCostOperation:
     body = orjson.dumps({"records": [record]})
-    said = unit_cost.read(body, type=type, stream=stream, operation=operation, find=KNOWN.get, now=NOW)
-    return said.records[0]
+    return read_all(body, type=type, stream=stream, operation=operation).records[0]
+
+
+def read_all(body: bytes, *, type: str, stream: str, operation: str = "sum") -> Operations:
+    items = unit_cost.items_of(body)
+    return asyncio.run(
+        drive(unit_cost.read(items, type=type, stream=stream, operation=operation, find=KNOWN.get, now=NOW))
+    )
 
 
 def allocation(**changes: Any) -> dict[str, Any]:
@@ -215,16 +224,22 @@ def test_records_of_one_request_agree_with_each_other() -> None:
     """A stream that the first record of a request creates binds the second, and every bad record is named."""
     records = [allocation(), allocation(filter={"Region": ["eu"]}), allocation(value=0)]
     with pytest.raises(Refusal) as caught:
-        unit_cost.read(
-            orjson.dumps({"records": records}),
-            type="allocation",
-            stream="new",
-            operation="sum",
-            find=KNOWN.get,
-            now=NOW,
-        )
+        read_all(orjson.dumps({"records": records}), type="allocation", stream="new")
     assert "record 1: dimensions" in caught.value.message
     assert "record 2: value" in caught.value.message
+
+
+def test_a_large_request_is_read_in_turns() -> None:
+    """The event loop waits for no more than some of its records."""
+    work = unit_cost.read(
+        [allocation() for _ in range(unit_cost.MAX_RECORDS)],
+        type="allocation",
+        stream="new",
+        operation="sum",
+        find=KNOWN.get,
+        now=NOW,
+    )
+    assert len(list(work)) >= 4  # a slice is half a millisecond, and nobody reads 600 records in one
 
 
 @pytest.mark.parametrize(
@@ -242,7 +257,7 @@ def test_records_of_one_request_agree_with_each_other() -> None:
 def test_requests_that_are_refused_as_a_whole(body: bytes, status: int, type: str) -> None:
     """The body is an object with records: at least one, at most 3,000, in at most 5 MB."""
     with pytest.raises(Refusal) as caught:
-        unit_cost.read(body, type="metric", stream="s", operation="sum", find=KNOWN.get, now=NOW)
+        read_all(body, type="metric", stream="s")
     assert (status, type) == (caught.value.status, caught.value.type)
 
 

@@ -49,8 +49,9 @@ def test_seats_of_github() -> None:
         ("bob", "2026-08-04", "2026-12-01", "Search", "business"),
         ("cid", "2026-08-04", "", "", "enterprise"),
     ] == [(each.user, each.since, each.until, each.team, each.tier) for each in found]
-    [enterprise] = chosen(of_pages("seats", pages), tier="Enterprise")
-    assert "cid" == enterprise.user
+    for tier in ("Enterprise", "enterprise seats"):
+        [enterprise] = chosen(of_pages("seats", pages), tier=tier)
+        assert "cid" == enterprise.user
 
 
 def test_members_of_cursor() -> None:
@@ -59,6 +60,7 @@ def test_members_of_cursor() -> None:
         {"name": "Ann", "email": "ann@example.com", "role": "owner", "isRemoved": False},
         {"name": "Bob", "email": "bob@example.com", "role": "member", "isRemoved": True},
         {"name": "Cid", "email": "cid@example.com", "role": "free-owner"},
+        {"name": "Dan", "email": "dan@example.com", "role": "Unpaid Admin"},
     ]
     spend = [{"email": "ann@example.com", "role": "owner", "spendCents": 2450}]
     for root in ({"teamMembers": members}, {"teamMemberSpend": spend, "totalPages": 1}):
@@ -141,12 +143,29 @@ def test_licenses_of_google() -> None:
          ListedSeat(user="ann@example.com", since="2026-03-01", team="Search", tier="Premium")),
         ("memberEmail,assignTime,License Type", "ann@example.com,2026-03-01T10:00:00Z,Enterprise",
          ListedSeat(user="ann@example.com", since="2026-03-01", tier="Enterprise")),
+        ("Name,Email,Role,Status,Seat Tier", "Ann,ann@example.com,User,Active,Premium seat",
+         ListedSeat(user="ann@example.com", tier="Premium seat")),
+        ("email,role,seat type", "ann@example.com,member,Codex", ListedSeat(user="ann@example.com", tier="Codex")),
+        ("Contact;Function;Team", "ann@example.com;lead;Search", ListedSeat(user="ann@example.com", team="Search")),
+        ("Contact\tTeam", "ann@example.com\tSearch", ListedSeat(user="ann@example.com", team="Search")),
     ],
-    ids=["copilot activity report", "chatgpt user report", "words apart", "one word"],
+    ids=[
+        "copilot activity report", "chatgpt user report", "words apart", "one word", "claude members",
+        "chatgpt members", "semicolons, addresses", "tabs, addresses",
+    ],
 )  # fmt: skip
 def test_columns_are_found_by_their_letters(head: str, row: str, seat: ListedSeat) -> None:
     """However a vendor writes their names."""
     assert [seat] == read_list("list.csv", f"{head}\n{row}\n".encode())
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["ann@example.com,Unassigned,member", "ann@example.com,No seat,member", "ann@example.com,,Unpaid admin"],
+)
+def test_who_has_no_seat_in_a_table(row: str) -> None:
+    table = f"email,seat tier,role\n{row}\nbob@example.com,Standard,member\n"
+    assert ["bob@example.com"] == [each.user for each in read_list("list.csv", table.encode())]
 
 
 @pytest.mark.parametrize("status", ["Removed", "disabled", "Expired", "UNASSIGNED"])
@@ -175,6 +194,7 @@ def test_who_is_gone_has_no_seat(status: str) -> None:
         (b"{", "is not JSON"),
         (b"", "has no column of users"),
         (b"name,role\nann,owner\n", "has no column of users"),
+        (b"contact,boss\na@example.com,b@example.com\n", "has no column of users"),
         (b"user,since\nann,yesterday\n", "line 2 has a day that cannot be read"),
         (b"user,since\n,2026-01-01\n", "line 2 names nobody"),
         (b"user\n\xff\n", "is not text in UTF-8"),

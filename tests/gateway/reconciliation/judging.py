@@ -12,7 +12,7 @@ import pytest
 
 from gateway.reconciliation.causes import list as causes
 from gateway.reconciliation.causes.list import ANY_PRICE
-from gateway.reconciliation.cells import PARTS
+from gateway.reconciliation.choices import PARTS
 from gateway.reconciliation.claims import OF_PRICES
 from gateway.reconciliation.comparing import Reconciliation
 from spool.ledger import money

@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.reconciliation.cells import OTHER, OWN, RATE, VOLUME, Levels, split
+from gateway.reconciliation.cells import Levels, split
+from gateway.reconciliation.choices import OTHER, OWN, RATE, VOLUME
 from gateway.reconciliation.sides import METERS, POOLED, WHOLE, BilledMoney, BilledTokens, CountedUse
 from spool.ledger.money import UNIT
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from gateway.reconciliation.cells import PARTS
+from gateway.reconciliation.choices import PARTS
 from gateway.reconciliation.comparing import Reconciliation
 from spool.ledger import money
 from spool.statements.values import StatementRow

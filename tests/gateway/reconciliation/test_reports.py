@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.reconciliation.cells import OTHER, PARTS
+from gateway.reconciliation.choices import OTHER, PARTS
 from gateway.reconciliation.comparing import BothSides, Reconciliation, compare
 from gateway.reconciliation.matching import billed, day_of
 from gateway.statements.importing import ReportFile, read_reports

@@ -17,11 +17,13 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.allocation.language import parse
+from gateway.api import costs
 from gateway.cli import main
 from gateway.http.holders.money import MoneyServices
+from gateway.intake.billing_connections import BillingConnections
 from spool.clock import SystemClock
 from spool.identity import Identity
-from spool.ledger.billed import EVERY, BilledDay
+from spool.ledger.billed import CONNECTION, EVERY, BilledDay
 from spool.record import NS, Inference
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
@@ -108,6 +110,64 @@ async def test_a_meter_by_model(serve: Serve) -> None:
     }
     await read.costs(*SEPTEMBER, ("meter", "web_searches"), status=400)
     await read.costs(*usage, ("meter", "guesses"), status=400)
+
+
+@pytest.mark.asyncio
+async def test_usage_by_meter(serve: Serve) -> None:
+    """
+    Images, seconds, characters, pages, searches and audio in one answer, each in its own unit, a row of each that is
+    not 0; what a cache answered is on no bill and in no row.
+    """
+    told = {
+        "dall-e-3": {"output_images": "2", "output_images_1024x1024_hd": "2"},
+        "whisper-1": {"audio_seconds": "12.5"},
+        "tts-1": {"input_characters": "900"},
+        "mistral-ocr": {"input_document_pages": "7"},
+        "gpt-4o": {"web_searches": "3", "input_audio_tokens": "20"},
+    }
+    spans = []
+    for place, (model, meters) in enumerate(told.items()):
+        span = json_span(model, **at(place))
+        for name, value in meters.items():
+            span["attributes"].append({"key": f"tollhouse.meter.{name}", "value": {"stringValue": value}})
+        spans.append(span)
+    read = await reader(serve, *spans)
+    usage = (*SEPTEMBER, ("cost_type", "usage_amount"), ("granularity", "monthly"), ("group_by", "meter"))
+    payload = await read.costs(*usage)
+    assert [
+        ("audio_seconds", "12.5", "seconds"), ("input_audio_tokens", "20", "tokens"),
+        ("input_characters", "900", "characters"), ("input_document_pages", "7", "pages"),
+        ("input_tokens", "600", "tokens"), ("output_images", "2", "images"),
+        ("output_images_1024x1024_hd", "2", "images"), ("output_tokens", "150", "tokens"),
+        ("web_searches", "3", "searches"),
+    ] == sorted((row["meter"], row["usage_amount"], row["unit"]) for row in payload["costs"])  # fmt: skip
+    assert "units" not in payload and "meter" in {each["field"] for each in payload["filtering"]["available"]}
+    by_model = await read.costs(*usage, ("group_by", "model"))
+    found = {(row["model"], row["meter"]): row["usage_amount"] for row in by_model["costs"]}
+    for model, meters in told.items():
+        assert {**meters, "input_tokens": "120", "output_tokens": "30"} == {
+            name: quantity for (of, name), quantity in found.items() if of == model
+        }
+    for name in {meter for _, meter in found} - {"input_tokens", "output_tokens"}:  # as each is asked alone
+        alone = await read.costs(
+            *SEPTEMBER, ("cost_type", "usage_amount"), ("meter", name), ("group_by", "model")
+        )
+        assert sum(float(row["usage_amount"]) for row in alone["costs"]) == sum(
+            float(quantity) for (_, meter), quantity in found.items() if meter == name
+        )
+    [one] = (await read.costs(*usage, ("meter", "web_searches")))["costs"]
+    assert ("web_searches", "3") == (one["meter"], one["usage_amount"])
+    pages: list[Any] = []
+    query: Sequence[tuple[str, str]] = (*usage, ("group_by", "model"), ("limit", "4"))
+    while query:
+        payload = await read.costs(*query)
+        pages += payload["costs"]
+        cursor = payload["pagination"]["cursor"]
+        query = (("cursor", cursor["next_cursor"]),) if cursor["has_next"] else ()
+    assert pages == by_model["costs"]
+    await read.costs(*SEPTEMBER, ("group_by", "meter"), status=400)
+    await read.costs(*SEPTEMBER, ("group_by", "meter"), ("cost_type", "billed_cost"), status=400)
+    await read.costs(*usage, ("measures", "calls"), status=400)
 
 
 @pytest.mark.asyncio
@@ -250,7 +310,7 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
     names = {item["id"]: item["name"] for item in (await read.get("/v2/billing/dimensions"))["dimensions"]}
     tags = (await read.get("/v2/billing/resource_tags"))["resource_tags"]
     assert {"model": "Model", "api_key": "API key", "tag:service": "service"}.items() <= names.items()
-    tag = {"id": "tag:service", "name": "service", "values": ["shop"], "sources": ["calls"]}
+    tag = {"id": "tag:service", "name": "service", "values": ["shop"], "more_values": 0, "sources": ["calls"]}
     assert [tag] == tags
     costs = await read.costs(*SEPTEMBER, ("group_by", "tag:service"))
     assert [("shop", "0.0006")] == [(row["tag:service"], row["cost"]) for row in costs["costs"]]
@@ -265,6 +325,55 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
     assert [both] == (await read.get("/v2/billing/resource_tags"))["resource_tags"]
     billed = (*SEPTEMBER, ("cost_type", "billed_cost"), ("tag:service", "atlas"))
     assert ["3"] == [each["cost"] for each in (await read.costs(*billed))["costs"]]
+
+
+@pytest.mark.asyncio
+async def test_tags_of_rows_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a connection have tags that calls have not: they are listed, and costs are asked by them."""
+    serving = await serving_at(serve)
+    read = Reader(serving, await serving.make_key("reader", scopes=READ))
+    ask = (*SEPTEMBER, ("cost_type", "billed_cost"), ("group_by", "tag:centre"))
+    assert "group_by" in (await read.get("/v2/billing/costs", *ask, status=400))["error"]["message"]
+    plain = billed_sum("", "usage", EVERY, 3)
+    rows = [
+        plain._replace(dimensions=plain.dimensions._replace(tags=json.dumps(tags)))
+        for tags in (
+            {"centre": "k-1", "row:service": "Atlas"},
+            {"centre": "k-2", "a": "b"},
+            {"centre": "k-3"},
+        )
+    ]
+    ledger = serving.app.services.storage.ledger
+    day = BilledDay(
+        day=START_S // 86_400 * 86_400, provider=f"MongoDB{CONNECTION}c-1:2026-09", state="closed", mark="1",
+        source="billing_drops", read_at=START_S, made_at=START_S,
+    )  # fmt: skip
+    await ledger.put_billed([(day, rows)])
+    listed = {each["id"]: each for each in (await read.get("/v2/billing/resource_tags"))["resource_tags"]}
+    assert ["tag:a", "tag:centre", "tag:service"] == sorted(listed)
+    assert (["k-1", "k-2", "k-3"], 0, ["billing"]) == (
+        listed["tag:centre"]["values"], listed["tag:centre"]["more_values"], listed["tag:centre"]["sources"]
+    )  # fmt: skip
+    found = (await read.costs(*ask))["costs"]
+    assert {"k-1": "3", "k-2": "3", "k-3": "3"} == {each["tag:centre"]: each["cost"] for each in found}
+    for only in (("tag:centre", "k-2"), ("filters", '{"!tag:centre": ["k-1", "k-3"]}')):
+        [row] = (await read.costs(*ask, only))["costs"]
+        assert ("k-2", "3") == (row["tag:centre"], row["cost"])
+    assert [] == (await read.costs(*SEPTEMBER, ("tag:centre", "k-2")))["costs"]
+    monkeypatch.setattr(costs, "MAX_VALUES", 2)
+    monkeypatch.setattr(BillingConnections, "max_tags", 2)
+    cut = await read.get("/v2/billing/resource_tags")
+    assert (1, ["tag:a", "tag:service"]) == (cut["more_tags"], [each["id"] for each in cut["resource_tags"]])
+    await read.costs(*SEPTEMBER, ("tag:a", "b"))
+    told = await read.get("/v2/billing/costs", *SEPTEMBER, ("tag:centre", "k-2"), status=400)
+    assert "unknown parameter" in told["error"]["message"]
+    monkeypatch.setattr(BillingConnections, "max_tags", 3)
+    [many] = [
+        each
+        for each in (await read.get("/v2/billing/resource_tags"))["resource_tags"]
+        if each["id"] == "tag:centre"
+    ]
+    assert (["k-1", "k-2"], 1) == (many["values"], many["more_values"])
 
 
 @pytest.mark.asyncio

@@ -24,6 +24,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import CostQuery, CostRow
 from spool.settings import SpoolSettings
+from spool.turns.fair_turns import BackgroundWork, current_work
 from tests.answers.largest_questions import BUDGET, VIEW, Question, plans_of, questions
 from tests.answers.many_sums import fill
 from tests.integration.conftest import Serve, Serving
@@ -84,12 +85,12 @@ def encoded_on_loop(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> list[CostQuery]:
-    """What the ledger was asked for outside any limit."""
+    """What the ledger was asked for outside any limit, except in the background."""
     asked: list[CostQuery] = []
     costs = Ledger.costs
 
     async def noted(ledger: Ledger, query: CostQuery) -> Sequence[CostRow]:
-        if limit_of_question() is None:
+        if limit_of_question() is None and not isinstance(current_work(), BackgroundWork):
             asked.append(query)
         return await costs(ledger, query)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from spool.registry.budgets import BudgetDraft
 from spool.registry.insights import ADDRESSED, Draft
 from spool.registry.registry import Registry
+from spool.registry.tables.plans import PlanDraft, Seat
 from spool.registry.views import ViewDraft
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
+from tests.integration.payloads import json_span
 from tests.spool.savings import SAVING
 
 pytestmark = pytest.mark.asyncio
@@ -123,3 +126,28 @@ async def test_recommendations_are_told_with_their_reasons(assistant: Assistant)
     assert "did you mean team" in await assistant.mistake("get_optimize_recs", filters={"teams": ["search"]})
     none = await assistant.call("get_optimize_recs", type="batches")
     assert f"None matches: there are batch, {SAVING.type}." in none["content"][0]["text"]
+
+
+async def test_plans_come_by_day(assistant: Assistant) -> None:
+    """A call of a seat that includes a hundredth of a cent is beyond; the days add up to the month, by the digit."""
+    registry = assistant.serving.app.services.operators.installation.require_registry()
+    view = await registry.views.create(
+        ViewDraft(name="all", principal_dimension="user"), known=("user",), most=9, actor=ACTOR
+    )
+    plan = PlanDraft(
+        name="Claude", view_id=view.id, fee="31", included="0.0001", overage_price="1.5",
+        seats=(Seat(user="ann", since="2020-01-01"),),
+    )  # fmt: skip
+    await registry.plans.create(plan, most=9, actor=ACTOR)
+    stated = [*json_span("gpt-4o")["attributes"], {"key": "user.id", "value": {"stringValue": "ann"}}]
+    await assistant.calls("gpt-4o", attributes=stated)
+    await assistant.calls("gpt-4o")
+    result = await assistant.call("get_plan_costs", per="daily")
+    found = result["structuredContent"]
+    total, days = found["total"], found["days"]
+    assert total["overage"] == "0.00075"  # 0.0006 less what is included, times 1.5
+    for name in ("paid", "fees", "overage", "metered", "included_value"):
+        assert Fraction(total[name]) == sum(Fraction(day[name]) for day in days) > 0
+    [beyond] = [day["day"] for day in days if day["overage"] != "0"]
+    assert f"| {beyond} | " in result["content"][0]["text"]
+    assert [] == (await assistant.content("get_plan_costs"))["days"]

@@ -38,7 +38,7 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_budgets": [{}, {"limit": 1}],
     "get_insights": [{}, {"kind": "insight", "status": ["addressed"], "category": "none"}],
     "get_reconciliation": [{}, {"month": "2026-01", "by": "day", "limit": 1}],
-    "get_plan_costs": [{}, {"month": "2026-01", "currency": "EUR", "limit": 1}],
+    "get_plan_costs": [{}, {"month": "2026-01", "currency": "EUR", "limit": 1, "per": "daily"}],
     "get_optimize_recs": [{}, {"type": "batch", "status": ["ignored"], "limit": 1}],
     "get_allocation_definitions": [{}, {"namespace": "default", "limit": 1}],
     "get_realized_savings": [{}, {"type": "batch", "limit": 1}],
@@ -58,6 +58,7 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
         {},
         {"group_by": ["model", "user"], "granularity": "daily", "limit": 2},
         {"cost_type": "discounted_cost", "group_by": ["team"], "date_range": "last_month"},
+        {"measure": "usage", "meter": "web_searches", "group_by": ["team"]},
         {
             "measure": "cost_per_call",
             "group_by": ["team"],
@@ -259,6 +260,32 @@ async def test_every_word_of_a_question_is_explained(assistant: Assistant) -> No
     assert [*known, *BILLED_DIMENSIONS] == list(await words("dimensions"))
     assert {each.NAME for each in TYPES} == set(await words("recommendation_types"))
     assert set(PARTS) == set(await words("changes"))
+
+
+async def test_usage_of_a_meter(assistant: Assistant) -> None:
+    """Images, seconds, searches: by dimension and as a total, exact and in its own unit; cost stands beside it."""
+    for model, name, quantity in (
+        ("whisper-1", "audio_seconds", "12.5"),
+        ("gpt-4o", "audio_seconds", "1200"),
+        ("gpt-4o", "web_searches", "3"),
+    ):
+        told = {**attributes(model, 120), f"tollhouse.meter.{name}": quantity}
+        given = [{"key": key, "value": {"stringValue": str(value)}} for key, value in told.items()]
+        await assistant.calls(model, attributes=given)
+    asked = {"measure": "usage", "meter": "audio_seconds", "group_by": ["model"]}
+    result = await assistant.call("get_cost_data", **asked)
+    found = result["structuredContent"]
+    assert [("gpt-4o", "1200"), ("whisper-1", "12.5")] == [
+        (row["group"]["model"], row["value"]) for row in found["rows"]
+    ]
+    assert ("seconds", "1212.5", 3) == (found["unit"], found["total"]["value"], found["total"]["calls"])
+    text = result["content"][0]["text"]
+    assert "audio_seconds: 1,212.5 seconds" in text and "| audio_seconds (seconds) |" in text
+    assert "$" not in found["unit"] and found["total"]["cost"]
+    assert "give both" in await assistant.mistake("get_cost_data", measure="usage")
+    assert "give both" in await assistant.mistake("get_cost_data", meter="web_searches")
+    wrong = await assistant.mistake("get_cost_data", measure="usage", meter="guesses")
+    assert "web_searches" in wrong and "output_images" in wrong
 
 
 async def test_every_answer_about_costs_says_how_much_is_estimated(assistant: Assistant) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -180,13 +181,16 @@ async def operator_server(
             billing_connections=BillingConnections(
                 storage.registry, storage.small.of(BILLING_DROPS), clock, BillingSettings()
             ),
-            budgets=BudgetEvaluator(
-                storage.registry,
-                storage.ledger,
-                storage.log,
-                clock,
-                max_owners=lambda: 100,
-                link=lambda _: "",
+            budgets=Once(
+                partial(
+                    BudgetEvaluator,
+                    storage.registry,
+                    storage.ledger,
+                    storage.log,
+                    clock,
+                    max_owners=lambda: 100,
+                    link=lambda _: "",
+                )
             ),
             reconciler=Once(lambda: reconciler),
             biller=Once(lambda: biller),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -59,17 +60,30 @@ def own(modules: set[str]) -> list[str]:
 
 
 @pytest.mark.asyncio
-async def test_a_start_imports_what_a_server_needs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "native",
+    [
+        "false",
+        pytest.param(
+            "true", marks=pytest.mark.skipif(not find_spec("tollhouse_native"), reason="is not built")
+        ),
+    ],
+)
+async def test_a_start_imports_what_a_server_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native: str
+) -> None:
     """
     At most 450 modules of ours: no handler, tool, detector or reader of statements, and no format or product,
-    before somebody asks for one.
+    before somebody asks for one. With the compiled module neither, where it is.
     """
+    monkeypatch.setenv("TOLLHOUSE_SERVER__NATIVE", native)
     addresses = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     modules = await loaded(READY, "serve", "--data", str(tmp_path / "data"), *addresses)
     assert len(own(modules)) <= SERVER
     first_used = (
-        "gateway.addresses.budgets", "gateway.addresses.operator.costs", "gateway.addresses.telemetry",
-        "gateway.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.otlp",
+        "gateway.addresses.budgets", "gateway.addresses.operator.money", "gateway.addresses.telemetry",
+        "gateway.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.memory",
+        "gateway.normalise.otlp",
         "gateway.operator.costs", "gateway.operator.billing", "gateway.recommendations", "gateway.reconciliation",
         "gateway.statements", "gateway.workers.pool", "gateway.allocation.reading", "gateway.final_costs",
         "exporters.destinations.focus", "exporters.focus",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -220,6 +221,26 @@ async def test_five_hundred_agents_sum_into_one_stream(serving: Serving) -> None
 
     await asyncio.gather(*(agent(n) for n in range(1, 501)))
     assert [str(500 * 501 // 2)] == await values(serving, key)
+
+
+@pytest.mark.asyncio
+async def test_requests_that_create_one_stream_otherwise_do_not_both_pass(serving: Serving) -> None:
+    """Their records are read in turns; which one comes first says what the stream is, and all others agree."""
+    key = await writer(serving)
+    requests = [
+        body(*(usage(element_name=f"c{n}", filter={dimension: ["eu"]}) for n in range(400)))
+        for dimension in ("Region", "Zone") * 4
+    ]
+    answers = await asyncio.gather(*(serving.send(SUM, request, key=key) for request in requests))
+    assert {200: 4, 400: 4} == Counter(answer.status for answer in answers)
+    assert 1 == len({answer.status for answer in answers[::2]})
+    path = "/unit-cost/v1/telemetry/allocation/api-calls/records"
+    records = said(await serving.send(path, b"", method="GET", key=key))["records"]
+    assert (400, 1, {"4"}) == (
+        len(records),
+        len({tuple(record["filter"]) for record in records}),
+        {str(record["value"]) for record in records},
+    )
 
 
 @pytest.mark.asyncio

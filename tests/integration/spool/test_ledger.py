@@ -160,7 +160,7 @@ async def test_a_file_of_the_first_version_opens(opened: Opener, tmp_path: Path)
     connection = sqlite3.connect(tmp_path / "ledger.sqlite")
     for table in ("hours", "days"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN cache_write_1h_tokens")
-    for table in ("meters", "billed", "billed_days", "rollups", "rolled"):
+    for table in ("meters", "billed", "billed_days", "billed_sums", "billed_rollups", "rollups", "rolled"):
         connection.execute(f"DROP TABLE {table}")
     connection.execute("DROP INDEX keys_by_dimensions")
     for column in ("region", "sender"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
@@ -119,6 +120,28 @@ async def test_what_is_not_closed_says_why(server: OperatorServer, month: str, w
     assert words in refused["error"]["message"]
 
 
+def exported(data: Path) -> None:
+    """The rows of the closed month: all of its invoice, the discount on its usage, and what is beside the calls."""
+    path = data / "rows.csv"
+    span = ("--from", "2026-08-12", "--to", "2026-08-31", "--focus-version", "1.4", "--output", str(path))
+    found = CliRunner().invoke(main, ["export", "focus", "--billed", *span, "--data", str(data)])
+    assert 0 == found.exit_code, found.output
+    rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
+    named = (
+        "x_Charge",
+        "SubAccountId",
+        "BilledCost",
+        "EffectiveCost",
+        "ConsumedQuantity",
+        "InvoiceId",
+        "x_State",
+    )
+    assert [
+        ("usage", "search", "1.5", "1.5", "100", "7", "invoiced"),
+        ("difference", "", "0.02", "0.02", "", "7", "invoiced"),
+    ] == [tuple(row[name] for name in named) for row in rows]
+
+
 async def test_commands_add_close_list_and_reopen(server: OperatorServer, tmp_path: Path) -> None:
     """`tollhouse billed`: what closing found is printed before it is closed or refused."""
 
@@ -138,6 +161,7 @@ async def test_commands_add_close_list_and_reopen(server: OperatorServer, tmp_pa
         assert "closed 2026-08 of OpenAI" in run("close", *month, "--accept")
         assert "2026-08" in run("list")
         assert "billed $1.52" in run("preview", *month)
+        exported(tmp_path)
         run("reopen", *month)
         assert "2026-08" not in run("list")
 

@@ -33,6 +33,11 @@ from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
 NOW = datetime(2026, 11, 20, 9, tzinfo=UTC).timestamp()
+STORE = "projects/acme/locations/global/userStores/default_user_store"
+ORDER = "billingAccounts/0A-1B/orders/7"
+ACCOUNTS = {"gemini_licenses": STORE, "code_assist_licenses": ORDER}
+JOINED = "2026-08-04T05:00:00Z"
+TELLING = tuple(set(SEAT_SOURCES) - {"cursor_members"})  # since when a seat is held
 
 
 class Vendor:
@@ -47,6 +52,10 @@ class Vendor:
         application = web.Application()
         application.router.add_get(f"/orgs/{ACCOUNT}/copilot/billing/seats", self._github)
         application.router.add_get("/teams/members", self._cursor)
+        application.router.add_get("/v1/organizations/users", self._claude)
+        application.router.add_get("/v1/organizations/invites", self._claude)
+        application.router.add_get(f"/v1/{STORE}/userLicenses", self._google)
+        application.router.add_get(f"/v1/{ORDER}/licensePool:enumerateLicensedUsers", self._google)
         return application
 
     async def _github(self, request: web.Request) -> web.Response:
@@ -67,10 +76,62 @@ class Vendor:
         members = [{"email": f"{login}@example.com", "role": "member"} for login in self.logins]
         return web.json_response({"teamMembers": members})
 
+    async def _claude(self, request: web.Request) -> web.Response:
+        """The last one is only invited; of the others a page has half of them."""
+        assert (KEY, "2023-06-01", "1000") == (
+            request.headers["x-api-key"], request.headers["anthropic-version"], request.query["limit"],
+        )  # fmt: skip
+        after = request.query.get("after_id", "")
+        self.asked.append(f"{request.path.rpartition('/')[2]} {after}".strip())
+        if self.fault is not None:
+            return web.json_response(self.fault)
+        people, invited = self.logins[:-1], self.logins[-1:]
+        if request.path.endswith("invites"):
+            rows = [
+                {
+                    "type": "invite",
+                    "id": login,
+                    "email": f"{login}@example.com",
+                    "invited_at": JOINED,
+                    "status": state,
+                }
+                for login in invited
+                for state in ("pending", "expired")
+            ]
+            return web.json_response({"data": rows, "has_more": False})
+        half = (len(people) + 1) // 2
+        some = people[half:] if after else people[:half]
+        rows = [
+            {"type": "user", "id": login, "email": f"{login}@example.com", "added_at": JOINED}
+            for login in some
+        ]
+        more = not after and bool(people)
+        return web.json_response({"data": rows, "has_more": more, "last_id": some[-1] if some else None})
+
+    async def _google(self, request: web.Request) -> web.Response:
+        """In pages of its own size, whatever is asked; what is empty it leaves out."""
+        assert f"Bearer {KEY}" == request.headers["Authorization"]
+        assert request.query["pageSize"] in ("50", "200")
+        at = int(request.query.get("pageToken", 0))
+        self.asked.append(f"from {at}")
+        if self.fault is not None:
+            return web.json_response(self.fault)
+        users = [f"{login}@example.com" for login in self.logins[at : at + 40]]
+        page: dict[str, Any] = {}
+        if users and "userLicenses" in request.path:
+            assigned = {"licenseAssignmentState": "ASSIGNED", "createTime": JOINED}
+            page["userLicenses"] = [{"userPrincipal": user, **assigned} for user in users]
+        elif users:
+            page["licensedUsers"] = [{"username": user, "assignTime": JOINED} for user in users]
+        if at + 40 < len(self.logins):
+            page["nextPageToken"] = str(at + 40)
+        return web.json_response(page)
+
 
 class House:
-    def __init__(self, vendor: Vendor, registry: Registry, clock: MovedClock, pull: Any) -> None:
-        self.vendor, self.registry, self.clock, self._pull = vendor, registry, clock, pull
+    def __init__(self, source: str, vendor: Vendor, registry: Registry, clock: MovedClock, pull: Any) -> None:
+        self.source, self.vendor, self.registry = source, vendor, registry
+        self.clock, self._pull = clock, pull
 
     async def pull(self) -> PullState:
         state: PullState = await self._pull()
@@ -105,8 +166,8 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         )
         await registry.plans.create(PlanDraft(name="Seats", view_id=view.id), most=9, actor=PULLER)
         pull = StatementPullSettings(
-            name="seats", source=request.param, key_file=key, base_url=str(server.make_url("/")), account=ACCOUNT,
-            plan="seats", names_file=names,
+            name="seats", source=request.param, key_file=key, base_url=str(server.make_url("/")),
+            account=ACCOUNTS.get(request.param, ACCOUNT), plan="seats", names_file=names,
         )  # fmt: skip
         config = Config(reconciliation=ReconciliationSettings(pull=(pull,)))
         assert [] == [each for each in problems(config) if "pull" in each]
@@ -117,11 +178,35 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
             [state] = await puller.states()
             return state
 
-        yield House(vendor, registry, clock, pulled)
+        yield House(request.param, vendor, registry, clock, pulled)
 
 
-def is_github(house: House) -> bool:
-    return bool(house.vendor.asked) and "page" in house.vendor.asked[0]
+PAGES = {
+    "github_copilot_seats": ["page 1", "page 2"],
+    "cursor_members": ["members"],
+    "claude_members": ["users", "users u50", "invites"],
+    "code_assist_licenses": ["from 0", "from 40", "from 80"],
+    "gemini_licenses": ["from 0", "from 40", "from 80"],
+}
+# Answers that are no list, or not the whole of one, and what is said of them.
+FAULTS: dict[str, list[tuple[Any, str]]] = {
+    "github_copilot_seats": [
+        ({"message": "no"}, "it has no list seats"),
+        ({"total_seats": 2, "seats": [github("ann")]}, "has 1 of 2 seats"),
+        ({"total_seats": 1, "seats": [{"assignee": None}]}, "is not a seat"),
+    ],
+    "claude_members": [
+        ({"type": "error"}, "it has no list data"),
+        ({"data": []}, "its has_more is neither true nor false"),
+        ({"data": [], "has_more": True, "last_id": None}, "there are more, and last_id names none"),
+        ({"data": [], "has_more": True, "last_id": "u1"}, "the next page is the same page again"),
+    ],
+    "gemini_licenses": [
+        ({"error": {"code": 403}}, "it has no list userLicenses"),
+        ({"userLicenses": [], "nextPageToken": 7}, "there are more, and nextPageToken names none"),
+        ({"userLicenses": [{"userPrincipal": "ann"}]}, "is not a seat"),
+    ],
+}
 
 
 async def test_who_comes_and_who_goes(house: House) -> None:
@@ -129,10 +214,9 @@ async def test_who_comes_and_who_goes(house: House) -> None:
     house.vendor.logins = [f"u{number}" for number in range(GITHUB_ROWS + 3)]
     state = await house.pull()
     assert (DONE, f"{GITHUB_ROWS + 3} seats are new, 0 have ended") == (state.state, state.reason)
-    expected = ["page 1", "page 2"] if is_github(house) else ["members"]
-    assert expected == house.vendor.asked
+    assert PAGES[house.source] == house.vendor.asked
     since = {found[0] for found in house.seats.values()}
-    assert since == ({"2026-08-04"} if is_github(house) else {"2026-11-20"})
+    assert since == ({"2026-08-04"} if house.source in TELLING else {"2026-11-20"})
     [plan] = house.registry.plans.all()
     again = await house.pull()
     assert (DONE, "") == (again.state, again.reason)
@@ -154,15 +238,10 @@ async def test_a_list_that_cannot_be_used_changes_nothing(house: House) -> None:
     house.vendor.logins = []
     state = await house.pull()
     assert FAILED == state.state and "nothing is changed" in state.reason
-    if is_github(house):
-        for fault, words in (
-            ({"message": "no"}, "it has no list seats"),
-            ({"total_seats": 2, "seats": [github("ann")]}, "has 1 of 2 seats"),
-            ({"total_seats": 1, "seats": [{"assignee": None}]}, "is not a seat"),
-        ):
-            house.vendor.fault = fault
-            state = await house.pull()
-            assert FAILED == state.state and words in state.reason
+    for fault, words in FAULTS.get(house.source, ()):
+        house.vendor.fault = fault
+        state = await house.pull()
+        assert FAILED == state.state and words in state.reason
     assert before == house.seats
     house.vendor.fault, house.vendor.logins = None, ["ann"]
     [plan] = house.registry.plans.all()
@@ -172,9 +251,12 @@ async def test_a_list_that_cannot_be_used_changes_nothing(house: House) -> None:
 
 
 async def test_a_pull_of_seats_names_its_plan(tmp_path: Path) -> None:
-    """And no pull of bills does."""
+    """And no pull of bills does. Licenses of Google are of a resource."""
     base = StatementPullSettings(name="one", source="cursor_members", key_file=tmp_path / "key")
     for pull in (base, replace(base, source="cursor_usage_events", plan="Seats")):
         config = Config(reconciliation=ReconciliationSettings(pull=(pull,)))
         assert any("plan is required of a list of seats" in each for each in problems(config))
+    google = replace(base, source="gemini_licenses", plan="Seats")
+    config = Config(reconciliation=ReconciliationSettings(pull=(google,)))
+    assert any("account is required: the resource at Google" in each for each in problems(config))
     assert set(SEAT_SOURCES) == set(SEAT_REQUESTS)

@@ -11,6 +11,7 @@ import pytest
 from spool.billing.drops import BillingDrops
 from spool.billing.hours import BillingHours
 from spool.container_files.container_rows import ContainerRows
+from spool.container_files.usage import ContainerUsage
 from spool.deliveries.protocols import Deliveries, Landings
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
@@ -25,6 +26,7 @@ from spool.postgres.streams import PostgresStreams
 from spool.sql.billing_drops import SqlBillingDrops
 from spool.sql.billing_hours import SqlBillingHours
 from spool.sql.container_rows import SqlContainerRows
+from spool.sql.container_usage import SqlContainerUsage
 from spool.sql.lake import SqlLandings
 from spool.sql.streams import SqlStreams
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
@@ -40,6 +42,7 @@ PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "billing_hours": (BillingHours, (SqlBillingHours,)),
     "landings": (Landings, (SqlLandings,)),
     "stored": (ContainerRows, (SqlContainerRows, PostgresContainerRows)),
+    "container_usage": (ContainerUsage, (SqlContainerUsage,)),
     "billing_drops": (BillingDrops, (SqlBillingDrops,)),
     "streams": (StreamReader, (SqlStreams, PostgresStreams)),
 }

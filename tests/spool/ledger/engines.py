@@ -14,7 +14,7 @@ from spool.ledger.ledger_rows import LedgerStore
 from spool.memory.ledger import MemoryLedger
 from spool.postgres.database import Connection, Database
 from spool.postgres.ledger.store import PostgresLedger
-from spool.postgres.migrations import script
+from spool.postgres.migrations import Migration
 from spool.sqlite.ledger.store import SqliteLedger
 from tests.spool.ledger_log import FakeClock
 from tests.spool.postgres_cluster import Schema
@@ -24,13 +24,17 @@ POOLED = "postgres behind pgbouncer"
 
 _EMPTY = """
     DELETE FROM {schema}.ledger_meters; DELETE FROM {schema}.ledger_billed; DELETE FROM {schema}.ledger_billed_days;
-    DELETE FROM {schema}.ledger_rollups; DELETE FROM {schema}.ledger_rolled;
+    DELETE FROM {schema}.ledger_billed_sums; DELETE FROM {schema}.ledger_rollups; DELETE FROM {schema}.ledger_rolled;
+    DELETE FROM {schema}.ledger_billed_rollups;
     DELETE FROM {schema}.ledger_hours; DELETE FROM {schema}.ledger_days; DELETE FROM {schema}.ledger_keys;
     DELETE FROM {schema}.ledger_periods; DELETE FROM {schema}.ledger_state;
     INSERT INTO {schema}.ledger_state VALUES ('reach', 1)"""
 
 
-_SCRIPTS = ("ledger.sql", "ledger_sender.sql", "ledger_meters.sql", "ledger_billed.sql", "ledger_rollups.sql")
+_TABLES = Migration(
+    files=("ledger.sql", "ledger_sender.sql", "ledger_meters.sql", "ledger_billed.sql", "ledger_rollups.sql"),
+    shared=("billed_sums.postgres-9.sql", "billed_rollups.postgres-9.sql"),
+)
 
 
 def schemas_of(engine: str, request: pytest.FixtureRequest) -> Callable[[], Schema]:
@@ -45,7 +49,7 @@ class Ledgers:
     """Ledgers of one engine, each over what the one before kept; a new `Ledgers` begins with nothing."""
 
     def __init__(self, engine: str, directory: Path, schema: Schema | None) -> None:
-        self._engine = engine
+        self.engine = engine
         self._directory = directory
         self._schema = schema
         self._in_memory = MemoryLedger()
@@ -71,9 +75,9 @@ class Ledgers:
             await self._database.close()
 
     async def _store(self, clock: Clock) -> LedgerStore:
-        if self._engine == MEMORY:
+        if self.engine == MEMORY:
             return self._in_memory
-        if self._engine == SQLITE:
+        if self.engine == SQLITE:
             return await SqliteLedger.open(self._directory, clock)
         if self._database is None:
             assert self._schema is not None
@@ -85,6 +89,6 @@ class Ledgers:
 def _begin(database: Database, connection: Connection) -> None:
     """The ledger's tables alone, and nothing in them: the examples of a test share its schema."""
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
-        connection.execute(database.sql(f"CREATE SCHEMA {{schema}}; {'; '.join(map(script, _SCRIPTS))}"))
+        connection.execute(database.sql(f"CREATE SCHEMA {{schema}}; {_TABLES.statements()}"))
     else:
         connection.execute(database.sql(_EMPTY))

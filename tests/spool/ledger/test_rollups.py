@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -20,7 +20,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import DAY_S
-from spool.record import NS, Correction, Inference
+from spool.record import NS, Correction, Inference, Record
 from spool.sql.ledger import SqlLedgerRows
 from tests.spool.ledger.engines import ENGINES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -37,6 +37,9 @@ QUESTIONS = (
     WHOLE,
     replace(WHOLE, group_by=("model",), granularity="weekly"),
     replace(WHOLE, group_by=("team",), granularity="daily"),
+    replace(WHOLE, include={"model": ("m1",)}, group_by=("user",), granularity="monthly"),
+    replace(WHOLE, include={"source": ("litellm", "other")}, group_by=("model",), granularity="monthly"),
+    replace(PART, exclude={"own:front": ("no",)}, group_by=("team",)),
     replace(PART, group_by=("user",), granularity="monthly"),
     replace(PART, group_by=("tag:service", "provider")),
     replace(PART, include={"team": ("a",)}, group_by=("status",), granularity="weekly"),
@@ -67,19 +70,23 @@ class Deal:
             cost_source="reported",
         )
 
+    def add(self, records: list[Record | None]) -> None:
+        """They come after all days: no call is believed that begins after it came."""
+        self.log.add(records, at=self.clock.now())
+
     async def begin(self) -> None:
-        self.log.add([self.made(day, day + more) for day in range(DAYS) for more in range(3)])
+        self.add([self.made(day, day + more) for day in range(DAYS) for more in range(3)])
         await self.late(3)
 
     async def late(self, day: int) -> None:
         self.last = self.made(day, day + 7)
-        self.log.add([self.last])
+        self.add([self.last])
         await self.counted()
 
     async def corrected(self, day: int) -> None:
         before = self.last or self.made(day, 1)
         after = call(start_time=before.start_time, cost="99.5", cost_source="reported", user="eve")
-        self.log.add(
+        self.add(
             [
                 Correction(
                     id=b"c" * 16,
@@ -229,6 +236,44 @@ async def test_a_question_goes_through_rollups(
         await dealt.rolled_up(DAYS)
         assert [expected] == await dealt.ledger.costs(WHOLE)
         assert not (await dealt.ledger.compare(dealt.log)).words()
+    finally:
+        await ledgers.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_filter_that_every_call_passes_is_none(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path
+) -> None:
+    """Rollups answer it that do not have its dimension; one that a call fails reads days."""
+    ledgers = Ledgers.of(engine, request, tmp_path)
+
+    def asked(rows: LedgerRows, query: CostQuery) -> tuple[list[CostRow], set[int]]:
+        found = set[int]()
+
+        class Noted:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(rows, name)
+
+            def totals(self, *what: Any, rollup: int, **how: Any) -> Any:
+                found.add(rollup)
+                return rows.totals(*what, rollup=rollup, **how)
+
+        return costs(cast(LedgerRows, Noted()), query), found
+
+    months = replace(PART, granularity="monthly", group_by=("team",))
+    wide = replace(
+        months, include={"api_key": ("",), "source": ("litellm", "other")}, exclude={"user": ("x",)}
+    )
+    narrow = replace(wide, exclude={"user": ("ada",), "device": ("x",)})
+    try:
+        dealt = await deal(ledgers)
+        await dealt.rolled_up(DAYS)
+        whole, rollups = await ledgers.store.read(lambda rows: asked(rows, months))
+        assert (whole, rollups) == await ledgers.store.read(lambda rows: asked(rows, wide))
+        assert rollups == {2}
+        part, rollups = await ledgers.store.read(lambda rows: asked(rows, narrow))
+        assert 0 in rollups and sum(row.calls for row in part) < sum(row.calls for row in whole)
     finally:
         await ledgers.close()
 

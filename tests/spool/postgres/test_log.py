@@ -642,6 +642,6 @@ async def test_a_count_under_which_records_go_says_nothing_wrong(
         found.kept_from = {**found.kept_from, AI_TELEMETRY: next(numbers)}
         return found
 
-    monkeypatch.setattr("spool.postgres.log.log.border", moving)
+    monkeypatch.setattr("spool.postgres.log.verification.border", moving)
     with pytest.raises(SpoolUnavailable, match="repeat it"):
         await log.verify()

@@ -37,6 +37,9 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         assert "replicated" == receipt.durability
         pair.standby.stop()
         await _let_go(pair, patient)
+        while not (await one.stats()).writable:  # it may have seen that no standby was named
+            await one.follow()
+        pair.standby.stop()
         with pytest.raises(SpoolUnavailable):
             await add(one, call(2))
         while (await one.stats()).writable:  # the sender may hear before the server has answered
@@ -76,7 +79,6 @@ async def _let_go(pair: Pair, patient: PostgresLog) -> None:
     await asyncio.to_thread(pair.primary.change, synchronous_standby_names=STANDBY)
     receipt = await waiting
     assert (1, "replicated") == (receipt.records, receipt.durability)
-    pair.standby.stop()
 
 
 async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -> None:

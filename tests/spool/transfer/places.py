@@ -16,6 +16,7 @@ import psycopg
 from spool.billing.drops import BILLING_DROPS
 from spool.billing.hours import BILLING_HOURS, SentHour
 from spool.clock import Clock
+from spool.container_files.usage import CONTAINER_USAGE, UsageDocument
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import engine_of, open_storage
@@ -67,6 +68,9 @@ ALL = CostQuery(
 WAITS = PartialReport(b"a part of a call", 1.0, b"\x00body")
 CLUSTER = ClusterIdentity("123456789012", "us-east-1", "prod")
 AGENT = ContainerSender(key="agent", shipper="shipper-1", agent_version="1.2.12")
+USED = UsageDocument(
+    account="1", region="r", cluster="prod", day=86_400, changed_at=1.5, body=b"\x00what was used"
+)
 HOLD_S = 30
 BYTES = b"the bytes " * 50_000
 
@@ -201,6 +205,7 @@ class Places:
         )
         hour = SentHour(start=3600, hash=b"\x00hash", rows=3, bytes=99, sent_at=at)
         await storage.small.of(BILLING_HOURS).keep("bill", [hour])
+        await storage.small.of(CONTAINER_USAGE).keep([USED])
         await storage.clusters.report(WHOLE)
 
     async def _fill_registry(self, registry: Registry) -> None:
@@ -260,6 +265,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "sizes": await storage.streams.sizes(),
         "clusters": storage.clusters.all(),
         "sent hours": await storage.small.of(BILLING_HOURS).sent("bill", 0, 10**6),
+        "usage of containers": await storage.small.of(CONTAINER_USAGE).document(USED.identity, USED.day),
         "billing drops": await storage.small.of(BILLING_DROPS).month("bill", "2026-11"),
         "costs": await storage.ledger.costs(ALL),
         "billed": await storage.ledger.costs(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from spool.turns.fair_turns import (
+    LITTLE_S,
     MOST_REST_S,
     FairTurns,
     Party,
@@ -39,12 +40,37 @@ async def work(turns: FairTurns, name: str, steps: int, order: list[str]) -> Non
             await pause()
 
 
+async def passes_until(condition: Callable[[], bool]) -> None:
+    """Let the event loop make passes until the condition holds."""
+    for _ in range(100):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("100 passes did not help")
+
+
 async def test_a_party_that_is_alone_works_as_it_comes() -> None:
     """Nothing waits, and nothing is scheduled."""
     turns, order = FairTurns(), list[str]()
     turns.party("busy").spend(100.0)
-    await asyncio.wait_for(work(turns, "busy", 3, order), 5)
+    await asyncio.wait_for(work(turns, "busy", 3, order), 60)
     assert (["busy"] * 3, False) == (order, turns.are_shared)
+
+
+@pytest.mark.parametrize(("commits", "are_shared"), [(True, True), (False, False)])
+async def test_who_had_something_to_commit_is_there_between_requests(commits: bool, are_shared: bool) -> None:
+    """Beside a party that reads: its steps are short, so that the next request of a sender finds a turn soon."""
+    now = 0.0
+    turns = FairTurns(lambda: now)
+    sender = turns.party("sender")
+    sender.spend(LITTLE_S / 2)
+    if commits:
+        turns.submits(sender)
+    now = 1.0
+    turns.party("reads").spend(100.0)
+    now = 2.0
+    turns.party("reads")
+    assert are_shared == turns.are_shared
 
 
 async def test_who_used_less_is_done_first() -> None:
@@ -169,3 +195,18 @@ async def test_each_step_is_charged_to_whose_request_it_is() -> None:
 
 async def run(one: WorkInHand, job: Coroutine[Any, Any, None]) -> None:
     await one.run(job)
+
+
+async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
+    """A request that begins in the pass of the event loop in which another's turn was given is done first."""
+    turns, order = FairTurns(), list[str]()
+    parties(turns, busy=10.0, small=0.0)
+    loop = asyncio.get_running_loop()
+    with turns.request("other") as other:
+        await other.begin()  # so that the busy one waits for its turn
+        busy = asyncio.create_task(work(turns, "busy", 2, order))
+        await passes_until(lambda: bool(turns.party("busy").waiting))
+    await passes_until(lambda: not turns.party("busy").waiting)
+    small = loop.create_task(work(turns, "small", 1, order))
+    await asyncio.gather(busy, small)
+    assert order == ["small", "busy", "busy"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, paged, show_page
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
-from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, printable, show_fields, show_json, show_table
 from gateway.resources.namespaces import NewNamespace
 from spool.registry.allocation import STATES
 
@@ -175,7 +175,7 @@ resource_commands(
 )
 
 
-def _dimensions(version: Mapping[str, Any]) -> str:
+def _dimensions(version: JsonObject) -> str:
     names = version["dimensions"]
     return f"{len(names)} {'dimension' if len(names) == 1 else 'dimensions'}"
 
@@ -190,10 +190,11 @@ def text_of(file: Path) -> str:
         fail(f"{file}: {error.strerror}")
 
 
-def asked(client: OperatorClient, method: str, path: str, body: object) -> dict[str, Any]:
+def asked(client: OperatorClient, method: str, path: str, body: object) -> JsonObject:
     """Make a call that takes a definition; the command ends with every fault of it, each with its place."""
     status, payload = asyncio.run(client.ask(method, path, body=body))
-    if faults := payload.get("errors"):
+    faults = payload.get("errors")
+    if faults:
         for fault in faults:
             place = ".".join(map(str, fault["path"]))
             shown = f" ({fault['value']})" if fault["value"] else ""
@@ -204,7 +205,7 @@ def asked(client: OperatorClient, method: str, path: str, body: object) -> dict[
     return payload
 
 
-def _show_border(border: Mapping[str, Any]) -> None:
+def _show_border(border: JsonObject) -> None:
     if border["kept_since"] is None:
         click.echo("the ledger has no sums yet", err=True)
         return
@@ -214,21 +215,23 @@ def _show_border(border: Mapping[str, Any]) -> None:
         click.echo(f"{tag} is {known}", err=True)
 
 
-def _show_dimension(dimension: Mapping[str, Any], total: Mapping[str, Any]) -> None:
+def _show_dimension(dimension: JsonObject, total: JsonObject) -> None:
     click.echo(f"\n{dimension['name']} ({dimension['id']}): {dimension['state']}")
     rows = [(each["element"], _cost(each["before"]), _cost(each["after"])) for each in dimension["elements"]]
     rest = rows[_MOST_SHOWN:]
     if rest:
-        was, now = _sum(each[1] for each in rest), _sum(each[2] for each in rest)
+        was = _sum(each[1] for each in rest)
+        now = _sum(each[2] for each in rest)
         rows = [*rows[:_MOST_SHOWN], (f"({len(rest)} more)", was, now)]
-    whole, state = Decimal(total["cost"]), dimension["state"]
+    whole = Decimal(total["cost"])
+    state = dimension["state"]
     rows.append(("total", None if state == "new" else whole, None if state == "gone" else whole))
     lines = [{"element": name, "before": _describe(was), "after": _describe(now), "change": _change(was, now)}
              for name, was, now in rows]  # fmt: skip
     show_table(lines, ("element", "before", "after", "change"))
 
 
-def _cost(spend: Mapping[str, Any] | None) -> Decimal | None:
+def _cost(spend: JsonObject | None) -> Decimal | None:
     return None if spend is None else Decimal(spend["cost"])
 
 

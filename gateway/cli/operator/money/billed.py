@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.output import as_json, printable, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, printable, show_json, show_table
 
 INVOICE_COLUMNS = ("id", "provider", "month", "number", "account", "issued", "total", "tax", "lines")
 CLOSED_COLUMNS = (
@@ -129,7 +128,7 @@ def _found(client: OperatorClient, provider: str, month: str) -> Any:
     return client.request("GET", "/month-closing", query=query)
 
 
-def _show(found: Mapping[str, Any]) -> None:
+def _show(found: JsonObject) -> None:
     click.echo(
         f"{printable(found['provider'])}, {found['month']}: billed ${found['billed']}, invoiced ${found['invoiced']}"
         f" ({len(found['invoices'])} invoices), tax ${found['tax']}, rounding ${found['rounding']}, difference"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from http import HTTPStatus
 
 import click
 
 from exporters.focus import billed as rows
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient
+from gateway.cli.output import JsonObject
 from spool.ledger.queries import BILLED_TYPES
 
 _ALL = "1000"  # of a list of the operator API: a page
 _INVOICED, _CLOSED = "invoiced", "closed"
+_BESIDE = ("other",)  # charges of what is beside the tokens
+_BY_METER = [("per", "hourly"), ("lines", "meters")]
 _Named = dict[tuple[str, str], list[str]]  # by provider and month
 
 
@@ -66,7 +69,8 @@ def of_bills(
             return known[0] if len(known) == 1 else ""
 
         told = {str(row["provider"]) for row in billed if row["charge"] != "restated"}
-        if waiting := sorted(name for name in told if not state_of(name)):
+        waiting = sorted(name for name in told if not state_of(name))
+        if waiting:
             click.echo(f"{day} is not final and left out: {', '.join(waiting)}", err=True)
         counted = (
             _report(
@@ -78,6 +82,8 @@ def of_bills(
             if billed or effective
             else []
         )
+        has_more = any(row["charge"] in _BESIDE for row in billed)
+        metered = _metered(client, day, by) if has_more else []
         of_day = rows.ExportedDay(
             start=datetime(
                 day.year,
@@ -91,6 +97,7 @@ def of_bills(
             counted=counted,
             invoice_of=invoice_of,
             state_of=state_of,
+            metered=metered,
         )
         yield rows.lines(rows.rows_of(of_day, account=account), version=version)
 
@@ -113,9 +120,7 @@ def _by_month(
         cursor = [("cursor", following)]
 
 
-def _report(
-    client: OperatorClient, day: date, cost_type: str, by: Sequence[str]
-) -> Sequence[Mapping[str, Any]]:
+def _report(client: OperatorClient, day: date, cost_type: str, by: Sequence[str]) -> Sequence[JsonObject]:
     """Return the rows of a day. What rows of billing connections tell is not exported: it is in their own bill."""
     span = [("from", day.isoformat()), ("to", day.isoformat()), ("cost_type", cost_type)]
     of_calls = [("where", "origin=calls")] if cost_type in BILLED_TYPES else []
@@ -126,5 +131,15 @@ def _report(
     )
     if answer["report"]["truncated"]:
         fail(f"{day} has {answer['report']['row_count']} rows: raise answers.max_rows")
-    found: Sequence[Mapping[str, Any]] = answer["rows"]
+    found: Sequence[JsonObject] = answer["rows"]
+    return found
+
+
+def _metered(client: OperatorClient, day: date, by: Sequence[str]) -> Sequence[JsonObject]:
+    """Return the hours of a day with price lines; none where they are not kept any more, or too many."""
+    span = [("from", day.isoformat()), ("to", day.isoformat()), *_BY_METER]
+    status, payload = client.answer("GET", "/report", query=[*span, *(("by", name) for name in by)])
+    if status != HTTPStatus.OK or payload["report"]["truncated"]:
+        return []
+    found: Sequence[JsonObject] = payload["rows"]
     return found

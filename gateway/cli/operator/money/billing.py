@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.output import as_json, show_json
+from gateway.cli.output import JsonObject, as_json, show_json
 
 
 @click.group()
@@ -39,7 +37,7 @@ def push(client: OperatorClient, since: str, until: str, dry_run: bool, as_json:
     show_json(payload) if as_json else _show(payload["billing"])
 
 
-def _show(plan: dict[str, Any]) -> None:
+def _show(plan: JsonObject) -> None:
     size = f"{plan['hours']} hours, {plan['rows']} rows, {plan['bytes']} bytes in {plan['drops']} drops"
     click.echo(f"{size}: ${plan['cost']}")
     if plan["sent"]:

@@ -10,7 +10,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, paged, show_page
 from gateway.cli.operator.resources import body_of, described_by
-from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.resources.budgets import EXPANSIONS, NewBudget
 from spool.registry.budget_alerts import KINDS, STATES
 from spool.registry.budgets import GRANULARITIES
@@ -155,7 +155,7 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
         click.echo(f"{done['broken']} cannot be evaluated; tollhouse budgets list says why", err=True)
 
 
-def _body(client: OperatorClient, given: dict[str, Any]) -> dict[str, Any]:
+def _body(client: OperatorClient, given: JsonObject) -> JsonObject:
     """The body of a request: what was given."""
     view = given["view"] and client.request("GET", f"/views/{part(given['view'])}")["view"]["id"]
     plain = {name: value for name, value in given.items() if name != "view"}
@@ -170,7 +170,7 @@ def _body(client: OperatorClient, given: dict[str, Any]) -> dict[str, Any]:
     return {field: value for field, value in body.items() if value is not None}
 
 
-def _planned(plan: tuple[str, ...], every: str) -> dict[str, Any] | None:
+def _planned(plan: tuple[str, ...], every: str) -> JsonObject | None:
     if not plan:
         return None
     amounts = {}
@@ -182,7 +182,7 @@ def _planned(plan: tuple[str, ...], every: str) -> dict[str, Any] | None:
     return {every: amounts}
 
 
-def _show_made(payload: dict[str, Any], as_json: bool) -> None:
+def _show_made(payload: JsonObject, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return
@@ -192,7 +192,7 @@ def _show_made(payload: dict[str, Any], as_json: bool) -> None:
         click.echo(f"past already, and not sent: {past}", err=True)
 
 
-def _show_expansion(name: str, found: dict[str, Any]) -> None:
+def _show_expansion(name: str, found: JsonObject) -> None:
     if name in ("current", "forecast"):
         show_fields(found)
         return

@@ -10,7 +10,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
 from gateway.cli.operator.resources import body_of, described_by
-from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.resources.connections import NewConnection
 
 COLUMNS = ("id", "name", "cloud_provider", "state", "upstream_connection_id", "created", "last_updated")
@@ -128,7 +128,7 @@ def month(client: OperatorClient, id: str, month: str) -> None:
     show_json(client.request("GET", f"/connections/{part(id)}/drops/{part(month)}"))
 
 
-def _fields(*, s3_bucket: str | None, **given: Any) -> dict[str, Any]:
+def _fields(*, s3_bucket: str | None, **given: Any) -> JsonObject:
     """The body of a request: what was given."""
     body = body_of(NewConnection, given)
     if s3_bucket is not None:
@@ -142,5 +142,5 @@ def _fields(*, s3_bucket: str | None, **given: Any) -> dict[str, Any]:
     return body
 
 
-def _show(payload: dict[str, Any], as_json: bool) -> None:
+def _show(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(payload["connection"])

@@ -10,7 +10,7 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
-from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from spool.registry.notices import CHANNEL_STATES
 
 COLUMNS = ("id", "state", "severity", "at", "attempts", "title", "error")
@@ -131,7 +131,7 @@ def delete_channel(client: OperatorClient, name: str, as_json: bool) -> None:
     show_json(payload) if as_json else click.echo(f"channel {name} deleted")
 
 
-def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) -> dict[str, Any]:
+def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) -> JsonObject:
     """The body of a request: what was given."""
     body = {name: value for name, value in given.items() if value is not None}
     if to:
@@ -141,7 +141,7 @@ def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) 
     return body
 
 
-def _show_channel(payload: dict[str, Any], as_json: bool) -> None:
+def _show_channel(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(payload["notification_channel"])
 
 
@@ -173,7 +173,7 @@ def discard(
     show_json(payload) if as_json else click.echo(f"{payload['discarded']} discarded")
 
 
-def _chosen(ids: tuple[str, ...], channel: str | None, every: bool) -> dict[str, Any]:
+def _chosen(ids: tuple[str, ...], channel: str | None, every: bool) -> JsonObject:
     body: dict[str, Any] = {"all": every}
     if ids:
         body["ids"] = list(ids)
@@ -182,5 +182,5 @@ def _chosen(ids: tuple[str, ...], channel: str | None, every: bool) -> dict[str,
     return body
 
 
-def _show(payload: dict[str, Any], as_json: bool) -> None:
+def _show(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(payload["notification"])

@@ -16,7 +16,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
-from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.plans.seat_lists import ListedSeat, chosen, merged, read_list, read_names
 from gateway.resources.plans import NewPlan
 from spool.errors import Invalid
@@ -254,13 +254,13 @@ def costs(
     _name_lacking(total, code)
 
 
-def _name_lacking(total: dict[str, Any], currency: str) -> None:
+def _name_lacking(total: JsonObject, currency: str) -> None:
     for lacking in (total["unconverted"], total["included_unconverted"]):
         if lacking:
             click.echo(unconverted_words(lacking, currency), err=True)
 
 
-def _readable(row: dict[str, Any], currency: str) -> dict[str, Any]:
+def _readable(row: JsonObject, currency: str) -> JsonObject:
     """Money with two decimals, quantities with at most two."""
     before, behind = ("$", "") if currency == CURRENCY else ("", f" {currency}")
     names = (*_SUMS, "metered")
@@ -269,7 +269,7 @@ def _readable(row: dict[str, Any], currency: str) -> dict[str, Any]:
     return {**row, **sums, **quantities}
 
 
-def _fields(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> dict[str, Any]:
+def _fields(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
     """The body of a request: what was given."""
     body = body_of(NewPlan, given)
     if seat and seats is not None:
@@ -296,7 +296,7 @@ def _seat(row: list[str]) -> dict[str, str]:
     return dict(zip(_FIELDS, cells, strict=False))
 
 
-def _show(payload: dict[str, Any], as_json: bool) -> None:
+def _show(payload: JsonObject, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return

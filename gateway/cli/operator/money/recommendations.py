@@ -66,7 +66,8 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
     click.echo(f"\nCalculated as: {printable(advice['formula'])} ({printable(advice['price_book'])})")
     for assumption in advice["assumptions"]:
         click.echo(f"Assumed: {printable(assumption)}")
-    if (realized := advice["realized_savings"]) is not None:
+    realized = advice["realized_savings"]
+    if realized is not None:
         click.echo(
             f"Saved: ${Decimal(realized['amount']):,} from {realized['since']} until {realized['until']}"
         )

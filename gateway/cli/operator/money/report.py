@@ -30,7 +30,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import show_cursor
 from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
 from gateway.cli.operator.money.what_if import show_what_if
-from gateway.cli.output import printable, show_json, show_table
+from gateway.cli.output import JsonObject, printable, show_json, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
@@ -253,7 +253,7 @@ def report(
     show_cursor(payload)
 
 
-def _not_empty(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> Sequence[str]:
+def _not_empty(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str]:
     """Without the columns that have nothing in any row; what was asked for by --latency stays."""
     always = ("calls", "cost", *LATENCY)
 
@@ -263,8 +263,9 @@ def _not_empty(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> Seque
     return [name for name in shown if name in always or has_any(name)]
 
 
-def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
-    rows, asked = payload["rows"], payload["report"]
+def _show(payload: JsonObject, shown: Sequence[str]) -> None:
+    rows = payload["rows"]
+    asked = payload["report"]
     names = columns(asked)
     ordered = rows
     if "period" not in names and "cost" in asked["show"]:
@@ -279,7 +280,7 @@ def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
     show_table(lines, (*names, *shown, *beside), _titles(asked))
 
 
-def _titles(asked: Mapping[str, Any]) -> Mapping[str, str]:
+def _titles(asked: JsonObject) -> Mapping[str, str]:
     """Name the columns of a table: a family is called a model, unless spellings stand beside it."""
     titles = dict(asked["names"])
     for name in FAMILY_DIMENSIONS:
@@ -289,7 +290,7 @@ def _titles(asked: Mapping[str, Any]) -> Mapping[str, str]:
     return titles
 
 
-def _decimals(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> int:
+def _decimals(rows: Sequence[JsonObject], shown: Sequence[str]) -> int:
     """
     Return as many decimals as it takes to see every amount, and for rows as shown to add up to the last of
     them; at least cents.
@@ -305,8 +306,9 @@ def _decimals(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> int:
     return _MOST_DECIMALS
 
 
-def _show_change(payload: Mapping[str, Any]) -> None:
-    asked, total = payload["comparison"], payload["total"]
+def _show_change(payload: JsonObject) -> None:
+    asked = payload["comparison"]
+    total = payload["total"]
     warn_of_lacking(asked["whole_since"])
     warn_of_open_days(payload["billed"])
     before = asked["against"]
@@ -336,7 +338,7 @@ def warn_of_unconverted(amounts: Mapping[str, str], currency: str) -> None:
         click.echo(unconverted_words(amounts, currency), err=True)
 
 
-def warn_of_open_days(billed: Mapping[str, Any] | None) -> None:
+def warn_of_open_days(billed: JsonObject | None) -> None:
     if billed:
         told = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
         filled = billed.get("counted")
@@ -350,7 +352,7 @@ def warn_of_cut(periods: str | None) -> None:
 
 
 def _line(
-    row: Mapping[str, Any], names: Sequence[str], shown: Sequence[str], places: int, currency: str
+    row: JsonObject, names: Sequence[str], shown: Sequence[str], places: int, currency: str
 ) -> dict[str, object]:
     """Sums of money with so many decimals, prices of one thing with four at least, and percentiles."""
     line: dict[str, object] = {name: row.get(name) for name in names}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient
 from gateway.cli.operator.lists import show_cursor
-from gateway.cli.output import show_json, show_table
+from gateway.cli.output import JsonObject, show_json, show_table
 
 BY_CALL = ("cost", "tokens", "duration")
 TOP_CALLS = 10
@@ -33,11 +32,10 @@ COLUMNS = (
 _BOUND = re.compile(rf"({'|'.join(BY_CALL)})\s*([<>]=?)\s*(\S+)")
 
 
-def show_top_calls(
-    client: OperatorClient, where: Sequence[str], once: Mapping[str, Any], *, as_json: bool
-) -> None:
+def show_top_calls(client: OperatorClient, where: Sequence[str], once: JsonObject, *, as_json: bool) -> None:
     """Print the calls of a span that cost most, or took most, and how far they were looked for."""
-    by, top = once["top_by"] or "cost", once["top"] or once["limit"] or TOP_CALLS
+    by = once["top_by"] or "cost"
+    top = once["top"] or once["limit"] or TOP_CALLS
     if by not in BY_CALL:
         raise click.UsageError(f"--top-by takes {', '.join(BY_CALL)} with --calls")
     if top > MOST:
@@ -53,7 +51,8 @@ def show_top_calls(
     show_table([_line(row) for row in answer["records"]], COLUMNS)
     looked = answer["looked_through"]
     if looked["since"]:
-        since, until = looked["since"], f" until {looked['until']}" if looked["until"] else ""
+        since = looked["since"]
+        until = f" until {looked['until']}" if looked["until"] else ""
         click.echo(f"of {looked['records']:,} kept records that came since {since}{until}", err=True)
     if looked["records"] >= looked["most"]:
         click.echo(
@@ -75,7 +74,7 @@ def _filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _line(row: Mapping[str, Any]) -> dict[str, object]:
+def _line(row: JsonObject) -> dict[str, object]:
     amount = {"reported": row.get("cost"), "estimated": row.get("estimated_cost")}.get(
         row.get("cost_source", "")
     )

@@ -11,7 +11,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
-from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import conditions
 from gateway.resources.views import NewView
 from spool.registry.views import EXCLUDES
@@ -93,7 +93,7 @@ def edit(client: OperatorClient, view: str, as_json: bool, everything: bool, **g
 
 def _fields(
     *, where: Sequence[str], notify: Sequence[str], anomalies: bool | None, growth: int | None, **given: Any
-) -> dict[str, Any]:
+) -> JsonObject:
     """The body of a request: what was given."""
     body = body_of(NewView, given)
     if where:
@@ -118,5 +118,5 @@ def _filter(terms: Sequence[str]) -> dict[str, list[str | None]]:
     return found
 
 
-def _show(payload: dict[str, Any], as_json: bool) -> None:
+def _show(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(payload["view"])

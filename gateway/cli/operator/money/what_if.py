@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
 
 import click
 
 from gateway.cli.operator.client import OperatorClient
-from gateway.cli.output import show_json, show_table
+from gateway.cli.output import JsonObject, show_json, show_table
 from gateway.cli.parameters import conditions
 
 _MODEL = "model="
@@ -20,7 +19,7 @@ def show_what_if(
     as_if: str,
     by: Sequence[str],
     where: Sequence[str],
-    once: Mapping[str, Any],
+    once: JsonObject,
     *,
     as_json: bool,
 ) -> None:

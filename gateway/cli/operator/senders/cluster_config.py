@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import as_json, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.devices.agent_config import version_of
 from gateway.devices.agent_values import values_of, without_value
@@ -54,17 +52,17 @@ def versions(client: OperatorClient, id: str, as_json: bool) -> None:
     show_table(shown, ("version", "set", "by", "config"))
 
 
-def config_of_version(client: OperatorClient, id: str, version: str) -> Mapping[str, Any]:
+def config_of_version(client: OperatorClient, id: str, version: str) -> JsonObject:
     """A configuration that was set before; the command ends if there was none of this version."""
     if version == "none":
         return {}
-    found: dict[str, Mapping[str, Any]] = {row["version"]: row["config"] for row in _versions(client, id)}
+    found: dict[str, JsonObject] = {row["version"]: row["config"] for row in _versions(client, id)}
     if version not in found:
         fail(f"no version {version} was set for this cluster; tollhouse clusters versions {id} lists them", 2)
     return found[version]
 
 
-def _versions(client: OperatorClient, id: str) -> list[dict[str, Any]]:
+def _versions(client: OperatorClient, id: str) -> list[JsonObject]:
     """From the audit list, as far back as it goes."""
     cluster = client.request("GET", f"/clusters/{part(id)}")["cluster"]
     asked = {
@@ -85,15 +83,16 @@ def _versions(client: OperatorClient, id: str) -> list[dict[str, Any]]:
     ]
 
 
-def _values(cluster: Mapping[str, Any]) -> str:
+def _values(cluster: JsonObject) -> str:
     """JSON is YAML, too; a comment says what it is of."""
     lines = [f"# cluster {cluster['name']} ({cluster['id']}), version {cluster['config_version'] or 'none'}"]
-    if missing := without_value(cluster["config"]):
+    missing = without_value(cluster["config"])
+    if missing:
         lines.append(f"# the chart has no value for: {', '.join(missing)}")
     return "\n".join([*lines, json.dumps(values_of(cluster["config"]), indent=2)])
 
 
-def _config_map(cluster: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _config_map(cluster: JsonObject, given: JsonObject) -> JsonObject:
     """JSON is YAML, too: kubectl and GitOps tools read it."""
     namespace = {"namespace": cluster["namespace"]} if cluster["namespace"] else {}
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,7 +12,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.senders.cluster_config import config, config_of_version, versions
 from gateway.cli.operator.senders.config_job import apply
-from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Label
 
 COLUMNS = (
@@ -113,7 +112,7 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
     show_json(payload) if as_json else click.echo(f"cluster {id} deleted")
 
 
-def _object(file: Path) -> dict[str, Any]:
+def _object(file: Path) -> JsonObject:
     try:
         found = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -123,5 +122,5 @@ def _object(file: Path) -> dict[str, Any]:
     return found
 
 
-def _show(payload: dict[str, Any], as_json: bool) -> None:
+def _show(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(payload["cluster"])

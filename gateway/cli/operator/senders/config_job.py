@@ -11,12 +11,12 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
 from gateway.cli import fail
+from gateway.cli.output import JsonObject
 from gateway.devices.agent_values import values_of
 from gateway.devices.config_job import (
     DRIFT,
@@ -47,7 +47,7 @@ class JsonServer:
 
     def ask(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The answer to a request. JobProblem if there is none, or it is a refusal."""
         headers = {"Authorization": self.authorization, "Accept": "application/json"}
         if body is not None:
@@ -203,11 +203,11 @@ def _read(file: Path) -> str:
         raise JobProblem(f"{file}: {error}") from error
 
 
-def _version(metadata: Mapping[str, Any]) -> str | None:
+def _version(metadata: JsonObject) -> str | None:
     return (metadata.get("annotations") or {}).get(VERSION) or None
 
 
-def _object(text: bytes, name: str) -> dict[str, Any]:
+def _object(text: bytes, name: str) -> JsonObject:
     try:
         found = json.loads(text)
     except ValueError as error:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 
 COLUMNS = ("id", "state", "hostname", "platform", "agent_version", "user", "labels", "enrolled", "last_seen")
 UNENROLLED_COLUMNS = ("name", "key", "count", "first_seen", "last_seen")
@@ -120,5 +118,5 @@ def label(client: OperatorClient, id: str, labels: tuple[str, ...], as_json: boo
     _show(client.request("PATCH", f"/devices/{part(id)}", body={"labels": given}), as_json)
 
 
-def _show(payload: dict[str, Any], as_json: bool) -> None:
+def _show(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(payload["device"])

@@ -57,10 +57,12 @@ def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
 def _drop(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
     """Compare the newest billed days with those before them; None if the rate fell by no more than POINTS."""
     lines = [line for line in settled if amounts(line)[1] > 0][-(RECENT + BEFORE) :]
-    newest, older = lines[-RECENT:], lines[:-RECENT]
+    newest = lines[-RECENT:]
+    older = lines[:-RECENT]
     if len(older) < LEAST_BEFORE:
         return None
-    before, now = _rate(amounts, older), _rate(amounts, newest)
+    before = _rate(amounts, older)
+    now = _rate(amounts, newest)
     if before - now <= POINTS:
         return None
     return _Drop(
@@ -90,7 +92,7 @@ def _finding(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Fi
     return finding(
         NAME,
         (provider,),
-        title=f"Of the {drop.measure} that {named(provider)} billed, what is counted fell {rates}",
+        title=f"The counted share of the {drop.measure} that {named(provider)} billed fell {rates}",
         seen=f"From {day(drop.first)} to {day(drop.last)}, {RECENT} settled days, {drop.now:.1f}% was counted; on the "
         f"days before it was {drop.before:.1f}%. {money(missing)} of these days was billed and not "
         f"counted.{why}",

@@ -74,7 +74,9 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
             outcome.reject(index, call.reason, call.message)
             continue
         why = None if outcome.why is None else explained(format.origins, call.record)
-        outcome.left_out += call.left_out + drop_free_texts(call.record.tags, outcome.keep_tags)
+        tags = dict(call.record.tags)
+        outcome.left_out += call.left_out + drop_free_texts(tags, outcome.keep_tags)
+        call.record.tags = tags
         outcome.add(call.record, call.identity, why)
     return None
 

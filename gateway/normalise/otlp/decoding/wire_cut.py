@@ -15,14 +15,12 @@ from contextlib import suppress
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
+from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, beyond, field_at
 
 Path = tuple[int | tuple[int, ...], ...]  # a number, or several of which a message has one
 
-_LENGTH_DELIMITED = 2
-_FIXED = {1: 8, 5: 4}
 _TURN = 1024  # fields to walk over without a pause
 _FIELDS_AN_ITEM = 8  # that a walk ahead passes over, those of what is around the items among them
-_LARGEST_NUMBER = (1 << 29) - 1  # of a field
 _MOST_UNCUT = 8  # pieces that one with too much beside its items may be as large as
 
 
@@ -102,9 +100,9 @@ def _split(
             start = at + 2
             at = start + message[at + 1]
             if at > size:
-                raise _beyond(begin, size)
+                raise beyond(begin, size)
         else:
-            tag, start, at = _field(message, begin)
+            tag, start, at = field_at(message, begin)
         if tag in wanted:
             parts.extend((tag, start, at))
         elif len(beside) + at - begin > most_beside:
@@ -126,7 +124,7 @@ def _without_largest(message: memoryview, allowance: Allowance) -> Generator[byt
     at = begin = walked = 0
     while at < len(message):
         field = at
-        _, _, at = _field(message, field)
+        _, _, at = field_at(message, field)
         allowance.count(1, at - field)
         if at - field > LARGEST_VALUE:
             kept.append(message[begin:field])
@@ -143,7 +141,7 @@ def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[by
     at = walked = 0
     while at < len(message):
         begin = at
-        tag, start, at = _field(message, begin)
+        tag, start, at = field_at(message, begin)
         allowance.count(1, at - begin)
         if tag in wanted:
             yield from _count(message[start:at], path[1:], allowance)
@@ -178,7 +176,7 @@ def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]
     )  # one of several kinds is not an item of its own
     at = 0
     while at < len(message):
-        tag, start, at = _field(message, at)
+        tag, start, at = field_at(message, at)
         left[0] -= 1
         if left[0] % _TURN == 0:
             if left[0] < 0:
@@ -193,43 +191,7 @@ def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]
 
 def _tags(numbers: int | tuple[int, ...]) -> frozenset[int]:
     several = (numbers,) if isinstance(numbers, int) else numbers
-    return frozenset(number << 3 | _LENGTH_DELIMITED for number in several)
-
-
-def _field(message: memoryview, begin: int) -> tuple[int, int, int]:
-    """Tag, start of the payload and end of the field that begins there."""
-    size = len(message)
-    tag, start = _read_varint(message, begin)
-    kind = tag & 7
-    if kind == _LENGTH_DELIMITED:
-        length, start = _read_varint(message, start)
-        end = start + length
-    elif kind == 0:
-        _, end = _read_varint(message, start)
-    else:
-        end = start + _FIXED.get(kind, size)
-    if kind not in (0, 1, _LENGTH_DELIMITED, 5) or not 0 < tag >> 3 <= _LARGEST_NUMBER:
-        raise BadPayload(f"body: no protobuf field at byte {begin} of a message of {size} bytes")
-    if end > size:
-        raise _beyond(begin, size)
-    return tag, start, end
-
-
-def _beyond(begin: int, size: int) -> BadPayload:
-    return BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
-
-
-def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
-    if at < len(message) and message[at] < 0x80:
-        return message[at], at + 1
-    number = shift = 0
-    for place in range(at, min(at + 10, len(message))):
-        byte = message[place]
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, place + 1
-        shift += 7
-    raise BadPayload(f"body: a number at byte {at} of a message of {len(message)} bytes has no end")
+    return frozenset(number << 3 | LENGTH_DELIMITED for number in several)
 
 
 def _varint(number: int) -> bytes:

@@ -16,7 +16,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.callers import NO_CALLER, caller_of, nearest
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Resource, Scope, Span
-from gateway.normalise.otlp.product import AttributeShape, Product
+from gateway.normalise.otlp.product import AttributeShape, Names, Product
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
@@ -24,7 +24,6 @@ from gateway.normalise.otlp.span_rules import (
     by_operation_name,
     has_usage,
     is_tool_or_agent,
-    names_operation,
     never,
 )
 from gateway.normalise.otlp.spans import siblings, streams
@@ -32,8 +31,9 @@ from gateway.normalise.otlp.spans.calls import NO_TOKENS, SpanCall, call_of
 from gateway.normalise.otlp.spans.counts import meters_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.siblings import UsageSpan
-from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
+from gateway.normalise.otlp.spans.trace_tree import Key, Node, TraceTree
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
+from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
 from spool.identity import (
@@ -41,16 +41,17 @@ from spool.identity import (
     AS_SPAN,
     AS_STREAM,
     BELOW_STREAM,
-    Identity,
     of_call,
     of_call_id,
     of_end,
     of_link,
     of_span,
     of_stream,
+    with_names,
 )
 from spool.record import Inference
 
+_TURN = 16  # calls that are booked between two looks at the time
 SEALED = 96  # characters, more than a provider's own ids have
 # Their events of a call bear the ids of its span and may leave out that of the answer.
 _WRITES_EVENTS = "opentelemetry.instrumentation.genai"
@@ -77,6 +78,9 @@ class SpanReader:
         self._resource: Resource | None = None
         self._scope: Scope | None = None
         self._sender = OTEL
+        self._is_of_sdk = False
+        self._writes_events = False
+        self._call_id: Names = ()
 
     def take(self, place: int, span: Span) -> None:
         """Every span ends up in exactly one term of the books, here or in `finish`."""
@@ -108,11 +112,12 @@ class SpanReader:
             return
         else:
             call = self._call(place, span, shape, product, operation)
-            if call is not None and call.says_nothing:
+            if call is not None and not call.record.request_model and call.says_nothing:
                 self._ignore(span, shape, product)
                 call = None
             if call is not None:
-                call.is_guess = kind is None and product.spans.operation is None and not names_operation(span)
+                if not shape.names_operation and kind is None and product.spans.operation is None:
+                    call.is_guess = True
                 self._calls.append((call, parent))
                 self._has_runs |= call.run_id is not None
                 self._has_guesses |= call.is_guess
@@ -126,6 +131,10 @@ class SpanReader:
         self._resource, self._scope = resource, scope
         sender = sender_of(resource, scope)
         self._sender = sender if sender.names_spans else OTEL
+        self._is_of_sdk = scope.name.startswith(_SDKS)
+        self._writes_events = scope.name.startswith(_WRITES_EVENTS)
+        details = self._sender.details
+        self._call_id = () if details is None else details.call_id
         self._senders.enter(resource)
 
     def take_read(self, place: int, read: ReadSpan) -> None:
@@ -185,9 +194,11 @@ class SpanReader:
             dropped |= _repeated_siblings(calls)
         if self._has_links:
             yield from tree.find_last_below()
+        clock = SliceClock()
         for number, (call, parent) in enumerate(calls, start=1):
-            if number % TURN == 0:
+            if number % _TURN == 0 and clock.is_over():
                 yield
+                clock.begin()
             if call.place in dropped:
                 self._outcome.ignored[MERGED] += 1
                 if call.repeats is not None:
@@ -218,24 +229,26 @@ class SpanReader:
         tags = call.record.tags = self._senders.tags_of(product, user, span.attributes, shape)
         if call.service_tier is not None and semconv.SERVICE_TIER not in tags:
             self._outcome.left_out += not tag_rules.put(tags, semconv.SERVICE_TIER, call.service_tier)
-        if product.spans.reports_stream is not None:
-            call.reports_stream = product.spans.reports_stream(span)
-        call.is_of_sdk = span.scope.name.startswith(_SDKS)
-        if product.spans.refine is not None:
-            product.spans.refine(span, call.record)
-        if product.spans.also is not None:
-            call.also = product.spans.also(span, call.record)
-        if product.spans.call_id:
-            told = semconv.first_text(span.attributes, product.spans.call_id)
+        dialect = product.spans
+        if dialect.reports_stream is not None:
+            call.reports_stream = dialect.reports_stream(span)
+        if self._is_of_sdk:
+            call.is_of_sdk = True
+        if dialect.refine is not None:
+            dialect.refine(span, call.record)
+        if dialect.also is not None:
+            call.also = dialect.also(span, call.record)
+        if dialect.call_id:
+            told = semconv.first_text(span.attributes, dialect.call_id)
             call.joins = () if told is None else (of_call_id(product.source, told),)
-        if call.response_id is not None and span.scope.name.startswith(_WRITES_EVENTS):
+        if self._writes_events and call.response_id is not None:
             call.also = (*call.also, *_span_name(span))
-        details = self._sender.details
-        if details is not None and details.call_id:
-            answer = semconv.first_text(span.attributes, details.call_id)
+        if self._call_id:
+            answer = semconv.first_text(span.attributes, self._call_id)
             if answer is not None:  # the event of the call bears it, too, whoever's marks the span has
                 call.also = (*call.also, of_call_id(self._sender.source, answer))
-        call.is_logged = product.spans.logged
+        if dialect.logged:
+            call.is_logged = True
         if _is_linked(call):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
@@ -321,7 +334,7 @@ class SpanReader:
         if call.why is not None:
             add_inherited(call.why, caller)
         if call.agent is not None and "agent" not in record.tags:
-            self._outcome.left_out += not tag_rules.put(record.tags, "agent", call.agent)
+            self._outcome.left_out += not tag_rules.put_on(record, "agent", call.agent)
         if call.resource_caller.session is not None:
             self._outcome.note_session(record, call.resource_caller.session, device=call.device)
         own = call.own_id
@@ -332,12 +345,14 @@ class SpanReader:
             span=own is None,
             own_id=own,
         )
-        stream = _stream_links(call, parent, tree) if call.has_usage else ()
+        stream: tuple[tuple[bytes, bytes], ...] = ()
+        if parent is not None or call.reports_stream:
+            stream = _stream_links(call, parent, tree)
         if call.also or call.joins or call.is_linked or call.is_logged or stream:
             links = (_links(call, parent, tree) if call.is_linked else ()) + stream
             if call.is_logged:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
-            identity = Identity(identity.id, identity.lookups, identity.certain, call.also, links, call.joins)
+            identity = with_names(identity, call.also, links, call.joins)
         self._outcome.add(record, identity, call.why, device=call.device)
 
 
@@ -410,7 +425,7 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
         return ()
     made, answered = of_link(*tree.made_from(call, (record.trace_id, record.span_id)), record)
     links = [(made, answered)]
-    if (above := tree.outside(parent)) is not None:
+    if parent is not None and (above := tree.outside(parent)) is not None:
         made, answered = of_link(*above, record)
         links.append((answered, made))
     return tuple(links)
@@ -420,6 +435,8 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
     """
     Names that the report of a stream shares with the call below the span that began it, in another request.
     """
+    if not call.has_usage:
+        return ()
     if call.reports_stream:
         return of_stream(call.record, own=AS_STREAM, other=BELOW_STREAM)
     if parent is None:

@@ -19,7 +19,7 @@ from gateway.normalise.otlp.spans.counts import fuller
 from gateway.normalise.reading import tags
 from spool.identity import of_span
 
-TURN = 4096  # nodes to settle without a pause
+TURN = 256  # nodes to settle without a pause
 CLOSE = 8  # spans between a call and that of its request, at most
 _MOST_NAMED = 3  # of the calls that a dropped span repeats
 _MOST_NAMES = 8  # of one call, by the spans that repeat it
@@ -272,7 +272,7 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
         kept.record.region = twin.record.region
         _explain(kept, twin, "region")
     if (tier := twin.record.tags.get(SERVICE_TIER)) is not None:
-        tags.put(kept.record.tags, SERVICE_TIER, kept.record.tags.get(SERVICE_TIER, tier))
+        tags.put_on(kept.record, SERVICE_TIER, kept.record.tags.get(SERVICE_TIER, tier))
     if kept.has_usage and (tokens := fuller(kept.tokens, twin.tokens)) != kept.tokens:
         kept.count_as(tokens)
         _explain(kept, twin, "tokens")

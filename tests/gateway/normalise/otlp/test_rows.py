@@ -39,7 +39,7 @@ def test_a_pushed_row_is_the_call_of_the_row(encoding: str) -> None:
     request = traces(pushed(1, row()), scope="portkey", resource={"service.name": "gw"})
     record = only(request, encoding=encoding)
     expected = formats.one("portkey", row())
-    expected.tags["service"] = "gw"
+    expected.tags = {**expected.tags, "service": "gw"}
     assert expected == record
 
 
@@ -101,7 +101,7 @@ def test_envoys_access_log_is_the_call_of_its_line() -> None:
     tool = {name: value if name in plain else None for name, value in line.items()}
     outcome = read_logs(logged(line), logged(plain), logged(tool))
     expected = formats.one("envoy_ai_gateway", line)
-    expected.tags["service"] = "envoy"
+    expected.tags = {**expected.tags, "service": "envoy"}
     assert ([expected], {NOT_AI: 2}) == (outcome.records, dict(outcome.ignored))
 
 

@@ -171,3 +171,6 @@ def test_a_report_in_billed_money(run: Run) -> None:
         told = run("report", *asked, "--from", "2026-01-05", "--to", "2026-01-11")
         assert "days with bills: 0 closed, 0 provisional, 7 open; open days have no billed money" in told
         assert "CALLS" not in told
+        filled = run("report", *asked, "--from", "2026-01-05", "--to", "2026-01-11", "--missing", "counted")
+        assert "7 open; open days have what was counted: 0 in all" in filled
+    assert "missing is of bills" in run("report", "--missing", "counted", code=2)

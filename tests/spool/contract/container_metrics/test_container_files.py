@@ -41,7 +41,7 @@ from spool.container_files.values import (
 from spool.engines import open_storage
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolFull
 from spool.listing import ASCENDING, ListQuery, SortField
-from spool.settings import ContainerSettings, SpoolSettings
+from spool.settings import ContainerPrice, ContainerSettings, SpoolSettings
 from spool.storage import Storage, StorageOptions
 from spool.transfer import backups
 from tests.moved_clock import MovedClock
@@ -294,6 +294,20 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
 
 
 @pytest.mark.asyncio
+async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) -> None:
+    """For as long as files do."""
+    files = (await open_files(price=(ContainerPrice(),))).container_files
+    upload = await files.begin_remote_write(CLUSTER, AGENT, request="{}")
+    await upload.write(b"samples")
+    await upload.finish()
+    [due] = await files.due(REMOTE_WRITE, limit=10)
+    await files.settle([due])
+    assert b"samples" == await content(files, due.id)
+    found = await files.rows.select(container_rows.READABLE, now=0.0, limit=9)
+    assert ([DELIVERED], True) == ([each.state for each in found], await balanced(files))
+
+
+@pytest.mark.asyncio
 async def test_the_newest_status_takes_the_place_of_the_one_before(files: ContainerFiles) -> None:
     """What settles meanwhile is the old one, and the new one still leaves."""
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"started")
@@ -459,10 +473,12 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     assert {container_rows.DUE: [file], container_rows.UNSENT: [file]} == {
         which: list(rows) for which, rows in found.items() if rows
     }
+    assert file is not None
+    for since, shown in ((file.uploaded_at or 0.0, [file]), (file.announced_at + HOUR, [])):
+        assert shown == list(await stored.select(container_rows.READABLE, now=since, limit=9))
     assert {(FILE, UPLOADED): 1} == await stored.count()
     held = HeldFiles(identity=CLUSTER, key="agent", open=1, bytes=7, waiting_bytes=7)
     assert [held] == await stored.held()
-    assert file is not None
     waiting = WaitingFiles(files=1, bytes=7, oldest=file.uploaded_at)
     assert waiting == await stored.waiting() == await files.waiting()
     [cluster] = await stored.clusters()

@@ -20,8 +20,8 @@ from spool.registry.insights import Draft, Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
+from spool.registry.shared.document_table import stated
 from spool.registry.tables.budgets import KEPT_S, Judged, Kept
-from spool.registry.tables.documents import stated
 from spool.registry.views import ViewDraft
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener

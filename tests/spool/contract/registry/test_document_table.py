@@ -14,9 +14,9 @@ from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
+from spool.registry.shared.document_table import DocumentTable, NamedTable, check_name, stated
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.tables.documents import DocumentTable, NamedTable, check_name, stated
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows

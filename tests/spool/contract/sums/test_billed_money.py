@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ from spool.ledger import money
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED, CostQuery
+from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
+from spool.postgres.migrations import Migration
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
-from tests.spool.ledger.engines import ENGINES, Ledgers
+from tests.spool.ledger.engines import ENGINES, POSTGRES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
@@ -165,6 +168,28 @@ async def test_values_of_rows(ledgers: Ledgers) -> None:
     )  # fmt: skip
     with pytest.raises(ValueError):
         await ledger.row_values("size")
+    both = await ledger.tag_values()
+    assert [("tag:service", ["atlas", "x"], True, True)] == [
+        (each.name, sorted(each.values), each.of_calls, each.of_rows) for each in both
+    ]
+
+
+@pytest.mark.asyncio
+async def test_tags_of_rows_alone(ledgers: Ledgers) -> None:
+    """They are known to each process as soon as a connection's day is written, and own columns are none of them."""
+    ledger = await ledgers.open()
+    await ledger.put_billed([(made(), SUMS)])
+    assert () == await ledger.row_tags()
+    tags = '{"row:service": "Atlas", "centre": "k-1", "quoted \\"name\\"": "v", "service": "y"}'
+    rows = [BilledSum(of_team("", kind=BILLED, tags=tags), "usage", "unallocated", EVERY, 5)]
+    other = await Ledger(ledgers.store, clock=FakeClock()).load()
+    await ledger.put_billed([(made(provider=f"MongoDB{CONNECTION}c-1:2026-10"), rows)])
+    for each in (ledger, other):
+        assert ["tag:centre", 'tag:quoted "name"'] == await each.row_tags()
+    assert {("k-1",): 5, (None,): HUGE + 8} == await sums(ledger, asked(1, "tag:centre"))
+    assert {(): 5} == await sums(ledger, asked(1, include={'tag:quoted "name"': ("v",)}))
+    limited = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",), mode=EXCEPT),),))
+    assert () == await SlicedLedger(ledger, limited).row_tags()
 
 
 @pytest.mark.asyncio
@@ -238,3 +263,65 @@ async def test_a_slice_has_nothing_of_nobodys_calls(ledgers: Ledgers) -> None:
     sliced = SlicedLedger(ledger, but_ads)
     assert {("search", "usage"): HUGE} == await sums(sliced, asked(1, "team", "charge"))
     assert {("search",): HUGE - 4} == await sums(sliced, asked(2, "team"))
+
+
+OF_BILLS = ((), ("charge",), ("charge", "basis"), ("corrects",))
+
+
+async def check_sums(ledger: Ledger) -> None:
+    """What names no dimension of calls is the sum of what names one, in every type, and by days."""
+    for arranged in BILLED_TYPES.values():
+        for names in OF_BILLS:
+            query = asked(arranged, *names, granularity="daily")
+            by_team = asked(arranged, *names, "team", granularity="daily")
+            parts = Counter[object]()
+            for row in await ledger.costs(by_team):
+                parts[row.start, row.group[:-1]] += money.units(row.cost)
+            found = {(row.start, row.group): money.units(row.cost) for row in await ledger.costs(query)}
+            assert parts == found, names
+
+
+@pytest.mark.asyncio
+async def test_a_question_without_dimensions_reads_sums_of_days(ledgers: Ledgers) -> None:
+    """
+    They are those of the rows: also after a day is replaced or forgotten, where a release before wrote a day, which
+    makes none, and where a migration made them.
+    """
+    ledger = await ledgers.open()
+    entry = made(DAY_ONE + DAY, "3", provider=f"openai{CORRECTS}2026-10-12")
+    restated = [BilledSum(of_team("search"), RESTATED, "exact", EVERY, 2)]
+    await ledger.put_billed([(made(), SUMS), (entry, restated), (made(DAY_ONE + DAY), SUMS[2:])])
+    await check_sums(ledger)
+    await run(ledgers, "UPDATE {billed} SET low = low + 1")
+    assert {(): HUGE + 8 + 3 + 2} == await sums(ledger, asked(1))
+    await run(ledgers, "UPDATE {billed} SET low = low - 1")
+    await ledger.put_billed([(made(mark="2"), SUMS[:2])])
+    await ledger.drop_billed(DAY_ONE + DAY, "openai")
+    await check_sums(ledger)
+    assert {(): HUGE + 5 + 2} == await sums(ledger, asked(1))
+    await run(ledgers, "UPDATE {billed_sums} SET low = low + 1")
+    await run(ledgers, "UPDATE {billed_days} SET summed = 0")
+    await check_sums(ledger)
+    await run(ledgers, "DROP TABLE {billed_sums}", "ALTER TABLE {billed_days} DROP COLUMN summed")
+    await run(ledgers, *MIGRATIONS[ledgers.engine].split(";"))
+    await check_sums(ledger)
+    await run(ledgers, "UPDATE {billed} SET low = low + 1")
+    assert {(): HUGE + 5 + 2} == await sums(ledger, asked(1))
+
+
+MIGRATIONS = dict.fromkeys(
+    ENGINES, files("spool.sqlite.ledger").joinpath("billed_sums.sql").read_text("utf-8")
+)
+MIGRATIONS[POSTGRES] = Migration(shared=("billed_sums.postgres-9.sql",)).statements()
+
+
+async def run(ledgers: Ledgers, *statements: str) -> None:
+    """Run statements about the tables of billed money, which are called otherwise in each engine."""
+    prefix = "{schema}.ledger_" if ledgers.engine == POSTGRES else ""
+    names = {name: f"{prefix}{name}" for name in ("billed", "billed_days", "billed_sums")}
+
+    def work(rows: Any) -> None:
+        for statement in filter(str.strip, statements):
+            rows._tables.run(statement.format(schema="{schema}", **names))
+
+    await ledgers.store.change(work)

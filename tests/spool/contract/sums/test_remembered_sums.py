@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from spool.ledger import money
+from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.costs import costs
 from spool.ledger.counting import CHANGED_BY
 from spool.ledger.days import remembered
@@ -18,6 +20,7 @@ from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import Dimensions
 from spool.record import NS
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog, call
@@ -154,6 +157,44 @@ async def test_an_earlier_release_sets_no_marks(ledgers: Ledgers, counted: Count
     for _ in range(2):
         await ledger.costs(OF_AUGUST)
     assert 4 == counted.times
+
+
+def billed(day: datetime, mark: str, units: int) -> tuple[BilledDay, list[BilledSum]]:
+    made = BilledDay(
+        day=int(day.timestamp()),
+        provider="openai",
+        state="closed",
+        mark=mark,
+        source="bill",
+        read_at=1.0,
+        made_at=1.0,
+    )
+    known: dict[str, Any] = dict.fromkeys(Dimensions._fields, "")
+    dimensions = Dimensions(**{**known, "size": 0, "team": "search"})
+    return made, [BilledSum(dimensions, "usage", "exact", EVERY, units)]
+
+
+async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counted) -> None:
+    """Until a day of it is made anew or forgotten; calls and bills of another month are none of its own."""
+    log, ledger = await filled(ledgers)
+    asked = replace(OF_AUGUST, arranged=1)
+    for units in (5, 7):
+        await ledger.put_billed([billed(AUGUST, str(units), units)])
+        for _ in range(2):
+            assert [f"{units}"] == [str(money.units(row.cost)) for row in await ledger.costs(asked)]
+    assert 2 == counted.times
+    await ledger.put_billed([billed(SEPTEMBER, "1", 3)])
+    log.add([called(AUGUST, "late")], at=LATE.timestamp())
+    await ledger.catch_up(log)
+    await ledger.costs(asked)
+    assert 2 == counted.times
+    other = await Ledger(ledgers.store, clock=FakeClock(LATE.timestamp())).load()
+    await other.drop_billed(int(AUGUST.timestamp()), "openai")
+    assert ([], 3) == (await ledger.costs(asked), counted.times)
+    await ledgers.store.change(lambda rows: rows.set_state(**{CHANGED_BY: 1}))  # by an earlier release
+    for _ in range(2):
+        await ledger.costs(asked)
+    assert 5 == counted.times
 
 
 async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from decimal import Decimal
+from functools import partial
 
 import pytest
 
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Inference
 from tests.spool.ledger.engines import Ledgers
@@ -80,3 +82,27 @@ async def test_the_most_costly_come_first(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     assert ["b", "c"] == [each.dimensions.team for each in await ledger.sums_of_day(BEGIN, most=2)]
     assert [] == await ledger.sums_of_day(BEGIN - DAY_S, most=2)
+
+
+def count_dearest(rows: LedgerRows, most: int) -> int:
+    return len(rows.priceable(DAY_S, BEGIN, dearest=most))
+
+
+async def test_the_dearest_of_a_day_are_read_alone(ledgers: Ledgers) -> None:
+    """The same sums as the first of all, with amounts that differ in their last digit alone."""
+    log, clock = FakeLog(), FakeClock(BEGIN + 2 * DAY_S)
+    amounts = ["0.3", "0.2", *(f"0.1{'0' * 20}{last}" for last in range(7)), "0.05", "-0.4", "0"]
+    log.add(
+        [call(user=f"user-{place}", cost=cost, cost_source="reported") for place, cost in enumerate(amounts)]
+    )
+    ledger = await ledgers.open(clock=clock)
+    await ledger.catch_up(log)
+    await ledger.tidy()
+    read = list[int]()
+    for most in (1, 2, 3, 8, 20):
+        everything = await ledger.sums_of_day(BEGIN, most=most, chosen=lambda _: True)
+        assert everything == await ledger.sums_of_day(BEGIN, most=most)
+        assert [each.cost for each in everything] == sorted([each.cost for each in everything], reverse=True)
+        count = partial(count_dearest, most=most)
+        read.append(await ledgers.store.read(count))
+    assert read == [1, 2, 9, 9, 11]

@@ -14,6 +14,7 @@ import orjson
 from spool.billing.drops import BILLING_DROPS
 from spool.billing.hours import BILLING_HOURS, SentHour
 from spool.clusters import ClusterChange, ReportedCluster
+from spool.container_files.usage import CONTAINER_USAGE, UsageDocument
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import PARKED, RUNNING, Delivery, RouteSpec
 from spool.devices.device import ENROLLED, REVOKED, Device
@@ -356,6 +357,17 @@ async def keep_billing_hours(gateway: Gateway) -> None:
     await gateway.storage.small.of(BILLING_HOURS).keep(gateway.chance.choice("ab"), hours)
 
 
+async def keep_container_usage(gateway: Gateway) -> None:
+    usage = gateway.storage.small.of(CONTAINER_USAGE)
+    documents = [
+        UsageDocument(account="a", region="r", cluster=f"c{n % 2}", day=n, changed_at=0.0, body=b"{}")
+        for n in gateway.some(6)
+    ]
+    await usage.keep(documents)
+    if gateway.chance.random() < 0.2:
+        await usage.trim(3)
+
+
 async def trim_billing_drops(gateway: Gateway) -> None:
     await gateway.storage.small.of(BILLING_DROPS).trim(MONTH)
     if gateway.chance.random() < 0.2:
@@ -381,5 +393,6 @@ VERBS: Sequence[Callable[[Gateway], Awaitable[None]]] = (
     report_calls, report_calls, report_calls, keep_partial_reports, report_operations, report_billing, retain,
     read_books, forget_heard, declare, send, send, send, give_back, decide_on_dead_letters, resolve, set_apart, replay,
     set_state, restore, drop_route, count, tidy, change_keys, change_views, merge_insights, notify, note,
-    change_devices, change_clusters, keep_container_files, keep_billing_hours, trim_billing_drops, own_streams, look,
+    change_devices, change_clusters, keep_container_files, keep_container_usage, keep_billing_hours,
+    trim_billing_drops, own_streams, look,
 )  # fmt: skip

@@ -6,19 +6,16 @@ why.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
 
 import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
-from gateway.cli.output import printable, show_json, show_table
+from gateway.cli.output import JsonObject, printable, show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.mounts import WHOLE_SINCE
-from gateway.reconciliation.cells import PARTS
-from gateway.reconciliation.choices import DAY, FORMATS, LEVELS
+from gateway.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
 
 TABLE = "table"
 _SHOWN = ("billed", "counted", "difference", *PARTS, "unexplained", "billed_tokens", "counted_tokens")
@@ -62,7 +59,7 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
         click.echo("there is no statement of this month: tollhouse reconcile import FILE", err=True)
 
 
-def _show(found: Mapping[str, Any], month: str, by: str) -> None:
+def _show(found: JsonObject, month: str, by: str) -> None:
     total = found["total"]
     causes = " + ".join(f"{cause} {_dollars(amount)}" for cause, amount in total["causes"].items())
     explained = f" = {causes} + unexplained {_dollars(total['unexplained'])}" if causes else ""
@@ -89,7 +86,7 @@ def _show(found: Mapping[str, Any], month: str, by: str) -> None:
     click.echo()
 
 
-def _row(row: Mapping[str, Any], by: str) -> dict[str, Any]:
+def _row(row: JsonObject, by: str) -> JsonObject:
     line = {by: row["name"], "state": row["state"]}
     for name in _SHOWN:
         line[name] = f"{row[name]:,}" if isinstance(row[name], int) else _dollars(row[name])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import as_json, printable, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, printable, show_json, show_table
 
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
 PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success", "next_at")
@@ -78,7 +77,7 @@ def delete_statement(client: OperatorClient, id: str, as_json: bool) -> None:
     show_json(payload) if as_json else click.echo(f"statement {id} deleted")
 
 
-def _show_import(each: dict[str, Any], *, dry_run: bool) -> None:
+def _show_import(each: JsonObject, *, dry_run: bool) -> None:
     files = ", ".join(each["files"])
     if each["from"] is None:
         click.echo(f"{files}: {each['source']}, and nothing in it")

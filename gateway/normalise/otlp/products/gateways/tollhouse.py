@@ -86,12 +86,14 @@ def _take(
     except values.BadValue as error:
         outcome.reject(place, error.reason, f"{name} {place}: {error}")
         return True
+    own = dict(record.tags)
     for tag, value in attributes.items():
         if tag.startswith(_TAG):
             # The other Tollhouse judged the names of senders; what its operator chose comes through as it is.
             text = tag_rules.text_of(value)
-            is_kept = text is not None and tag_rules.put_label(record.tags, tag[len(_TAG) :], text)
+            is_kept = text is not None and tag_rules.put_label(own, tag[len(_TAG) :], text)
             outcome.left_out += not is_kept
+    record.tags = own
     outcome.forwarded.add(len(outcome.records))
     why = None if outcome.why is None else _origins(record)
     outcome.add(record, Identity(record.id), why)

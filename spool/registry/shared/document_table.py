@@ -165,7 +165,8 @@ class DocumentTable(Generic[Row]):
                 check(rows, stored, after)
             self.kind.put(rows, after)
             names = [name for name in names_of(self.draft) if getattr(before, name) != getattr(after, name)]
-            was, is_now = self._shown(before, names), self._shown(after, names)
+            was = self._shown(before, names)
+            is_now = self._shown(after, names)
             rows.add_audit(now, actor, f"{self.action}.change", id, before=was, after=is_now)
             return after
 

@@ -1,0 +1,1 @@
+"""What people ask of money, and what they keep to judge it."""

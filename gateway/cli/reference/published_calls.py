@@ -1,0 +1,163 @@
+"""
+Every published operation beside a list: the fields that it takes, its parameters and its root key, next to those here.
+
+What is public of it is all there; an operation of which no more than the address is public says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.addresses.table import FOR_SENDERS
+from gateway.http.address import Address
+from gateway.http.answers import JSON
+
+_HEAD = """
+## Requests
+
+What is public of the other operations: the fields of a body, the parameters, and the root key of the answer. All of
+it is there; a test fails when some is not, or when a published operation is in no table.
+
+| operation | published | more |
+|---|---|---|
+"""
+_REST = """
+Of these the address is public, and no field, or they are read by rules of their own.
+
+| operation | why |
+|---|---|
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedCall:
+    """Names that are public; `root` is the key of the answer, "" where the thing is answered without one."""
+
+    fields: Sequence[str] = ()
+    parameters: Sequence[str] = ()
+    root: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedCall:
+    """A published operation and the one here."""
+
+    operation: str
+    published: PublishedCall
+    missing: Sequence[str]
+    more: Sequence[str]
+
+
+_VIEW = ("name", "filter", "principal_dimension", "connections", "anomalies")
+_BUDGET = ("name", "view", "planned_limits", "alerts", "cost_type", "granularity")
+_CONNECTION = ("name", "cloud_provider", "expected_ingest_rate", "is_enabled", "s3_bucket_info")
+_CLUSTER = ("cluster_name", "cloud_account_id", "region")
+_AGENT = (*_CLUSTER, "count", "shipper_id", "expiration")
+_CONNECTIONS, _VERSIONS = "/v2/connections/billing", "/v2/{group}/definition/versions"
+PUBLISHED_CALLS: Mapping[str, PublishedCall] = {
+    "POST /v2/views": PublishedCall(fields=_VIEW),
+    "GET /v2/views/{view_id}": PublishedCall(root="view"),
+    "PATCH /v2/views/{view_id}": PublishedCall(fields=_VIEW),
+    "DELETE /v2/views/{view_id}": PublishedCall(root="view"),
+    "POST /v2/budgets": PublishedCall(fields=_BUDGET, root="budget"),
+    "GET /v2/budgets/{budget_id}": PublishedCall(parameters=("expand",), root="budget"),
+    "PATCH /v2/budgets/{budget_id}": PublishedCall(fields=_BUDGET, root="budget"),
+    "DELETE /v2/budgets/{budget_id}": PublishedCall(root="budget"),
+    f"POST {_CONNECTIONS}": PublishedCall(fields=_CONNECTION, root="connection"),
+    f"GET {_CONNECTIONS}/{{connection_id}}": PublishedCall(root="connection"),
+    f"PATCH {_CONNECTIONS}/{{connection_id}}": PublishedCall(fields=_CONNECTION, root="connection"),
+    f"DELETE {_CONNECTIONS}/{{connection_id}}": PublishedCall(root="connection"),
+    f"POST {_VERSIONS}": PublishedCall(parameters=("validate_only",), root="version"),
+    f"GET {_VERSIONS}/{{version}}": PublishedCall(root="version"),
+    "POST /v1/container-metrics/upload": PublishedCall(fields=("shipperId", "files"), parameters=_AGENT),
+    "POST /v1/container-metrics/abandon": PublishedCall(parameters=_AGENT),
+    "POST /v1/container-metrics/status": PublishedCall(parameters=("type",)),
+    "POST /v1/container-metrics": PublishedCall(parameters=_CLUSTER),
+}
+_ADDRESS = "the address is public, no field of it"
+_RECORDS = "records are read by rules of their own: docs/reference/fields.md"
+_ROWS = "rows of drops are read by rules of their own: docs/billing-connections.md"
+_TELEMETRY = "/unit-cost/v1/telemetry"
+# Published operations of which there is nothing to compare.
+NOT_COMPARED: Mapping[str, str] = {
+    **{
+        f"{call} /v2/insights{path}": _ADDRESS
+        for path, calls in (
+            ("", ("POST",)),
+            ("/{id}", ("GET", "PATCH", "DELETE")),
+            ("/{id}/comments", ("GET", "POST")),
+            ("/{id}/comments/{comment}", ("PATCH",)),
+        )
+        for call in calls
+    },
+    "POST /mcp": "the Model Context Protocol says what it takes and answers",
+    f"POST {_CONNECTIONS}/{{segment}}/{{connection_id}}/billing_drops": _ROWS,
+    f"GET {_CONNECTIONS}/{{segment}}/{{connection_id}}/billing_drops/{{month}}": _ROWS,
+    f"POST {_CONNECTIONS}/{{segment}}/validate_billing_drop": _ROWS,
+    f"POST {_TELEMETRY}": _RECORDS,
+    f"POST {_TELEMETRY}/{{type}}/{{stream}}": _RECORDS,
+    f"POST {_TELEMETRY}/{{type}}/{{stream}}/{{operation}}": _RECORDS,
+    f"PUT {_TELEMETRY}/{{type}}/{{stream}}": _RECORDS,
+    f"DELETE {_TELEMETRY}/{{stream}}": _ADDRESS,
+    f"GET {_TELEMETRY}/{{type}}/{{stream}}/records": _RECORDS,
+    f"GET {_TELEMETRY}/{{stream}}/records": _RECORDS,
+}
+
+
+def compared_calls() -> Sequence[ComparedCall]:
+    """Return every published operation beside the one here, in the order of the table."""
+    there = {
+        f"{method} {address.documented_path}": address
+        for address in FOR_SENDERS
+        for method in address.operations
+    }
+    return [_compared(name, there[name], published) for name, published in PUBLISHED_CALLS.items()]
+
+
+def calls_section() -> str:
+    return _HEAD + "".join(_lines()) + _REST + "".join(_others())
+
+
+def _lines() -> Iterator[str]:
+    for each in compared_calls():
+        published = _names(_told(each.published))
+        yield f"| `{each.operation}` | {published} | {_names(each.more)} |\n"
+
+
+def _others() -> Iterator[str]:
+    return (f"| `{operation}` | {why} |\n" for operation, why in NOT_COMPARED.items())
+
+
+def _compared(operation: str, address: Address, published: PublishedCall) -> ComparedCall:
+    fields = _fields(address.body)
+    parameters = (*address.required, *address.optional, *address.repeated)
+    roots = _roots(address) if published.root else ()
+    found = (*fields, *parameters, *roots)
+    told = _told(published)
+    missing = [name for name in told if name not in found]
+    more = [name for name in found if name not in told]
+    return ComparedCall(operation=operation, published=published, missing=missing, more=more)
+
+
+def _fields(body: Any) -> Sequence[str]:
+    is_struct = isinstance(body, type) and issubclass(body, msgspec.Struct)
+    return [each.encode_name for each in msgspec.structs.fields(body)] if is_struct else ()
+
+
+def _roots(address: Address) -> Sequence[str]:
+    """Return the keys of an answer."""
+    answer: Any = address.gives[address.status][JSON]
+    return _fields(answer) or list(answer.get("properties", {}))
+
+
+def _told(published: PublishedCall) -> Sequence[str]:
+    names = (*published.fields, *published.parameters, published.root)
+    return [name for name in names if name]
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"

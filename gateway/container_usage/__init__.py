@@ -1,0 +1,1 @@
+"""What containers used, read from the metrics that agents of clusters send."""

@@ -1,0 +1,280 @@
+"""
+Reads metrics that agents of clusters sent, in the background, and keeps what containers used by cluster and day.
+
+What is open of a cluster is kept before how far its files are read. What is read twice adds nothing, so after a crash
+the files of the last hour are read once more. One cluster is in memory at a time, and one of its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from gateway.container_usage.metering import MeterRules, UsageMeter
+from gateway.container_usage.series import series_of
+from gateway.container_usage.usage import DayUsage, OpenDays, OpenUsage, body_of, opened, together
+from spool.clock import Clock
+from spool.container_files import container_rows
+from spool.container_files.files import ContainerFiles
+from spool.container_files.usage import OPEN, ContainerUsage, UsageDay, UsageDocument
+from spool.container_files.values import ClusterIdentity, ContainerFile
+from spool.errors import Invalid
+from spool.settings import ContainerPrice
+
+SLACK_S = 3600.0  # files that others took at about the time of the newest one
+MANY = 100  # files of one step
+LARGE = 1 << 20  # bytes of documents: where one look keeps more, the next one is REST_S later
+REST_S = 600.0
+DAY_S = 86_400
+OPEN_DAYS = 2  # that are added up together with what is open; a day before them has a document of its own
+NOWHERE = ClusterIdentity(
+    "",
+    "",
+    "",
+)  # of the document that says how far files are read
+
+_log = logging.getLogger(__name__)
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageSources:
+    """`prices` are those of the settings: without any, nothing is read. `tags` are the labels that are kept."""
+
+    files: ContainerFiles
+    usage: ContainerUsage
+    prices: Callable[[], Sequence[ContainerPrice]]
+    tags: Callable[[], Sequence[str]]
+    retention_s: Callable[[], float]
+
+
+class UsageReader:
+    """`look` again and again; `of_day` has what was read."""
+
+    def __init__(self, sources: UsageSources, clock: Clock) -> None:
+        self._sources = sources
+        self._clock = clock
+        self._read: dict[str, float] = {}  # files that were read, with when they came
+        self._since: float | None = None
+        self._kept_bytes = 0  # by this look
+        self._rest_until = 0.0
+        self._days: Sequence[UsageDay] = ()
+        self._opened: dict[ClusterIdentity, tuple[float, Mapping[int, DayUsage]]] = {}  # by when they changed
+
+    @property
+    def prices(self) -> Sequence[ContainerPrice]:
+        return self._sources.prices()
+
+    async def look(self) -> int:
+        """
+        Read what came since, and forget what is older than rows of bills; how many files were read. Of large clusters
+        what is open is many megabytes: it is not written every minute.
+        """
+        if not self.prices or self._clock.now() < self._rest_until:
+            return 0
+        if self._since is None:
+            self._since = await self._kept_since()
+        count = self._kept_bytes = 0
+        while files := await self._new():
+            count += len(files)
+            await self._take(files)
+        if self._kept_bytes > LARGE:
+            self._rest_until = self._clock.now() + REST_S
+        oldest = self._clock.now() - self._sources.retention_s()
+        await self._sources.usage.trim(int(oldest))
+        return count
+
+    async def days(self) -> Sequence[UsageDay]:
+        """Return what is known, by day and cluster; `of_day` has it as it is now."""
+        documents = await self._sources.usage.days(OPEN)
+        found = {each for each in documents if each.day != OPEN}
+        opened = {}
+        for each in documents:
+            if each.day == OPEN and each.identity != NOWHERE:
+                known = self._opened.get(each.identity)
+                if known is None or known[0] != each.changed_at:
+                    known = each.changed_at, (await self._document(each.identity, OPEN, OpenDays)).days
+                opened[each.identity] = known
+                found |= {_of(each, day) for day in known[1]}
+        self._opened = opened
+        self._days = sorted(found, key=lambda each: (each.day, each.identity))
+        return self._days
+
+    async def of_day(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
+        """Return what was used on a day, by cluster."""
+        found = {}
+        for each in self._days:
+            if each.day == day:
+                found[each.identity] = await self._of_cluster(each.identity, day)
+        return found
+
+    async def _of_cluster(self, identity: ClusterIdentity, day: int) -> DayUsage:
+        _, known = self._opened.get(identity, (0.0, {}))
+        if day in known:
+            return known[day]
+        return await self._document(
+            identity,
+            day,
+            DayUsage,
+        )
+
+    async def _document(
+        self,
+        identity: ClusterIdentity,
+        day: int,
+        type: Callable[[], Kept],
+    ) -> Kept:
+        found = await self._sources.usage.document(identity, day)
+        if found is None:
+            return type()
+        kept: Kept = await asyncio.to_thread(
+            msgspec.json.decode,
+            found.body,
+            type=type,
+        )
+        return kept
+
+    async def _kept_since(self) -> float:
+        found = await self._sources.usage.document(NOWHERE, OPEN)
+        return found.changed_at if found else 0.0
+
+    async def _new(self) -> Sequence[ContainerFile]:
+        """Return the next files that were not read."""
+        since = (self._since or 0.0) - SLACK_S
+        while True:
+            files = await self._sources.files.rows.select(
+                container_rows.READABLE,
+                now=since,
+                limit=MANY,
+            )
+            if new := [file for file in files if file.id not in self._read]:
+                return new
+            newest = max((_came(file) for file in files), default=since)
+            if len(files) < MANY or newest <= since:
+                return []
+            since = newest
+
+    async def _take(self, files: Sequence[ContainerFile]) -> None:
+        """Read files, those of one cluster after the other and oldest first, and keep what they come to."""
+        newest = max([self._since or 0.0, *map(_came, files)])
+        by_cluster: dict[ClusterIdentity, list[ContainerFile]] = defaultdict(list)
+        for file in files:
+            by_cluster[file.identity].append(file)
+        for identity, theirs in by_cluster.items():
+            if documents := await self._added(identity, theirs):
+                await self._sources.usage.keep(documents)
+                self._kept_bytes += sum(len(each.body) for each in documents)
+        await self._sources.usage.keep([_document(NOWHERE, OPEN, newest, b"{}")])
+        self._since = newest
+        self._read |= {file.id: _came(file) for file in files}
+        oldest = newest - SLACK_S
+        self._read = {id: at for id, at in self._read.items() if at >= oldest}
+
+    async def _added(
+        self, identity: ClusterIdentity, files: Sequence[ContainerFile]
+    ) -> Sequence[UsageDocument]:
+        """Return the documents of a cluster with what files add; none if they have nothing."""
+        found = await self._sources.usage.document(identity, OPEN)
+        usage = OpenUsage() if found is None else await asyncio.to_thread(opened, found.body)
+        rules = MeterRules(
+            tags=list(self._sources.tags()),
+            most=self._sources.files.settings.max_series,
+            now_ms=int(self._clock.now() * 1000),
+        )
+        meter = UsageMeter(usage, rules)
+        for file in files:
+            await self._meter(meter, file)
+        if not meter.taken:
+            return []
+        await asyncio.to_thread(meter.finish)
+        if meter.left_out:
+            words = "%d series of a cluster are in no costs (container.max_series)"
+            extra = {"action": "series_left_out", "cluster": identity.name}
+            _log.warning(
+                words,
+                meter.left_out,
+                extra=extra,
+            )
+        return await self._documents(identity, usage)
+
+    async def _meter(self, meter: UsageMeter, file: ContainerFile) -> None:
+        """Add what a file has; nothing of one that cannot be read, which is said once."""
+        try:
+            pieces = [piece async for piece in self._sources.files.contents.read(file.id)]
+            await asyncio.to_thread(
+                _take,
+                meter,
+                file,
+                pieces,
+            )
+        except FileNotFoundError:
+            return
+        except Invalid as error:
+            extra = {"action": "container_metrics_unread", "cluster": file.cluster, "file": file.reference}
+            _log.warning(
+                "metrics of containers are not in costs: %s",
+                error,
+                extra=extra,
+            )
+
+    async def _documents(self, identity: ClusterIdentity, usage: OpenUsage) -> Sequence[UsageDocument]:
+        """Return what is kept of a cluster: days that are over by themselves, and what is open."""
+        now = self._clock.now()
+        running = int(now) // DAY_S * DAY_S
+        over = [day for day in usage.days if day <= running - OPEN_DAYS * DAY_S]
+        found = []
+        for day in over:
+            known = await self._document(
+                identity,
+                day,
+                DayUsage,
+            )
+            whole = together(known, usage.days.pop(day))
+            body = await asyncio.to_thread(msgspec.json.encode, whole)
+            found.append(_document(identity, day, now, body))
+        body = await asyncio.to_thread(body_of, usage)
+        found.append(_document(identity, OPEN, now, body))
+        return found
+
+
+def _came(file: ContainerFile) -> float:
+    return file.uploaded_at or 0.0
+
+
+def _take(meter: UsageMeter, file: ContainerFile, pieces: list[bytes]) -> None:
+    content = b"".join(pieces)
+    pieces.clear()
+    meter.take(series_of(file, content))
+
+
+def _of(open_day: UsageDay, day: int) -> UsageDay:
+    where = open_day.identity
+    return UsageDay(
+        account=where.account,
+        region=where.region,
+        cluster=where.name,
+        day=day,
+        changed_at=open_day.changed_at,
+    )
+
+
+def _document(
+    identity: ClusterIdentity,
+    day: int,
+    at: float,
+    body: bytes,
+) -> UsageDocument:
+    return UsageDocument(
+        account=identity.account,
+        region=identity.region,
+        cluster=identity.name,
+        day=day,
+        changed_at=at,
+        body=body,
+    )

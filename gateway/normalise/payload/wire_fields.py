@@ -1,0 +1,48 @@
+"""Fields of an encoded protobuf message, one after the other: knows numbers and lengths, and no message type."""
+
+from __future__ import annotations
+
+from gateway.errors import BadPayload
+
+LENGTH_DELIMITED = 2  # the wire type of texts, bytes and messages
+_FIXED = {1: 8, 5: 4}
+_LARGEST_NUMBER = (1 << 29) - 1  # of a field
+
+
+def field_at(message: memoryview, begin: int) -> tuple[int, int, int]:
+    """
+    Tag, start of the payload and end of the field that begins there. BadPayload for what is no field.
+    """
+    size = len(message)
+    tag, start = _read_varint(message, begin)
+    kind = tag & 7
+    if kind == LENGTH_DELIMITED:
+        length, start = _read_varint(message, start)
+        end = start + length
+    elif kind == 0:
+        _, end = _read_varint(message, start)
+    else:
+        end = start + _FIXED.get(kind, size)
+    if kind not in (0, 1, LENGTH_DELIMITED, 5) or not 0 < tag >> 3 <= _LARGEST_NUMBER:
+        raise BadPayload(f"body: no protobuf field at byte {begin} of a message of {size} bytes")
+    if end > size:
+        raise beyond(begin, size)
+    return tag, start, end
+
+
+def beyond(begin: int, size: int) -> BadPayload:
+    """Return the refusal of a field that is longer than its message."""
+    return BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
+
+
+def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
+    if at < len(message) and message[at] < 0x80:
+        return message[at], at + 1
+    number = shift = 0
+    for place in range(at, min(at + 10, len(message))):
+        byte = message[place]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, place + 1
+        shift += 7
+    raise BadPayload(f"body: a number at byte {at} of a message of {len(message)} bytes has no end")

@@ -1,0 +1,114 @@
+"""
+The kept or the largest groups of a question, and all others as one.
+
+The kept ones are asked for by their values, and the others are what these leave of all calls: so no sum of another
+group comes out of the rows, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from heapq import nsmallest
+from typing import Any, Protocol, TypeVar
+
+from spool.ledger.days.largest import has_many_groups, largest_groups
+from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.limits import QuestionLimit
+from spool.ledger.queries import EVERY_METER, TOTAL, CostQuery, Group
+from spool.ledger.sums import OTHER
+
+MOST = 2000  # groups that are asked for by their values
+FEW = 8  # periods that are asked for once more
+
+
+class GroupTotal(Protocol):
+    """The sums of one group in one period."""
+
+    @property
+    def is_nothing(self) -> bool: ...
+
+    def size(self, name: str) -> int: ...
+
+    def subtract(self, parts: Collection[Any]) -> None: ...
+
+
+T = TypeVar("T", bound=GroupTotal)
+Totals = dict[datetime, dict[Group, T]]
+Ask = Callable[[CostQuery], Totals[T]]
+
+
+def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
+    """Return what `ask` says of a question that keeps some groups."""
+    if not _is_divided(query):
+        return ask(query)
+    rest = (OTHER,) * len(query.group_by)
+    plain = replace(query, kept=None)
+    kept = frozenset(query.kept or ()) - {rest}
+    if not kept:
+        return ask(query)
+    found = ask(replace(plain, only=kept))
+    whole = ask(replace(plain, group_by=()))
+    unsure = set[datetime]()
+    for start, sums in whole.items():
+        for total in sums.values():
+            total.subtract(found[start].values())
+            if total.is_nothing:
+                unsure.add(start)
+            else:
+                found[start][rest] = total
+    if len(unsure) > FEW:
+        return ask(query)
+    for each in _parts(query, unsure, list(whole)):
+        found.update(ask(each))
+    return found
+
+
+def _is_divided(query: CostQuery) -> bool:
+    """True if the others are what the kept groups leave."""
+    if not query.kept or not has_many_groups(query) or query.meter == EVERY_METER:
+        return False
+    return len(query.kept) <= MOST
+
+
+def _parts(query: CostQuery, unsure: Collection[datetime], begins: list[datetime]) -> Iterator[CostQuery]:
+    """
+    Yield the question for each unsure period. Where the others come to nothing, there are none, or what they are made
+    of cancels: then they have a row.
+    """
+    ends = [*begins[1:], query.until]
+    for start, end in zip(begins, ends, strict=True):
+        if start in unsure:
+            yield replace(query, since=start, until=end)
+
+
+def largest(
+    rows: LedgerRows,
+    query: CostQuery,
+    asked: Iterable[tuple[datetime, datetime]],
+    limit: QuestionLimit | None,
+    ask: Ask[T],
+) -> Totals[T]:
+    """
+    Return the totals of the largest groups of the whole time, `asked`, and of all others as one.
+
+    Of the groups that are not kept, only the measure that decides is read, if any.
+    """
+    whole = replace(query, granularity=TOTAL)
+    near = largest_groups(rows, whole, asked, limit)
+    kept = near
+    if not near or len(near) != query.top:
+        decided = ask(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))
+        groups: Mapping[Group, T] = next(iter(decided.values()), {})
+        kept = _largest(groups, query)
+        if not near and len(groups) <= len(kept):
+            return ask(replace(query, top=None))
+    unknown = (None,) * len(query.group_by)
+    return folded(replace(query, kept=frozenset([unknown, *kept]), top=None), ask)
+
+
+def _largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
+    sizes = {group: total.size(query.top_by) for group, total in groups.items()}
+    most = query.top or 0
+    return set(nsmallest(most, sizes, key=lambda group: (-sizes[group], [value or "" for value in group])))

@@ -1,0 +1,178 @@
+"""
+Billed money in tables: days are written whole, each with its sums by all but their dimensions.
+
+A question that names none reads these sums. A release that makes none leaves `summed` of its days at 0: of
+these the rows are read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spool.ledger import money
+from spool.ledger.billed import BilledDay, BilledSum, day_of, row_of
+from spool.ledger.ledger_rows import GroupSum
+from spool.ledger.queries import CostQuery
+from spool.ledger.sums import COUNTS, WIDTH, Dimensions
+from spool.sql.connection import SqlConnection
+from spool.sql.dimensions import KEY
+from spool.sql.statements import insert
+
+BILLED, BILLED_DAYS, BILLED_SUMS = "billed", "billed_days", "billed_sums"
+ROLLUPS = "billed_rollups"  # of spool.ledger.days.rollups
+_MADE = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
+PLACE = ("charge", "basis", "arranged")
+LIMBS = ("high", "middle", "low")
+_DAY = ("start", "provider")
+_ROW = (*_DAY, "key", *PLACE, *LIMBS)
+_SUM = (*_DAY, *PLACE, *LIMBS)
+_COLUMNS = {"charge": "charge", "basis": "basis", "corrects": "provider"}  # of a row, by dimension
+
+_Place = tuple[object, ...]
+
+
+def kept_sums(prefix: str, since: str, until: str) -> str:
+    """
+    Return the statement that reads the sums of the days in [since, until), which are expressions. SQLite goes through
+    the days first: it changes no order of a CROSS JOIN.
+    """
+    parts = []
+    for table, summed in ((BILLED_SUMS, 1), (BILLED, 0)):
+        of_day = " AND ".join(f"s.{name} = d.{name}" for name in _DAY)
+        parts.append(
+            f"SELECT {', '.join(f's.{name}' for name in _SUM)}"
+            f" FROM {{schema}}.{prefix}{BILLED_DAYS} d CROSS JOIN {{schema}}.{prefix}{table} s"
+            f" WHERE d.start >= {since} AND d.start < {until} AND d.summed = {summed} AND {of_day}"
+        )
+    return " UNION ALL ".join(parts)
+
+
+def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
+    """Yield what was added up, by start and group, as the measures of a sum: it stands as reported money."""
+    for start, *row, high, middle, low in rows:
+        measures = [0] * WIDTH
+        measures[len(COUNTS)] = money.joined(int(high), int(middle), int(low))
+        yield GroupSum(tuple([value or None for value in row]), "ok", "reported", measures, start)
+
+
+def source_of(prefix: str, width: int, rollup: int) -> str:
+    """Return the table of the sums of days, or of a rollup if its number is not 0, with the begin of a condition."""
+    if not rollup:
+        return f"{{schema}}.{prefix}{BILLED} h WHERE"
+    return f"{{schema}}.{prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
+
+
+def columns_of(query: CostQuery, names: Iterable[str]) -> Sequence[str]:
+    """Return the columns of rows of billed money that these dimensions of a question are read from."""
+    needed = _sources(query, names)
+    own = [column for name, column in _COLUMNS.items() if name in needed]
+    return [*own, "key"] if needed - _COLUMNS.keys() else own
+
+
+def _sources(query: CostQuery, names: Iterable[str]) -> set[str]:
+    found = set[str]()
+    for name in names:
+        derived = query.derived.get(name)
+        found.update((name,) if derived is None else derived.sources)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterParts:
+    """
+    What a question includes and excludes, as questions that have a part of it each: of sets of dimensions, of the
+    columns of a row, and what needs both.
+    """
+
+    of_keys: CostQuery
+    of_bills: CostQuery
+    of_both: CostQuery
+
+    @classmethod
+    def of(cls, query: CostQuery) -> FilterParts:
+        parts = []
+        for kind in ((False, True), (True, False), (True, True)):
+            include, exclude = (
+                {name: values for name, values in chosen.items() if _needs(query, (name,)) == kind}
+                for chosen in (query.include, query.exclude)
+            )
+            has_only = query.only is not None and _needs(query, query.group_by) == kind
+            only, by = (query.only, query.group_by) if has_only else (None, ())
+            parts.append(replace(query, include=include, exclude=exclude, only=only, group_by=by))
+        of_keys, of_bills, of_both = parts
+        return cls(of_keys=of_keys, of_bills=of_bills, of_both=of_both)
+
+    def apart(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
+        """Return the columns by which rows are added up before their dimensions are looked up."""
+        columns = columns_of(query, (*query.group_by, *self.of_both.named))
+        return ["start", *columns] if by_start else columns
+
+
+def _needs(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
+    """Return whether dimensions need columns of a row, and whether its set of dimensions or nothing."""
+    needed = _sources(query, names)
+    of_row = not needed.isdisjoint(_COLUMNS)
+    return of_row, not of_row or bool(needed - _COLUMNS.keys())
+
+
+class BilledTables:
+    """Writes and reads days. `number` gives the number of a set of dimensions."""
+
+    def __init__(self, tables: SqlConnection, prefix: str) -> None:
+        self._tables = tables
+        self._prefix = prefix
+
+    def put(self, day: BilledDay, sums: Iterable[BilledSum], number: Callable[[Dimensions], int]) -> None:
+        self.drop(day.day, day.provider)
+        amounts, totals = Counter[_Place](), Counter[_Place]()
+        for each in sums:
+            place = each.charge, each.basis, each.arranged
+            amounts[number(each.dimensions), *place] += each.amount
+            totals[place] += each.amount
+        self._write(BILLED, _ROW, _rows(_ROW, day, amounts))
+        self._write(BILLED_SUMS, _SUM, _rows(_SUM, day, totals))
+        told = row_of(day) | {"summed": 1}
+        self._write(BILLED_DAYS, (*told,), [told])
+
+    def drop(self, day: int, provider: str) -> None:
+        for table in (BILLED, BILLED_SUMS, BILLED_DAYS):
+            of = f"{{schema}}.{self._prefix}{table}"
+            statement = f"DELETE FROM {of} WHERE start = :start AND provider = :provider"
+            self._tables.run(statement, start=day, provider=provider)
+
+    def days(self, since: int, until: int) -> Sequence[BilledDay]:
+        rows = self._tables.all(
+            f"SELECT {', '.join(_MADE)} FROM {{schema}}.{self._prefix}{BILLED_DAYS}"
+            " WHERE start >= :since AND start < :until ORDER BY start, provider",
+            since=since,
+            until=until,
+        )
+        return [day_of(dict(zip(_MADE, row, strict=True))) for row in rows]
+
+    def sums(self, day: int, provider: str) -> Sequence[BilledSum]:
+        rows = self._tables.all(
+            f"SELECT h.charge, h.basis, h.arranged, h.high, h.middle, h.low, {KEY}"
+            f" FROM {{schema}}.{self._prefix}{BILLED} h JOIN {{schema}}.{self._prefix}keys k ON k.id = h.key"
+            " WHERE h.start = :start AND h.provider = :provider",
+            start=day,
+            provider=provider,
+        )
+        found = [
+            BilledSum(Dimensions(*key), charge, basis, arranged, money.joined(high, middle, low))
+            for charge, basis, arranged, high, middle, low, *key in rows
+        ]
+        return sorted(found)
+
+    def _write(self, table: str, names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+        self._tables.run_each(insert(f"{self._prefix}{table}", names), rows)
+
+
+def _rows(
+    names: Sequence[str], day: BilledDay, amounts: Mapping[_Place, int]
+) -> Iterator[Mapping[str, object]]:
+    for place in sorted(amounts):
+        limbs = money.limbs(amounts[place])
+        yield dict(zip(names, (day.day, day.provider, *place, *limbs), strict=True))

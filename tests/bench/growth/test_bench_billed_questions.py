@@ -1,0 +1,90 @@
+"""A short round of `python -m tests.bench.growth.billed_questions`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spool.ledger.costs import costs
+from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.queries import CostQuery
+from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows
+from tests.bench.growth.billed_questions import (
+    MEMORY,
+    MOST,
+    PROJECT,
+    QUESTIONS,
+    AnyEngine,
+    Question,
+    TaggedFleet,
+    prepare,
+)
+
+KINDS = ("real_cost", "billed_cost")
+CALLS = 1000
+MOST_TOGETHER = 4  # times the processor time: it is below 1, and other work on the machine has a part in it
+STEPS = 50  # of the database: they are counted by so many
+FEW = 5000 // STEPS  # less than a tenth of a millisecond, as some questions take of so little data
+
+
+class Steps:
+    """Counts what a database does, which is the same at every run."""
+
+    def __init__(self, rows: LedgerRows) -> None:
+        assert isinstance(rows, SqliteLedgerRows)
+        self._rows = rows
+        self._counted = 0
+
+    def of(self, query: CostQuery) -> int:
+        with self._counting():
+            costs(self._rows, query)
+        return self._counted
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        self._counted = 0
+        self._rows._connection.set_progress_handler(self._count, STEPS)
+        try:
+            yield
+        finally:
+            self._rows._connection.set_progress_handler(None, 0)
+
+    def _count(self) -> int:
+        self._counted += 1
+        return 0
+
+
+def asked(question: Question, cost_type: str) -> CostQuery:
+    derived = {PROJECT.name: PROJECT} if PROJECT.name in question.by else {}
+    return replace(question.query(cost_type), derived=derived)
+
+
+@pytest.mark.bench
+@pytest.mark.asyncio
+async def test_questions_of_billed_money_go_through_as_few_sums(tmp_path: Path) -> None:
+    """Each takes at most 1.3 times the database's steps of the same question of counted money."""
+    engine = AnyEngine(MEMORY, tmp_path)
+    async with engine.ledger() as ledger:
+        await prepare(engine, ledger, TaggedFleet(users=20, teams=4, models=12), CALLS)
+
+        def work(rows: LedgerRows) -> dict[str, float]:
+            steps = Steps(rows)
+            both = {each: [steps.of(asked(each, kind)) for kind in KINDS] for each in QUESTIONS}
+            return {each.words: (billed - FEW) / counted for each, (counted, billed) in both.items()}
+
+        ratios = await ledger._store.read(work)
+        took = dict.fromkeys(KINDS, 0.0)
+        for question in QUESTIONS:
+            for kind in KINDS:
+                begun = time.process_time()
+                await ledger.costs(asked(question, kind))
+                took[kind] += time.process_time() - begun
+    counted, billed = took.values()
+    print(f"\n{billed / counted:.2f} times, at worst {max(ratios.values()):.2f} times the steps")
+    assert {} == {words: ratio for words, ratio in ratios.items() if ratio > MOST}
+    assert billed <= MOST_TOGETHER * counted

@@ -1,0 +1,50 @@
+"""What is exported as FOCUS rows has the columns of its version, as the specification names them, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections.abc import Sequence
+
+import pytest
+
+from exporters.focus import billed, charges
+from spool.log.values import Entry
+from tests.exporters.focus.columns import PUBLISHED
+from tests.exporters.test_focus import AT, RECORDS
+
+
+def names(version: str, *, of_bills: bool) -> Sequence[str]:
+    return billed.columns(version) if of_bills else charges.VERSIONS[version]
+
+
+def test_every_version_is_published() -> None:
+    """With as many columns as its table has; only the last one is in work."""
+    assert list(PUBLISHED) == list(charges.VERSIONS)
+    assert [57, 65, 65, 68] == [len(columns) for columns in PUBLISHED.values()]
+
+
+@pytest.mark.parametrize("of_bills", [False, True])
+@pytest.mark.parametrize("version", PUBLISHED)
+def test_columns_are_those_of_the_version(version: str, of_bills: bool) -> None:
+    """Each once: mandatory ones are there, names of other versions are not; own ones begin with x_, and stand last."""
+    published, exported = PUBLISHED[version], names(version, of_bills=of_bills)
+    own = [name for name in exported if name.startswith("x_")]
+    assert len(set(exported)) == len(exported)
+    assert [*exported][-len(own) :] == own
+    assert set(exported) - set(own) <= set(published)
+    assert {name for name, column in published.items() if column.is_mandatory} <= set(exported)
+
+
+@pytest.mark.parametrize("version", PUBLISHED)
+def test_what_may_not_be_null_has_a_value(version: str) -> None:
+    """In every row, whatever a record leaves out. Rows of bills are in the tests of that export."""
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
+    found = asyncio.run(charges.of_entries([entry]))
+    text = (charges.header(version) + charges.lines(found, version=version)).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    filled = {name for name, column in PUBLISHED[version].items() if not column.may_be_null}
+    assert rows
+    for row in rows:
+        assert [] == [name for name in sorted(filled & set(row)) if not row[name]]

@@ -1,0 +1,209 @@
+"""Usage of containers from samples, with amounts worked out by hand."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.container_usage import metering
+from gateway.container_usage import usage as of_usage
+from gateway.container_usage.metering import DAY_MS, GAP_MS, OTHER, MeterRules, UsageMeter, by_day
+from gateway.container_usage.series import NAME, MetricSeries
+from gateway.container_usage.usage import (
+    CPU,
+    GPU,
+    MEMORY,
+    DayUsage,
+    KnownPod,
+    OpenUsage,
+    UsagePlace,
+    body_of,
+    opened,
+)
+from tests.rounds import examples
+
+DAY = 20_000 * DAY_MS  # some day
+MINUTE = 60_000
+RULES = MeterRules(tags=("team", "cost-center"), most=100, now_ms=DAY + DAY_MS)
+WEB = {"namespace": "shop", "pod": "web-6d4cf56db6-x2x9k", "container": "app", "node": "n-1"}
+CPU_NAME, MEMORY_NAME = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
+
+
+def test_what_is_open_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes out as it was, also what an earlier build kept in one part."""
+    monkeypatch.setattr(of_usage, "PART", 3)
+    usage = OpenUsage(
+        series={f"s-{number}": (number, 2**60 + number) for number in range(10)},
+        pods={f"p-{number}": KnownPod(workload="w", tags={"team": "ä"}, at=number) for number in range(4)},
+        namespaces={"a": {"team": "ops"}},
+        nodes={"i-1": "n-1"},
+        days={0: DayUsage(used={place_key(): [1, 2, 3]}, had={"n-1": [4, 5, 6]}, nodes={"n-1": "n-1"})},
+    )
+    for body in (body_of(usage), msgspec.json.encode(usage)):
+        assert usage == opened(body)
+    assert OpenUsage() == opened(b"{}") == opened(body_of(OpenUsage()))
+
+
+def place_key() -> str:
+    return UsagePlace("n-1", "shop", "web", {"team": "search"}).key
+
+
+def series(name: str, *samples: tuple[int, float], **labels: str) -> MetricSeries:
+    return MetricSeries({NAME: name, **labels}, [(DAY + at, value) for at, value in samples])
+
+
+def metered(*bodies: list[MetricSeries], rules: MeterRules = RULES) -> OpenUsage:
+    usage = OpenUsage()
+    for body in bodies:
+        meter = UsageMeter(usage, rules)
+        meter.take(body)
+        meter.finish()
+    return usage
+
+
+def used(usage: OpenUsage, kind: int, day: int = DAY) -> dict[tuple[str, str], int]:
+    """By namespace and workload."""
+    found: Counter[tuple[str, str]] = Counter()
+    known = usage.days.get(day // 1000)
+    for key, amounts in (known.used if known else {}).items():
+        place = UsagePlace.of(key)
+        found[place.namespace, place.workload] += amounts[kind]
+    return {place: amount for place, amount in found.items() if amount}
+
+
+def test_a_counter_counts_what_it_rose_by() -> None:
+    """It begins anew with its container; what it had at its first sample was not seen. Its rise is cut at midnight."""
+    minutes = [(0, 100.0), (MINUTE, 130.5), (2 * MINUTE, 10.0), (3 * MINUTE, 10.0)]
+    usage = metered([series(CPU_NAME, *minutes, **WEB)])
+    assert {("shop", "web"): 40_500_000} == used(usage, CPU)
+    last = DAY_MS - MINUTE
+    usage = metered([series(CPU_NAME, (last, 0.0), (DAY_MS + 3 * MINUTE, 8.0), **WEB)])
+    assert {("shop", "web"): 2_000_000} == used(usage, CPU)
+    assert {("shop", "web"): 6_000_000} == used(usage, CPU, DAY + DAY_MS)
+
+
+def test_a_level_holds_until_the_next_sample() -> None:
+    """And ten minutes at most, where samples are missing."""
+    found = [(0, 1000.0), (MINUTE, 500.0), (MINUTE + 2 * GAP_MS, 0.0)]
+    usage = metered([series(MEMORY_NAME, *found, **WEB)])
+    assert {("shop", "web"): 1000 * MINUTE + 500 * GAP_MS} == used(usage, MEMORY)
+
+
+def test_a_graphics_processor_is_of_whom_it_is_kept_for() -> None:
+    """While the container runs: a pod that has ended, or waits, uses none."""
+    told = {"resource": "nvidia_com_gpu"}
+    minutes = [(n * MINUTE, 2.0) for n in range(40)]
+    request = series("kube_pod_container_resource_requests", *minutes, **WEB, **told)
+    assert {} == used(metered([request]), GPU)
+    running = series(MEMORY_NAME, (0, 1.0), (5 * MINUTE, 1.0), **WEB)
+    usage = metered([running, request])
+    assert {("shop", "web"): 2 * 15 * MINUTE * 1000} == used(usage, GPU)
+
+
+def test_what_nodes_have() -> None:
+    """Cores, memory and graphics processors over time, and every name of a node."""
+    two = [(0, 4.0), (MINUTE, 4.0)]
+    usage = metered([
+        series("kube_node_status_capacity", *two, node="n-1", resource="cpu"),
+        series("kube_node_status_capacity", *two, node="n-1", resource="pods"),
+        series("kube_node_info", (0, 1.0), node="n-1", provider_id="aws:///eu-west-1a/i-0abc"),
+    ])  # fmt: skip
+    [day] = usage.days.values()
+    assert {"n-1": [4 * MINUTE * 1000, 0, 0]} == day.had
+    assert {"n-1": "n-1", "i-0abc": "n-1"} == day.nodes
+
+
+def test_pods_have_workloads_nodes_and_tags() -> None:
+    """Of their information, of their labels, then of those of their namespace; else their name tells the workload."""
+    two = [(0, 1.0), (MINUTE, 2.0)]
+    one = [(0, 1.0)]
+    pods = {
+        "job-1-abcde": {"created_by_kind": "Job", "created_by_name": "job-1"},
+        "api-7f9c-zz": {"created_by_kind": "ReplicaSet", "created_by_name": "api-6d4cf56db6"},
+        "db-0": {}, "agent-x2x9k": {}, "web-6d4cf56db6-x2x9k": {}, "plain": {},
+    }  # fmt: skip
+    body = [
+        series("kube_namespace_labels", *one, namespace="a", label_team="ops", label_cost_center="7"),
+        series("kube_pod_labels", *one, namespace="a", pod="db-0", label_team="data", label_other="x"),
+    ]
+    for pod, told in pods.items():
+        body.append(series(CPU_NAME, *two, namespace="a", pod=pod, container="c", cpu="total"))
+        if told:
+            body.append(series("kube_pod_info", *one, namespace="a", pod=pod, node="n-2", **told))
+    [day] = metered(body).days.values()
+    found = {place.workload: place for place in map(UsagePlace.of, day.used)}
+    assert {"job-1", "api", "db", "agent", "web", "plain"} == set(found)
+    assert {"team": "data", "cost-center": "7"} == found["db"].tags
+    assert {"team": "ops", "cost-center": "7"} == found["api"].tags
+    assert ("n-2", "") == (found["api"].node, found["db"].node)
+
+
+def test_sums_of_pods_and_odd_samples_are_left_out() -> None:
+    """Else usage would be counted twice; no value that is no number, no time that cannot be."""
+    two = [(0, 1.0), (MINUTE, 2.0)]
+    odd = [(0, 1.0), (1, float("nan")), (2, -5.0), (3, float("inf")), (30 * DAY_MS, 9.0), (-99 * DAY_MS, 9.0)]
+    body = [series(CPU_NAME, *two, **{**WEB, "container": name}) for name in ("", "POD")]
+    body += [series(CPU_NAME, *two, id="/"), series(CPU_NAME, *odd, **WEB), series("other", *two, **WEB)]
+    assert {} == metered(body).days
+
+
+def test_series_over_the_limit_are_counted_and_left_out() -> None:
+    """The one at the edge is known."""
+    two = [(0, 1.0), (MINUTE, 2.0)]
+    rules = MeterRules(tags=(), most=2, now_ms=RULES.now_ms)
+    meter = UsageMeter(OpenUsage(), rules)
+    meter.take([series(CPU_NAME, *two, **{**WEB, "container": name}) for name in "abc"])
+    assert (2, 2) == (len(meter.usage.series), meter.left_out)
+    assert {("shop", "web"): 2_000_000} == used(meter.usage, CPU)
+
+
+def test_very_many_places_of_a_day_are_one(monkeypatch: Any) -> None:
+    """Of each node; nothing of them is lost."""
+    monkeypatch.setattr(metering, "MAX_PLACES", 2)
+    two = [(0, 1.0), (MINUTE, 2.0)]
+    usage = metered([series(CPU_NAME, *two, **{**WEB, "namespace": name}) for name in "abcd"])
+    expected = {("a", "web"): 1_000_000, ("b", "web"): 1_000_000, ("", OTHER): 2_000_000}
+    assert expected == used(usage, CPU)
+
+
+def test_what_has_ended_is_forgotten() -> None:
+    """Three days after its last sample."""
+    later = MeterRules(tags=(), most=9, now_ms=DAY + 4 * DAY_MS)
+    usage = metered([series(CPU_NAME, (0, 1.0), (MINUTE, 2.0), **WEB)], rules=later)
+    assert ({}, {}) == (usage.series, usage.pods)
+    assert {("shop", "web"): 1_000_000} == used(usage, CPU)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(25), deadline=None)
+def test_the_order_and_repeats_of_bodies_change_nothing(seed: int) -> None:
+    """Two senders of one cluster, and files that are read again, tell what one sender tells."""
+    chance = random.Random(seed)
+    names = [(CPU_NAME, f"p-{n}") for n in range(3)] + [(MEMORY_NAME, f"p-{n}") for n in range(3)]
+    bodies = []
+    level: Counter[str] = Counter()
+    for at in range(0, 30 * MINUTE, MINUTE):
+        level.update({pod: chance.randrange(100) for _, pod in names})
+        bodies.append([
+            series(name, (at, float(level[pod])), namespace="a", pod=pod, container="c") for name, pod in names
+        ])  # fmt: skip
+    once = metered(*bodies)
+    again = []
+    for place, body in enumerate(bodies):
+        again += [chance.sample(body, len(body)), *chance.sample(bodies[: place + 1], 1)]
+    assert once.days == metered(*again).days
+
+
+@given(st.integers(0, 10**30), st.integers(0, 10**12), st.integers(1, 40 * DAY_MS))
+@settings(max_examples=examples(50), deadline=None)
+def test_days_come_to_the_whole(amount: int, start: int, length: int) -> None:
+    """To the last unit, and no part is negative."""
+    parts = list(by_day(amount, start, start + length))
+    assert amount == sum(part for _, part in parts)
+    assert all(part > 0 for _, part in parts)

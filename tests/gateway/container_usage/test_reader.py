@@ -1,0 +1,218 @@
+"""What agents sent is read in the background: every sample once, whatever ends between two files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.billed.row_book import RowBook, RowSources
+from gateway.container_usage.reader import UsageReader, UsageSources
+from gateway.container_usage.series import NAME
+from gateway.container_usage.usage import CPU, DayUsage
+from spool.billing.drops import BILLING_DROPS
+from spool.container_files.usage import CONTAINER_USAGE
+from spool.container_files.values import REMOTE_WRITE, ClusterIdentity, ContainerSender
+from spool.engines import MEMORY, open_storage
+from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.settings import ContainerPrice, ContainerSettings, SpoolSettings
+from spool.storage import Storage, StorageOptions
+from tests.gateway.container_usage.remote_write import first
+from tests.gateway.container_usage.test_series import literal
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+PROD = ClusterIdentity("a-1", "eu-west-1", "prod")
+AGENT = ContainerSender(key="agent")
+DAY_S = 86_400
+DAY = int(datetime(2026, 10, 5, tzinfo=UTC).timestamp())
+PRICE = ContainerPrice(cpu_hour=Decimal(36))  # a cent for a second of a core
+WEB = {"namespace": "shop", "pod": "web-0", "container": "app", "node": "n-1"}
+
+
+class Cluster:
+    """A cluster whose agent sends bodies of remote write, and who reads them."""
+
+    def __init__(self, storage: Storage, clock: MovedClock) -> None:
+        self.storage, self.clock = storage, clock
+        self.prices = [PRICE]
+        self.reader = self.another()
+
+    def another(self) -> UsageReader:
+        """As after a restart."""
+        sources = UsageSources(
+            files=self.storage.container_files,
+            usage=self.storage.small.of(CONTAINER_USAGE),
+            prices=lambda: self.prices,
+            tags=lambda: ["team"],
+            retention_s=lambda: 60.0 * DAY_S,
+        )
+        return UsageReader(sources, self.clock)
+
+    async def send(self, *samples: tuple[float, float], **more: str) -> None:
+        """Seconds of a processor at times of DAY, in a body that came now."""
+        labels = {NAME: "container_cpu_usage_seconds_total", **WEB, **more}
+        told = [(int((DAY + at) * 1000), value) for at, value in samples]
+        await self.put(literal(first([(labels, told)])))
+
+    async def put(self, body: bytes) -> None:
+        upload = await self.storage.container_files.begin_remote_write(PROD, AGENT, request="{}")
+        await upload.write(body)
+        await upload.finish()
+        self.clock.move(1)
+
+    async def used(self, day: int = DAY) -> int:
+        """Read, and return the microseconds of a day."""
+        await self.reader.look()
+        await self.reader.days()
+        found = await self.reader.of_day(day)
+        return sum(amounts[CPU] for amounts in found.get(PROD, DayUsage()).used.values())
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    clock = MovedClock()
+    clock.move(DAY + DAY_S - clock.now())
+    container = ContainerSettings(price=(PRICE,))
+    options = StorageOptions(settings=SpoolSettings(), clock=clock, container=container, directory=Path())
+    storage = await open_storage(options, engine=MEMORY)
+    yield Cluster(storage, clock)
+    await storage.close()
+
+
+async def test_every_sample_counts_once(cluster: Cluster) -> None:
+    """Over bodies, repeats of them, a restart, and a delivery, after which a body stays to be read."""
+    await cluster.send((0, 10.0), (60, 12.0))
+    assert 2_000_000 == await cluster.used()
+    await cluster.send((0, 10.0), (60, 12.0))
+    await cluster.send((60, 12.0), (120, 15.0))
+    files = cluster.storage.container_files
+    await files.settle(await files.due(REMOTE_WRITE, limit=10))
+    assert 5_000_000 == await cluster.used()
+    cluster.reader = cluster.another()
+    assert 5_000_000 == await cluster.used()
+    assert 0 == await cluster.reader.look()
+
+
+async def test_what_ends_between_reading_and_keeping_is_read_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far it is read is kept behind it."""
+    await cluster.send((0, 0.0), (60, 7.0))
+    usage = cluster.reader._sources.usage
+
+    async def killed(documents: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(usage, "keep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            await cluster.reader.look()
+    cluster.reader = cluster.another()
+    assert 7_000_000 == await cluster.used()
+
+
+async def test_late_samples_add_to_days_that_are_over(cluster: Cluster) -> None:
+    """A day that was kept by itself gets what a pause of three days brings it."""
+    await cluster.send((0, 0.0), (60, 6.0), (DAY_S - 60, 6.0))
+    assert 6_000_000 == await cluster.used()
+    cluster.clock.move(2 * DAY_S)
+    await cluster.send((2 * DAY_S, 6.0), pod="other")
+    assert 6_000_000 == await cluster.used()
+    assert {DAY} <= {each.day for each in await cluster.reader._sources.usage.days(0)}
+    await cluster.send((DAY_S + 60, 18.0))
+    assert (12_000_000, 6_000_000) == (await cluster.used(), await cluster.used(DAY + DAY_S))
+
+
+async def test_what_cannot_be_read_stops_nothing(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """The log names it, once; what came before and after it counts."""
+    await cluster.send((0, 0.0))
+    await cluster.put(b"no block of snappy")
+    await cluster.send((60, 3.0))
+    assert 3_000_000 == await cluster.used()
+    assert 3_000_000 == await cluster.used()
+    assert 1 == sum("not in costs" in record.message for record in caplog.records)
+
+
+async def test_nothing_is_read_without_a_price(cluster: Cluster) -> None:
+    """And all of it that is still there once there is one."""
+    cluster.prices = []
+    await cluster.send((0, 0.0), (60, 3.0))
+    assert 0 == await cluster.reader.look()
+    cluster.prices = [PRICE]
+    assert 3_000_000 == await cluster.used()
+
+
+async def test_more_files_than_one_step_takes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order in which they came."""
+    monkeypatch.setattr("gateway.container_usage.reader.MANY", 2)
+    for minute in range(6):
+        await cluster.send((60 * minute, float(minute)))
+    assert 5_000_000 == await cluster.used()
+
+
+async def test_large_clusters_are_read_every_ten_minutes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is open of them is not written each minute; nothing is lost by it."""
+    monkeypatch.setattr("gateway.container_usage.reader.LARGE", 100)
+    await cluster.send((0, 0.0), (60, 3.0))
+    assert 3_000_000 == await cluster.used()
+    await cluster.send((120, 5.0))
+    cluster.clock.move(590)
+    assert 3_000_000 == await cluster.used()
+    cluster.clock.move(10)
+    assert 5_000_000 == await cluster.used()
+
+
+async def test_clusters_are_read_one_after_the_other(cluster: Cluster) -> None:
+    """Each with its own; a file that tells nothing of one writes nothing."""
+    other = ClusterIdentity("a-2", "", "test")
+    for identity in (other, PROD, other):
+        upload = await cluster.storage.container_files.begin_remote_write(identity, AGENT, request="{}")
+        at = 60 * (identity == PROD)
+        labels = {NAME: "container_cpu_usage_seconds_total", **WEB}
+        body = first([(labels, [(DAY * 1000, 0.0), ((DAY + 60 + at) * 1000, 4.0 + at)])])
+        await upload.write(literal(body))
+        await upload.finish()
+        cluster.clock.move(1)
+    await cluster.put(literal(first([]) or b"\x48\x00"))
+    assert 64_000_000 == await cluster.used()
+    found = (await cluster.reader.of_day(DAY))[other].used
+    assert [4_000_000] == [amounts[CPU] for amounts in found.values()]
+
+
+async def test_from_remote_write_to_costs(cluster: Cluster) -> None:
+    """A team is the label of a pod; a day that runs is made anew once an hour."""
+    await cluster.send((0, 1.0), label_team="search", **{NAME: "kube_pod_labels"})
+    await cluster.send((0, 0.0), (60, 30.0))
+    ledger = cluster.storage.ledger
+    sources = RowSources(
+        ledger=ledger,
+        drops=cluster.storage.small.of(BILLING_DROPS),
+        connections=list,
+        owner_tags=lambda: {"team": "team"},
+        usage=cluster.reader,
+    )
+    book = RowBook(sources, cluster.clock)
+    assert 1 == await book.look()
+    query = CostQuery(
+        since=datetime.fromtimestamp(DAY, UTC),
+        until=datetime.fromtimestamp(DAY + DAY_S, UTC),
+        granularity="total",
+        group_by=("team", "workload", "origin"),
+        arranged=BILLED_TYPES["billed_cost"],
+    )
+    [row] = await ledger.costs(query)
+    assert (("search", "web", "containers"), "0.3") == (row.group, row.cost)
+    await cluster.send((120, 60.0))
+    cluster.clock.move(3600)
+    assert 1 == await book.look()
+    [row] = await ledger.costs(query)
+    assert "0.6" == row.cost

@@ -1,0 +1,118 @@
+"""What agents send is read: blocks of snappy, both forms of remote write, and files of JSON."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import msgspec
+import pyarrow
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.container_usage.series import NAME, MetricSeries, series_of
+from gateway.container_usage.snappy import unpacked
+from spool.container_files.values import FILE, REMOTE_WRITE, ContainerFile
+from spool.errors import Invalid
+from tests.gateway.container_usage.remote_write import field, first, second, varint
+from tests.rounds import examples
+
+LABELS = {NAME: "kube_node_info", "node": "n-1"}
+METRIC = {
+    "metric_name": "kube_node_info",
+    "node_name": "n-1",
+    "timestamp": "1500",
+    "value": "2.5",
+    "labels": {},
+}
+EXPECTED = [MetricSeries(LABELS, [(1500, 2.5)])]
+
+
+def file(kind: str = FILE, **more: Any) -> ContainerFile:
+    return ContainerFile(
+        id="1",
+        kind=kind,
+        account="a",
+        region="r",
+        cluster="c",
+        reference="f",
+        key="k",
+        announced_at=0.0,
+        **more,
+    )
+
+
+def literal(data: bytes) -> bytes:
+    """A block of snappy that packs nothing."""
+    size = len(data)
+    head = bytes([size & 0x7F | 0x80, size >> 7]) if size > 127 else bytes([size])
+    return head + bytes([61 << 2]) + (size - 1).to_bytes(2, "little") + data
+
+
+@given(st.binary(min_size=1, max_size=3000), st.integers(1, 40))
+@settings(max_examples=examples(30), deadline=None)
+def test_a_block_comes_out_as_it_was(data: bytes, often: int) -> None:
+    """Also what repeats itself, of which a block has copies."""
+    text = data * often
+    block = pyarrow.compress(text, codec="snappy", asbytes=True)
+    assert text == unpacked(block, len(text))
+    with pytest.raises(Invalid, match="more than"):
+        unpacked(block, len(text) - 1)
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=examples(100), deadline=None)
+def test_what_is_no_block_is_refused(data: bytes) -> None:
+    """Whatever its bytes are: nothing but Invalid comes of it."""
+    try:
+        unpacked(data, 1000)
+    except Invalid:
+        return
+
+
+SECOND = json.dumps({"Content-Type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"})
+
+
+def test_both_forms_of_remote_write_are_read() -> None:
+    """The second one names its labels by their places among the symbols, which may come behind; others are passed."""
+    told = [(LABELS, [(1500, 2.5)])]
+    other = varint(9 << 3) + varint(2**40) + field(3, b"metadata") + varint(8 << 3 | 1) + bytes(8)
+    assert EXPECTED == list(series_of(file(REMOTE_WRITE), literal(other + first(told) + other)))
+    for body in (second(told), second(told, symbols_last=True)):
+        assert EXPECTED == list(series_of(file(REMOTE_WRITE, request=SECOND), literal(body + other)))
+
+
+@given(st.binary(min_size=1, max_size=80), st.sampled_from(["", SECOND]))
+@settings(max_examples=examples(100), deadline=None)
+def test_a_body_that_is_none_is_refused(data: bytes, request: str) -> None:
+    """Whatever its bytes are: nothing but Invalid comes of it. One that ends too early is none."""
+    for body in (data, first([(LABELS, [(1500, 2.5)])]) + data):
+        try:
+            list(series_of(file(REMOTE_WRITE, request=request), literal(body)))
+        except Invalid:
+            continue
+    cut = first([(LABELS, [(1500, 2.5)])])[:-1]
+    with pytest.raises(Invalid):
+        list(series_of(file(REMOTE_WRITE), literal(cut)))
+
+
+@pytest.mark.parametrize(
+    "pack", [bytes, gzip.compress, lambda data: pyarrow.compress(data, "brotli", asbytes=True)]
+)
+def test_files_of_json_are_read(pack: Any) -> None:
+    """One array, or a metric in each line, as it is or packed; a row that is no metric is left out."""
+    lines = b"\n".join([msgspec.json.encode(METRIC), b'{"value": "x"}', b"7"])
+    assert EXPECTED == list(series_of(file(), pack(lines)))
+    assert EXPECTED == list(series_of(file(), pack(msgspec.json.encode([METRIC, {}, None]))))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1", b"\x1f\x8bno", b"\x00\xff\x07", b"PAR1PAR1"])
+def test_a_file_that_cannot_be_read_is_refused(content: bytes) -> None:
+    """With words about it; an empty one has nothing."""
+    with pytest.raises(Invalid):
+        found = list(series_of(file(), content))
+        raise Invalid(f"nothing: {found}")
+    with pytest.raises(Invalid):
+        list(series_of(file(REMOTE_WRITE), content))

@@ -1,0 +1,37 @@
+"""Usage of containers: documents of clusters and days, replaced together."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.container_files.usage import CONTAINER_USAGE, OPEN, UsageDay, UsageDocument
+from spool.container_files.values import ClusterIdentity
+from spool.storage import Storage
+
+pytestmark = pytest.mark.asyncio
+ONE, TWO = ClusterIdentity("a", "r", "one"), ClusterIdentity("a", "r", "two")
+
+
+def document(where: ClusterIdentity, day: int, body: bytes = b"{}", at: float = 1.5) -> UsageDocument:
+    return UsageDocument(
+        account=where.account, region=where.region, cluster=where.name, day=day, changed_at=at, body=body
+    )
+
+
+async def test_documents_are_kept_replaced_and_trimmed(storage: Storage) -> None:
+    """By cluster and day; what is open is not of any day, and stays."""
+    container_usage = storage.small.of(CONTAINER_USAGE)
+    first = [document(TWO, 86_400), document(ONE, OPEN), document(ONE, 0), document(ONE, 86_400)]
+    await container_usage.keep(first)
+    changed = document(ONE, 0, b"\x00more", at=2.0)
+    await container_usage.keep([changed])
+    assert changed == await storage.small.of(CONTAINER_USAGE).document(ONE, 0)
+    assert await container_usage.document(TWO, 0) is None
+    found = await container_usage.days(OPEN)
+    assert [(OPEN, "one"), (0, "one"), (86_400, "one"), (86_400, "two")] == [
+        (each.day, each.cluster) for each in found
+    ]
+    assert UsageDay(account="a", region="r", cluster="one", day=0, changed_at=2.0) == found[1]
+    await container_usage.trim(86_400)
+    assert [OPEN, 86_400, 86_400] == [each.day for each in await container_usage.days(OPEN)]
+    assert [86_400, 86_400] == [each.day for each in await container_usage.days(0)]

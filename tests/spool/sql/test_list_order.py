@@ -1,0 +1,44 @@
+"""Pages of long lists are found by an index: a page of a million rows takes what one of a thousand does."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from spool.listing import ASCENDING, DESCENDING, ListQuery, Position, SortField
+from spool.sql.lists import read_page
+from spool.sqlite import migrations
+
+
+class Planned:
+    """Asks SQLite how it would find a page, and gives none."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.plan = ""
+
+    def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
+        text = statement.replace("{schema}.", "")
+        found = self._connection.execute(f"EXPLAIN QUERY PLAN {text}", values)
+        self.plan = "; ".join(row[-1] for row in found)
+        return []
+
+    def one(self, statement: str, /, **values: object) -> tuple[int, int]:
+        return 0, 0
+
+
+@pytest.mark.parametrize("order", [ASCENDING, DESCENDING])
+@pytest.mark.parametrize("position", [None, Position(value=5.0, identity="a")])
+def test_a_page_of_container_files_is_found_by_its_order(order: str, position: Position | None) -> None:
+    """Nothing is sorted, and no row is read but those of the page."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrations.migrate(connection, migrations.spool_scripts())
+        planned: Any = Planned(connection)
+        sort = SortField("announced_at")
+        query = ListQuery(sort=sort, order=order, identity="id", limit=100, position=position)
+        read_page(planned, "container_files", ("id", "cluster"), query, tuple)
+    assert "INDEX container_files_order" in planned.plan
+    assert "TEMP B-TREE" not in planned.plan
