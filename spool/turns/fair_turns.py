@@ -4,7 +4,7 @@ requests.
 
 A party that is alone works as it comes. Beside others, each step of one that used more waits for its turn:
 one step for each pass of the event loop, the party that used least first, and none for a moment while a
-request of one that used less is pending. What others waited for a request is charged to its party, so nobody
+request of one that used less is pending. So does the reading of its next request. What others waited for a request is charged to its party, so nobody
 holds up the rest by being slow.
 """
 
@@ -59,7 +59,8 @@ class Party:
         self.urgent_until = 0.0
         self.seen = self.submitted = float("-inf")
         self.step_s = LEAST_STEP_S  # how long its steps take, rather too much
-        self.waiting: deque[asyncio.Future[bool]] = deque()  # True: the turn is taken in any case
+        # True: the turn is taken in any case
+        self.waiting: deque[asyncio.Future[bool] | Callable[[], None]] = deque()
 
     def spend(self, seconds: float) -> None:
         """Count time that was used for it; from any thread."""
@@ -179,6 +180,18 @@ class FairTurns:
         await asyncio.sleep(0)  # requests that came in this pass of the event loop begin
         return self._lighter(party) is None
 
+    def heavy(self, name: str) -> Party | None:
+        """The party of that name if it used much, beside others: its next request is begun in its turn."""
+        party = self._parties.get(name)
+        is_heavy = party is not None and self.are_shared and party.used > HEAVY_S * self.weight
+        return party if is_heavy else None
+
+    def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
+        """Call a job, which raises nothing, when it is the party's turn."""
+        party.waiting.append(job)
+        self._waiting[party.name] = party
+        self._look_again()
+
     async def background_turn(self) -> None:
         """Wait for a turn of what is done behind the answers: not before requests of those that used little."""
         self._nobody.used = HEAVY_S * self.weight
@@ -250,7 +263,10 @@ class FairTurns:
             waits = party.waiting.popleft()
             if not party.waiting:
                 del self._waiting[party.name]
-            if not waits.done():
+            if not isinstance(waits, asyncio.Future):
+                self._left_s -= party.step_s
+                waits()
+            elif not waits.done():
                 self._left_s -= party.step_s
                 waits.set_result(lighter is not None)
         if self._waiting:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.attempts import neighbourhood
-from gateway.http.listening.short_way import Handle
+from gateway.http.listening.short_way import Handle, PlainRequests
 from spool.turns.fair_turns import FairTurns, current_work
 
 
@@ -21,6 +21,8 @@ def in_turns(turns: FairTurns, handle: Handle) -> Handle:
             response = await work.run(handle(request))
             if work.party is None or turns.are_shared:
                 await work.end_in_turn()
+            if isinstance(request.protocol, PlainRequests):
+                request.protocol.party = work.party
             return response
 
     return enter

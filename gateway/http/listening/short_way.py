@@ -22,6 +22,8 @@ from aiohttp.streams import EmptyStreamReader
 from aiohttp.web_urldispatcher import PlainResource
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from spool.turns.fair_turns import Party
+
 # of a web.Request; aiohttp says BaseRequest
 Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
 
@@ -122,18 +124,43 @@ class PlainRequests(web.RequestHandler):
         self._left = 0  # bytes of the body that the parser reads
         self._head: _Head | None = None
         self._short: asyncio.Task[None] | None = None  # of the request that goes the short way
-        self._held = b""  # came behind it
+        self._held = b""  # came behind it, or waits for its turn
+        self._waits = False  # what is held, for its turn
+        self.party: Party | None = None  # of the last request; the next one is mostly of the same
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is being handled."""
-        return self._current_request is None and self._short is None and not self._messages
+        """True if no request is being handled, and none waits for its turn."""
+        if self._current_request is not None or self._short is not None:
+            return False
+        return not self._messages and not self._waits
 
     def data_received(self, data: bytes) -> None:
-        if self._short is not None:
+        if self._short is not None or self._waits:
             self._held += data
             self._pause_transport_reading()
             return
+        party = self.party
+        heavy = None if party is None else party.turns.heavy(party.name)
+        if heavy is not None and not self._left and self.is_idle:
+            self._held, self._waits = data, True
+            heavy.turns.call_in_turn(heavy, self._go_on)
+        else:
+            self._take(data)
+
+    def _go_on(self) -> None:
+        """Read what waited for its turn."""
+        held, self._held, self._waits = self._held, b"", False
+        if self.transport is None:
+            return
+        self._resume_transport_reading()
+        try:
+            self._take(held)
+        except Exception as error:  # noqa: BLE001 - a transport, too, ends a connection whose protocol fails
+            self.log_exception("Unhandled exception", exc_info=error)
+            self.force_close()
+
+    def _take(self, data: bytes) -> None:
         if self._head is not None and not self._left and self._take_whole(data, self._head):
             return
         before = self._request_count
@@ -201,7 +228,7 @@ class PlainRequests(web.RequestHandler):
             self.data_received(held)
 
     def _process_keepalive(self) -> None:
-        if self._short is not None:  # aiohttp takes the connection for one that waits
+        if self._short is not None or self._waits:  # aiohttp takes the connection for one that waits
             self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         super()._process_keepalive()
 

@@ -11,6 +11,7 @@ import pytest
 from spool.turns.fair_turns import (
     LITTLE_S,
     MOST_REST_S,
+    STEP_S,
     FairTurns,
     Party,
     WorkInHand,
@@ -210,3 +211,28 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
     small = loop.create_task(work(turns, "small", 1, order))
     await asyncio.gather(busy, small)
     assert order == ["small", "busy", "busy"]
+
+
+async def test_who_used_much_is_heavy_beside_others_alone() -> None:
+    """By its name: what a connection knows of a party may be older than what is known of it now."""
+    turns = FairTurns()
+    busy, _ = parties(turns, busy=10.0, small=0.0)
+    assert turns.heavy("busy") is None
+    turns.are_shared = True
+    assert (busy, None, None) == tuple(map(turns.heavy, ("busy", "small", "gone")))
+
+
+async def test_jobs_of_who_used_much_are_spread_over_passes() -> None:
+    """As many in one pass as its steps allow; a request of one that used less is between them."""
+    turns, order = FairTurns(), list[str]()
+    busy, _ = parties(turns, busy=10.0, small=0.0)
+    busy.step_s = STEP_S / 2
+    turns.are_shared = True
+    for _ in range(20):
+        turns.call_in_turn(busy, lambda: order.append("job"))
+    assert [] == order
+    await passes_until(lambda: bool(order))
+    assert 2 == len(order)
+    await work(turns, "small", 1, order)
+    await passes_until(lambda: order.count("job") == 20)
+    assert order.index("small") < 10

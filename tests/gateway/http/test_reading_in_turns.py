@@ -1,0 +1,214 @@
+"""The next request of a connection whose party used much is read in its turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from gateway.http.listening.connections import Connections
+from gateway.http.listening.fair_requests import begin_work
+from gateway.http.listening.listener import Connection, Listener
+from spool.turns.fair_turns import FairTurns, Party
+from tests.gateway.http import raw
+
+pytestmark = pytest.mark.asyncio
+BODY = b"some"
+
+
+class HeldTurns(FairTurns):
+    """Turns that come when the test says so; several parties are there, and "heavy" used much."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: list[Callable[[], None]] = []
+        self.came = asyncio.Event()
+        for name, used_s in (("heavy", 100.0), ("light", 0.0)):
+            party = self.party(name)
+            party.spend(used_s)
+            self.submits(party)
+        self.are_shared = True
+
+    def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
+        assert "heavy" == party.name
+        self.jobs.append(job)
+        self.came.set()
+
+    async def job(self) -> Callable[[], None]:
+        """The one job that waits for its turn."""
+        async with asyncio.timeout(60):
+            await self.came.wait()
+        self.came.clear()
+        [job] = self.jobs
+        self.jobs.clear()
+        return job
+
+
+@dataclass
+class Stand:
+    """A listener with such turns, whose handler says for which party a request is, and what it read."""
+
+    turns: HeldTurns = field(default_factory=HeldTurns)
+    read: list[bytes] = field(default_factory=list)
+    connections: list[Connection] = field(default_factory=list)
+    gate: asyncio.Event = field(default_factory=asyncio.Event)  # every answer passes it
+    port: int = 0
+
+    async def handle(self, request: web.Request) -> web.Response:
+        await begin_work(request.headers["Party"])
+        self.read.append(await request.read())
+        assert isinstance(request.protocol, Connection)
+        self.connections.append(request.protocol)
+        await self.gate.wait()
+        return web.Response(text="kept")
+
+
+@dataclass
+class Client:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, party: str, body: bytes = BODY) -> None:
+        self.writer.write(raw.post("/v1/traces", body, f"Party: {party}", close=False))
+
+    async def answer(self) -> int:
+        async with asyncio.timeout(60):
+            found = raw.parsed(await self.reader.readuntil(b"\r\n\r\n"))
+            await self.reader.readexactly(int(found.headers["content-length"]))
+        return found.status
+
+    async def asks(self, party: str, body: bytes = BODY) -> int:
+        self.send(party, body)
+        return await self.answer()
+
+
+@pytest_asyncio.fixture
+async def stand() -> AsyncIterator[Stand]:
+    made = Stand()
+    made.gate.set()
+    application = web.Application()
+    application.router.add_route("*", "/v1/traces", made.handle)
+    connections = Connections(4, setting="server.max_connections")
+    listener = Listener(application, turns=made.turns, connections=connections)
+    await listener.start("127.0.0.1:0")
+    made.port = listener.port
+    yield made
+    await listener.stop()
+
+
+@pytest_asyncio.fixture
+async def client(stand: Stand) -> AsyncIterator[Client]:
+    made = Client(*await asyncio.open_connection("127.0.0.1", stand.port))
+    yield made
+    made.writer.close()
+    with suppress(OSError):
+        await made.writer.wait_closed()
+
+
+async def test_who_used_much_is_read_in_its_turn(stand: Stand, client: Client) -> None:
+    """Its first request is read at once, as nobody knows whose it is; the connection is not idle meanwhile."""
+    assert 200 == await client.asks("heavy")
+    client.send("heavy", b"first")
+    job = await stand.turns.job()
+    assert ([BODY], False) == (stand.read, stand.connections[0].is_idle)
+    job()
+    assert 200 == await client.answer()
+    assert [BODY, b"first"] == stand.read
+
+
+async def test_who_used_little_is_read_at_once(stand: Stand, client: Client) -> None:
+    """On its own connection, and on one that another party used before: only the next one waits there."""
+    for _ in range(3):
+        assert 200 == await client.asks("light")
+    assert 200 == await client.asks("heavy")
+    client.send("light")
+    (await stand.turns.job())()
+    assert 200 == await client.answer()
+    assert 200 == await client.asks("light")
+    assert [] == stand.turns.jobs
+
+
+async def test_who_used_much_is_read_at_once_when_alone(stand: Stand, client: Client) -> None:
+    stand.turns.are_shared = False
+    for _ in range(3):
+        assert 200 == await client.asks("heavy")
+    assert [] == stand.turns.jobs
+
+
+async def test_a_request_in_pieces_waits_as_one(stand: Stand, client: Client) -> None:
+    """What comes behind its beginning is held, too, and no keep-alive runs out."""
+    assert 200 == await client.asks("heavy")
+    body = bytes(range(256)) * 4096
+    request = raw.post("/v1/traces", body, "Party: heavy", close=False)
+    client.writer.write(request[:30])
+    job = await stand.turns.job()
+    client.writer.write(request[30:])
+    [connection] = stand.connections
+    connection._next_keepalive_close_time = 0.0
+    connection._process_keepalive()
+    job()
+    assert 200 == await client.answer()
+    assert [BODY, body] == stand.read
+
+
+async def test_a_request_behind_another_waits_again(
+    stand: Stand, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that came while the one before it was handled; nothing of it is read before."""
+    assert 200 == await client.asks("heavy")
+    client.send("heavy", b"one")
+    job = await stand.turns.job()
+    stand.gate.clear()
+    job()
+    is_held = asyncio.Event()
+    monkeypatch.setattr(stand.connections[0], "_pause_transport_reading", is_held.set)
+    client.send("heavy", b"two")
+    await asyncio.wait_for(is_held.wait(), 60)
+    stand.gate.set()
+    assert 200 == await client.answer()
+    job = await stand.turns.job()
+    assert [BODY, b"one"] == stand.read
+    job()
+    assert 200 == await client.answer()
+    assert b"two" == stand.read[-1]
+
+
+async def test_requests_that_come_together_have_one_turn(stand: Stand, client: Client) -> None:
+    assert 200 == await client.asks("heavy")
+    client.writer.write(2 * raw.post("/v1/traces", BODY, "Party: heavy", close=False))
+    (await stand.turns.job())()
+    assert (200, 200) == (await client.answer(), await client.answer())
+    assert 3 * [BODY] == stand.read
+
+
+async def test_a_sender_that_went_is_not_read(stand: Stand, client: Client) -> None:
+    assert 200 == await client.asks("heavy")
+    client.send("heavy")
+    job = await stand.turns.job()
+    [connection] = stand.connections
+    assert connection.transport is not None
+    connection.transport.abort()
+    assert b"" == await asyncio.wait_for(client.reader.read(), 60)
+    job()
+    assert [BODY] == stand.read
+
+
+async def test_a_connection_that_cannot_be_read_ends(
+    stand: Stand, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does where nobody waits: those who wait behind it have their turns."""
+    assert 200 == await client.asks("heavy")
+    client.send("heavy")
+    job = await stand.turns.job()
+
+    def fail(_: bytes) -> None:
+        raise ValueError("what the parser raises")
+
+    monkeypatch.setattr(stand.connections[0], "_take", fail)
+    job()
+    assert b"" == await asyncio.wait_for(client.reader.read(), 60)
