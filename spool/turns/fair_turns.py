@@ -4,8 +4,8 @@ requests.
 
 A party that is alone works as it comes. Beside others, each step of one that used more waits for its turn:
 one step for each pass of the event loop, the party that used least first, and none for a moment while a
-request of one that used less is pending. So does the reading of its next request. What others waited for a request is charged to its party, so nobody
-holds up the rest by being slow.
+request of one that used less is pending. So does the reading of its next request. What others waited for a
+request is charged to its party, so nobody holds up the rest by being slow.
 """
 
 from __future__ import annotations
