@@ -142,7 +142,7 @@ class PlainRequests(web.RequestHandler):
             return
         party = self.party
         heavy = None if party is None else party.turns.heavy(party.name)
-        if heavy is not None and not self._left and self.is_idle:
+        if heavy is not None and self.is_idle:
             self._held, self._waits = data, True
             heavy.turns.call_in_turn(heavy, self._go_on)
         else:

@@ -145,9 +145,9 @@ async def test_a_request_in_pieces_waits_as_one(stand: Stand, client: Client) ->
     assert 200 == await client.asks("heavy")
     body = bytes(range(256)) * 4096
     request = raw.post("/v1/traces", body, "Party: heavy", close=False)
-    client.writer.write(request[:30])
+    client.writer.write(request[:4096])
     job = await stand.turns.job()
-    client.writer.write(request[30:])
+    client.writer.write(request[4096:])
     [connection] = stand.connections
     connection._next_keepalive_close_time = 0.0
     connection._process_keepalive()
@@ -184,6 +184,17 @@ async def test_requests_that_come_together_have_one_turn(stand: Stand, client: C
     (await stand.turns.job())()
     assert (200, 200) == (await client.answer(), await client.answer())
     assert 3 * [BODY] == stand.read
+
+
+async def test_a_request_in_chunks_waits_too(stand: Stand, client: Client) -> None:
+    """Though nobody knows where it will end."""
+    assert 200 == await client.asks("heavy")
+    for _ in range(2):
+        request = raw.chunked("/v1/traces", [BODY, BODY], "Party: heavy")
+        client.writer.write(request.replace(b"Connection: close\r\n", b""))
+        (await stand.turns.job())()
+        assert 200 == await client.answer()
+    assert [BODY, BODY + BODY, BODY + BODY] == stand.read
 
 
 async def test_a_sender_that_went_is_not_read(stand: Stand, client: Client) -> None:
