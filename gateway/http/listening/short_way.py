@@ -141,32 +141,36 @@ class PlainRequests(web.RequestHandler):
             self._pause_transport_reading()
             return
         party = self.party
-        heavy = None if party is None else party.turns.heavy(party.name)
-        if heavy is not None and self.is_idle:
-            self._held, self._waits = data, True
-            heavy.turns.call_in_turn(heavy, self._go_on)
-        else:
-            self._take(data)
-
-    def _go_on(self) -> None:
-        """Read what waited for its turn."""
-        held, self._held, self._waits = self._held, b"", False
-        if self.transport is None:
+        if party is not None and party.turns.are_shared and self._hold(data, party):
             return
-        self._resume_transport_reading()
-        try:
-            self._take(held)
-        except Exception as error:  # noqa: BLE001 - a transport, too, ends a connection whose protocol fails
-            self.log_exception("Unhandled exception", exc_info=error)
-            self.force_close()
-
-    def _take(self, data: bytes) -> None:
         if self._head is not None and not self._left and self._take_whole(data, self._head):
             return
         before = self._request_count
         super().data_received(data)
         if self._left != _UNKNOWN:
             self._left = self._after(data, self._request_count - before)
+
+    def _hold(self, data: bytes, party: Party) -> bool:
+        """Keep the beginning of a request until it is the party's turn; False if it needs none, or is none."""
+        heavy = party.turns.heavy(party.name)
+        if heavy is None or not data or self._left > 0 or not self.is_idle:
+            return False
+        self._held, self._waits = data, True
+        heavy.turns.call_in_turn(heavy, self._go_on)
+        return True
+
+    def _go_on(self) -> None:
+        """Read what waited for its turn."""
+        held, self._held, self._waits = self._held, b"", False
+        self.party = None  # until it is answered
+        if self.transport is None:
+            return
+        self._resume_transport_reading()
+        try:
+            self.data_received(held)
+        except Exception as error:  # noqa: BLE001 - a transport, too, ends a connection whose protocol fails
+            self.log_exception("Unhandled exception", exc_info=error)
+            self.force_close()
 
     def _take_whole(self, data: bytes, head: _Head) -> bool:
         """Begin to handle a request; False if it is for the parser."""
