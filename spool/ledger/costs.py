@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from operator import add, sub
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,6 +45,7 @@ _ADDED_UP = (
     "_cost", "_reported", "_estimated", "_saved", "_errors", "_cached", "_unpriced", "_cached_input", "_cached_output",
     "_metered", "_converted",
 )  # fmt: skip
+_COUNTED = ("_charges", "_unconverted", "_meters")
 
 
 def costs(
@@ -249,25 +250,25 @@ class _Total:
         elif cost_source == "none":
             self._unpriced += calls
 
-    def subtract(self, parts: Collection[_Total]) -> None:
-        """Take parts of the total away, of which nothing waits to be converted."""
+    def include(self, parts: Collection[_Total], sign: int = 1) -> None:
+        """Add totals, or take parts away with -1, of which nothing waits to be converted."""
         for name in _ADDED_UP:
-            setattr(self, name, getattr(self, name) - sum([getattr(part, name) for part in parts]))
-        width = len(self._sums)
-        self._sums = list(map(sub, self._sums, column_sums([part._sums for part in parts], width)))
-        for part in parts:
-            if self._charges and part._charges:
-                self._charges.subtract(part._charges)
-            if self._unconverted and part._unconverted:
-                self._unconverted.subtract(part._unconverted)
-            if self._meters and part._meters:
-                self._meters.subtract(part._meters)
+            setattr(self, name, getattr(self, name) + sign * sum([getattr(part, name) for part in parts]))
+        sums = column_sums([part._sums for part in parts], len(self._sums))
+        self._sums = [mine + sign * more for mine, more in zip(self._sums, sums, strict=True)]
+        self._is_multiplied = self._is_multiplied or any(part._is_multiplied for part in parts)
+        for name in _COUNTED:
+            if amounts := [found for part in parts if (found := getattr(part, name))]:
+                together = Counter[str](getattr(self, name))
+                for each in amounts:
+                    (together.update if sign > 0 else together.subtract)(each)
+                setattr(self, name, together)
 
     @property
     def is_nothing(self) -> bool:
         """True if every sum is 0, and no amount in another currency was added."""
         amounts = [getattr(self, name) for name in _ADDED_UP]
-        others = (self._charges, self._unconverted, self._meters)
+        others = [getattr(self, name) for name in _COUNTED]
         return not any(amounts) and not any(self._sums) and not any(map(_has_some, others))
 
     def size(self, name: str) -> int:

@@ -20,6 +20,7 @@ from spool.ledger.queries import EVERY_METER, TOTAL, CostQuery, Group
 from spool.ledger.sums import OTHER
 
 MOST = 2000  # groups that are asked for by their values
+_KEPT = "(kept)"  # of a derived dimension: no question can name it
 FEW = 8  # periods that are asked for once more
 
 
@@ -31,7 +32,7 @@ class GroupTotal(Protocol):
 
     def size(self, name: str) -> int: ...
 
-    def subtract(self, parts: Collection[Any]) -> None: ...
+    def include(self, parts: Collection[Any], sign: int = 1) -> None: ...
 
 
 T = TypeVar("T", bound=GroupTotal)
@@ -42,7 +43,7 @@ Ask = Callable[[CostQuery], Totals[T]]
 def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
     """Return what `ask` says of a question that keeps some groups."""
     if not _is_divided(query):
-        return ask(query)
+        return ask(_as_function(query))
     rest = (OTHER,) * len(query.group_by)
     plain = replace(query, kept=None)
     kept = frozenset(query.kept or ()) - {rest}
@@ -53,7 +54,7 @@ def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
     unsure = set[datetime]()
     for start, sums in whole.items():
         for total in sums.values():
-            total.subtract(found[start].values())
+            total.include(found[start].values(), -1)
             if total.is_nothing:
                 unsure.add(start)
             else:
@@ -63,6 +64,23 @@ def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
     for each in _parts(query, unsure, list(whole)):
         found.update(ask(each))
     return found
+
+
+def _as_function(query: CostQuery) -> CostQuery:
+    """Return a question by one derived dimension with another one in its place, which knows the kept values alone."""
+    [name, *more] = query.group_by or ("",)
+    derived = query.derived.get(name)
+    if derived is None or more:
+        return query
+    kept = {value or "" for (value,) in query.kept or ()}
+    value = derived.value
+
+    def shown(sources: tuple[str, ...]) -> str:
+        found = value(sources)
+        return found if found in kept else OTHER
+
+    alone = replace(derived, name=_KEPT, value=shown)
+    return replace(query, group_by=(_KEPT,), derived={**query.derived, _KEPT: alone})
 
 
 def _is_divided(query: CostQuery) -> bool:
@@ -93,7 +111,8 @@ def largest(
     """
     Return the totals of the largest groups of the whole time, `asked`, and of all others as one.
 
-    Of the groups that are not kept, only the measure that decides is read, if any.
+    Of the groups that are not kept, only the measure that decides is read, if any. If nothing else is asked for, what
+    was read is the answer.
     """
     whole = replace(query, granularity=TOTAL)
     near = largest_groups(rows, whole, asked, limit)
@@ -102,10 +121,27 @@ def largest(
         decided = ask(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))
         groups: Mapping[Group, T] = next(iter(decided.values()), {})
         kept = _largest(groups, query)
+        if not near and query.granularity == TOTAL and [query.top_by] == [*query.measures]:
+            return {start: _with_others(groups, query, kept) for start, groups in decided.items()}
         if not near and len(groups) <= len(kept):
             return ask(replace(query, top=None))
-    unknown = (None,) * len(query.group_by)
-    return folded(replace(query, kept=frozenset([unknown, *kept]), top=None), ask)
+    return folded(replace(query, kept=_and_unknown(query, kept), top=None), ask)
+
+
+def _with_others(groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]) -> dict[Group, T]:
+    """Return the largest groups and the unknown one, and all others as one."""
+    rest = (OTHER,) * len(query.group_by)
+    kept = _and_unknown(query, largest) - {rest}
+    found = {group: total for group, total in groups.items() if group in kept}
+    others = [total for group, total in groups.items() if group not in kept]
+    if others:
+        found[rest], *more = others
+        found[rest].include(more)
+    return found
+
+
+def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Group]:
+    return frozenset([(None,) * len(query.group_by), *largest])
 
 
 def _largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
