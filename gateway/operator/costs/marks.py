@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +16,7 @@ from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import known_dimensions, usable_view_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
 from gateway.rate_cards.names import MODEL_FAMILY
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import TOTAL, CostQuery, Group
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 
@@ -79,36 +78,41 @@ def _last(query: CostQuery) -> datetime:
 
 
 async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:
+    """Days are read of models alone that were not called in the year before: mostly of none."""
     days = (query.until - query.since).days
+    asked = replace(query, group_by=(MODEL_FAMILY,), measures=("calls",))
+    rows = await ledger.costs(replace(asked, granularity=TOTAL, top=MOST_MODELS, top_by="calls"))
+    models = frozenset(row.group for row in rows) - {(None,), (OTHER,)}
+    known = await _known_before(ledger, asked, models)
+    new = models - (known or frozenset())
+    if not new:
+        return []
     per = "daily" if days <= MOST_DAYS else "monthly"
-    asked = replace(query, granularity=per, group_by=(MODEL_FAMILY,), measures=("calls",))
-    rows = await ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
     first: dict[str, datetime] = {}
+    rows = await ledger.costs(replace(asked, granularity=per, kept=new))
     for row in sorted(rows, key=lambda row: row.start):
-        [model] = row.group
-        if row.calls and model not in (None, OTHER):
-            first.setdefault(str(model), row.start)
-    known = await _known_before(ledger, asked, first)
+        if row.calls and row.group in new:
+            first.setdefault(str(row.group[0]), row.start)
     # Without a call before, nothing is new on the first day.
-    begin = min(first.values()) if known is None and first else None
+    begin = min(first.values(), default=None) if known is None else None
     return [
         ChartMark(
             day=start.astimezone(query.zone).date().isoformat(), kind=MODEL, text=f"First calls of {model}"
         )
         for model, start in first.items()
-        if model not in (known or ()) and start != begin
+        if start != begin
     ]
 
 
 async def _known_before(
-    ledger: SlicedLedger, query: CostQuery, models: Mapping[str, datetime]
-) -> Collection[str] | None:
+    ledger: SlicedLedger, query: CostQuery, models: frozenset[Group]
+) -> frozenset[Group] | None:
     """The models with calls in the year before a question; None if there was no call at all."""
     # Of old days whole sums alone are kept: this divides none, whatever the zone.
     midnight = query.since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     before = replace(query, since=midnight - NEW_AFTER, until=query.since, granularity=TOTAL)
-    rows = await ledger.costs(replace(before, kept=frozenset((model,) for model in models)))
-    return {str(row.group[0]) for row in rows if row.calls} or None
+    rows = await ledger.costs(replace(before, kept=models))
+    return frozenset(row.group for row in rows if row.calls) or None
 
 
 async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) -> list[ChartMark]:
