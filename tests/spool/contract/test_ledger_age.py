@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
+from functools import cache
 from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -30,6 +31,7 @@ DAY = timedelta(days=1)
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
 BEGINS = [datetime(2026, month, 1, tzinfo=UTC) for month in (1, 8)]  # the clocks change among the kept hours
 Sums = dict[str, tuple[int, Decimal]]
+Calls = Sequence[tuple[datetime, Decimal]]
 
 
 class History:
@@ -38,24 +40,11 @@ class History:
     def __init__(self, begin: datetime, ledger: Ledger, clock: FakeClock) -> None:
         self.begin, self.ledger, self.clock = begin, ledger, clock
         self.end = begin + DAYS * DAY
-        self.calls: list[tuple[datetime, Decimal]] = []
+        self.calls, self._log = calls_since(begin)
 
     async def live(self) -> None:
-        log, chance = FakeLog(), random.Random(1)
-        for day in range(DAYS):
-            self.clock.at = (self.begin + (day + 1) * DAY).timestamp()
-            quiet = day in range(20, 27) or day in range(90, 97)
-            times = (
-                [] if quiet else [self.begin + day * DAY + half * timedelta(minutes=30) for half in range(48)]
-            )
-            made = [(time, Decimal(chance.randint(1, 10**6)) / 10**9) for time in times]
-            fields = [
-                {"start_time": int(time.timestamp()) * NS, "estimated_cost": f"{cost:f}"}
-                for time, cost in made
-            ]
-            log.add([call(**each) for each in fields], at=self.clock.at)
-            self.calls += made
-        await self.ledger.catch_up(log)
+        self.clock.at = self.end.timestamp()
+        await self.ledger.catch_up(FakeLog.of(self._log, upto=DAYS))
         await self.ledger.tidy()
 
     @property
@@ -63,13 +52,7 @@ class History:
         return self.end - 62 * DAY
 
     def recount(self, query: CostQuery) -> Sums:
-        found: Sums = {}
-        for time, cost in self.calls:
-            if query.since <= time < query.until:
-                period = label(time, query)
-                calls, total = found.get(period, (0, Decimal(0)))
-                found[period] = calls + 1, total + cost
-        return found
+        return recount_since(self.begin, query.since, query.until, query.granularity, query.zone)
 
     def divides(self, query: CostQuery) -> set[str]:
         """Which kept sums the ends of the query divide, by brute force: "hour" and "day"."""
@@ -83,10 +66,38 @@ class History:
         return found
 
 
-def label(time: datetime, query: CostQuery) -> str:
+@cache
+def calls_since(begin: datetime) -> tuple[Calls, FakeLog]:
+    """Each call with its cost, and the log that has a day's calls in an entry."""
+    log, chance, calls = FakeLog(), random.Random(1), list[tuple[datetime, Decimal]]()
+    for day in range(DAYS):
+        quiet = day in range(20, 27) or day in range(90, 97)
+        times = [] if quiet else [begin + day * DAY + half * timedelta(minutes=30) for half in range(48)]
+        made = [(time, Decimal(chance.randint(1, 10**6)) / 10**9) for time in times]
+        fields = [
+            {"start_time": int(time.timestamp()) * NS, "estimated_cost": f"{cost:f}"} for time, cost in made
+        ]
+        log.add([call(**each) for each in fields], at=(begin + (day + 1) * DAY).timestamp())
+        calls += made
+    return calls, log
+
+
+@cache
+def recount_since(begin: datetime, since: datetime, until: datetime, granularity: str, zone: tzinfo) -> Sums:
+    """By brute force, once for all engines."""
+    found: Sums = {}
+    for time, cost in calls_since(begin)[0]:
+        if since <= time < until:
+            period = label(time, granularity, zone)
+            calls, total = found.get(period, (0, Decimal(0)))
+            found[period] = calls + 1, total + cost
+    return found
+
+
+def label(time: datetime, granularity: str, zone: tzinfo) -> str:
     """The period of an instant, from the wall clock of the zone alone."""
-    there = time.astimezone(query.zone)
-    match query.granularity:
+    there = time.astimezone(zone)
+    match granularity:
         case "hourly":
             return there.strftime("%Y-%m-%d %H %z")
         case "daily":
@@ -97,11 +108,12 @@ def label(time: datetime, query: CostQuery) -> str:
             return there.strftime("%Y-%m")
         case "quarterly":
             return f"{there.year} {(there.month - 1) // 3}"
-    return str(there.year) if query.granularity == "yearly" else TOTAL
+    return str(there.year) if granularity == "yearly" else TOTAL
 
 
 async def answer(ledger: Ledger, query: CostQuery) -> Sums:
-    return {label(row.start, query): (row.calls, Decimal(row.cost)) for row in await ledger.costs(query)}
+    rows = await ledger.costs(query)
+    return {label(row.start, query.granularity, query.zone): (row.calls, Decimal(row.cost)) for row in rows}
 
 
 async def lived(ledgers: Ledgers, begin: datetime) -> History:
@@ -127,7 +139,8 @@ async def test_120_days_in_four_zones(ledgers: Ledgers, begin: datetime) -> None
                 query = CostQuery(since=since, until=history.end + DAY, granularity=granularity, zone=zone)
                 outcomes = told.setdefault((zone.key, asked), set())
                 try:
-                    assert history.recount(query) == await answer(history.ledger, query), (zone, granularity)
+                    found = await answer(history.ledger, query)  # first: what is refused needs no recount
+                    assert history.recount(query) == found, (zone, granularity)
                     outcomes.add("exact")
                 except NotKept as error:
                     assert border in str(error) or "on the hour" in str(error)
