@@ -14,7 +14,7 @@ INSTALL_INTO = $(PIP) --python $(1)/bin/python install --quiet --no-compile --re
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-program test-deploy test-browser test-faults test-api test-integration test-lake test-code test-spool test-native checked-native soak-native native test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
+.PHONY: help run quick test test-program test-deploy test-browser test-faults test-gateways test-api test-integration test-lake test-code test-spool test-native checked-native soak-native native test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
 	docs docs-reference screenshots page-weights
 
 help:  ## list the targets
@@ -74,11 +74,11 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-# Six lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The longest
-# parts begin first, so that no lane is left alone at the end; with a failure the others still run to their end.
-LANES ?= 6
-PARTS := test-faults test-browser test-code test-integration test-api test-lake test-program test-spool test-native test-deploy
-test: $(VENV)/run.stamp  ## the whole suite with the linters, six parts at a time, and the wheel on every Python there is
+# Seven lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The
+# longest parts begin first, so that no lane is left alone at the end; with a failure the others still run to their end.
+LANES ?= 7
+PARTS := test-faults test-gateways test-browser test-code test-integration test-api test-lake test-program test-spool test-native test-deploy
+test: $(VENV)/run.stamp  ## the whole suite with the linters, seven parts at a time, and the wheel on every Python there is
 	@$(MAKE) --no-print-directory -j 3 $(AUDIT)/stamp environment builds
 	@$(MAKE) --no-print-directory -k -j $(LANES) $(PARTS) lint audit
 
@@ -100,6 +100,7 @@ WITHOUT := -p no:schemathesis
 PROGRAM := tests/acceptance
 DEPLOY := tests/bench tests/clients tests/deploy
 BROWSER := tests/browser
+GATEWAYS := tests/faults/gateways tests/faults/test_gateways.py
 FAULTS := tests/faults
 API := tests/integration/api tests/integration/mcp tests/integration/operator
 LAKE := tests/integration/exporters tests/integration/lake tests/integration/order
@@ -116,7 +117,10 @@ test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
 	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(BROWSER)
 
 test-faults: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(FAULTS)
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(FAULTS) $(addprefix --ignore=,$(GATEWAYS))
+
+test-gateways: $(VENV)/test.stamp $(VENV)/postgres.stamp
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(GATEWAYS)
 
 test-integration: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(INTEGRATION) $(addprefix --ignore=,$(API) $(LAKE))
