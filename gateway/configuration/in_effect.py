@@ -7,7 +7,6 @@ No secret is among them: of headers the names alone are shown, and of addresses 
 from __future__ import annotations
 
 import re
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from decimal import Decimal
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 
 from gateway.configuration.quantities import written
 from gateway.configuration.reader import ENVIRONMENT, FILE, FLAG
-from gateway.configuration.sections import Config, settings_of
+from gateway.configuration.sections import Config, settings_of, types_of
 from spool.settings import Duration, Setting, Size
 
 DEFAULT, CHANGED = "default", "configuration"
@@ -61,7 +60,8 @@ def _plain(field: Field[Any], kind: Any, value: Any) -> object:
 
 def _describe(value: Any) -> object:
     if is_dataclass(value):
-        kinds = typing.get_type_hints(type(value), include_extras=True)
+        kind: type = type(value)
+        kinds = types_of(kind)
         given = [field for field in fields(value) if getattr(value, field.name) != _default(field)]
         return {field.name: _plain(field, kinds[field.name], getattr(value, field.name)) for field in given}
     if isinstance(value, Mapping):

@@ -22,7 +22,7 @@ from exporters.problems import one_of
 from gateway.configuration.problems import missing
 from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.quantities import read_quantity, written
-from gateway.configuration.sections import Config, ConfigError
+from gateway.configuration.sections import Config, ConfigError, types_of
 from spool.settings import Duration, Setting, Size
 
 
@@ -99,14 +99,14 @@ def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, pro
     tree[names[-1]] = value
 
 
-def _section(kind: type[Any], tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
+def _section(kind: type, tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
     """
     Read one dataclass from one table; a bad value goes to the list of problems, and its default is used.
     """
     if not isinstance(tree, dict):
         problems.append(f"{prefix or 'the file'} must be a table")
         return kind()
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = types_of(kind)
     for unknown in sorted(set(tree) - set(hints)):
         name = _join(prefix, unknown)
         near = difflib.get_close_matches(unknown, hints, 1, 0.6)
@@ -148,7 +148,7 @@ def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
             return None
         origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
-        return _section(typing.cast("type[Any]", kind), value, name, base, problems)
+        return _section(typing.cast("type", kind), value, name, base, problems)
     if origin is tuple:
         return _items(typing.get_args(kind)[0], value, name, base, problems)
     if origin is not None and origin is not typing.Annotated:  # Mapping[str, ...]

@@ -912,20 +912,20 @@ def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
     """
     Every setting: its name in the file, field, type and value; a list or a table that the user fills is one.
     """
-    kinds = _types(Config)
+    kinds = types_of(Config)
     for section in fields(config):
         value = getattr(config, section.name)
         if not is_dataclass(value):
             yield section.name, section, kinds[section.name], value
             continue
         kind: type = type(value)
-        inner = _types(kind)
+        inner = types_of(kind)
         for field in fields(value):
             yield f"{section.name}.{field.name}", field, inner[field.name], getattr(value, field.name)
 
 
 @cache
-def _types(section: type) -> Mapping[str, Any]:
+def types_of(section: type) -> Mapping[str, Any]:
     """The type of each setting of a section, read once: all of them take 8 ms."""
     return get_type_hints(section, include_extras=True)
 
