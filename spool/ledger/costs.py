@@ -27,7 +27,7 @@ from spool.ledger.queries import (
     Group,
     check_dimension,
 )
-from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, Measures
+from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, OTHER, Measures
 from spool.record import CURRENCY
 from spool.turns.ordering import ordered
 from spool.turns.ordering import sums as column_sums
@@ -53,7 +53,7 @@ def costs(
 ) -> list[CostRow]:
     """
     The rows of a query, by period and then by the dimensions' values: the exact sums of the calls in each
-    period.
+    period. What a correction took every call from has none.
 
     ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum that is
     kept there, AskedTooMuch as soon as there are more rows than the limit has, or its time is over.
@@ -72,7 +72,13 @@ def costs(
         total.row(start, group)
         for start, groups in totals.items()
         for group, total in ordered(groups.items(), key=_order)
+        if _has_row(query, group, total)
     ]
+
+
+def _has_row(query: CostQuery, group: Group, total: _Total) -> bool:
+    """False if nothing is left of a group; what was billed for nothing is told, but not as that of all others."""
+    return not total.is_nothing or (query.arranged > 0 and OTHER not in group)
 
 
 def _is_filtered(query: CostQuery) -> bool:
@@ -267,9 +273,11 @@ class _Total:
     @property
     def is_nothing(self) -> bool:
         """True if every sum is 0, and no amount in another currency was added."""
+        if any(self._sums):
+            return False
         amounts = [getattr(self, name) for name in _ADDED_UP]
         others = [getattr(self, name) for name in _COUNTED]
-        return not any(amounts) and not any(self._sums) and not any(map(_has_some, others))
+        return not any(amounts) and not any(map(_has_some, others))
 
     def size(self, name: str) -> int:
         """Return a measure by its name in CostRow; money in units."""

@@ -7,7 +7,7 @@ group comes out of the rows, however many there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from heapq import nsmallest
@@ -21,14 +21,10 @@ from spool.ledger.sums import OTHER
 
 MOST = 2000  # groups that are asked for by their values
 _KEPT = "(kept)"  # of a derived dimension: no question can name it
-FEW = 8  # periods that are asked for once more
 
 
 class GroupTotal(Protocol):
     """The sums of one group in one period."""
-
-    @property
-    def is_nothing(self) -> bool: ...
 
     def size(self, name: str) -> int: ...
 
@@ -51,18 +47,10 @@ def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
         return ask(query)
     found = ask(replace(plain, only=kept))
     whole = ask(replace(plain, group_by=()))
-    unsure = set[datetime]()
     for start, sums in whole.items():
         for total in sums.values():
             total.include(found[start].values(), -1)
-            if total.is_nothing:
-                unsure.add(start)
-            else:
-                found[start][rest] = total
-    if len(unsure) > FEW:
-        return ask(query)
-    for each in _parts(query, unsure, list(whole)):
-        found.update(ask(each))
+            found[start][rest] = total
     return found
 
 
@@ -88,17 +76,6 @@ def _is_divided(query: CostQuery) -> bool:
     if not query.kept or not has_many_groups(query) or query.meter == EVERY_METER:
         return False
     return len(query.kept) <= MOST
-
-
-def _parts(query: CostQuery, unsure: Collection[datetime], begins: list[datetime]) -> Iterator[CostQuery]:
-    """
-    Yield the question for each unsure period. Where the others come to nothing, there are none, or what they are made
-    of cancels: then they have a row.
-    """
-    ends = [*begins[1:], query.until]
-    for start, end in zip(begins, ends, strict=True):
-        if start in unsure:
-            yield replace(query, since=start, until=end)
 
 
 def largest(

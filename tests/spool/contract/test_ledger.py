@@ -452,6 +452,25 @@ async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> 
         await ledger.catch_up(log)
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("top", [None, 1, 5])
+async def test_what_a_correction_leaves_nothing_of_has_no_row(ledgers: Ledgers, top: int | None) -> None:
+    """A call of another region, as its provider says later; a call without tokens and cost keeps its row."""
+    log, ledger = FakeLog(), await ledgers.open()
+    before = call(id=b"1" * 16, region="us")
+    free = call(region="nowhere", input_tokens=None, output_tokens=None, cost="0", meters={})
+    log.add([before, free])
+    log.add([_correction(before, msgspec.structs.replace(before, region="eu"), at=BEGIN)])
+    await ledger.catch_up(log)
+    query = CostQuery(
+        since=at(BEGIN), until=at(BEGIN + HOUR), group_by=("region",), granularity="hourly"
+    )
+    rows = await ledger.costs(replace(query, top=top))
+    assert 2 == sum(row.calls for row in rows)
+    assert "us" not in {row.group[0] for row in rows}
+    assert 2 == len(rows)
+
+
 def _correction(before: Inference, after: Inference, *, at: float) -> Correction:
     return Correction(
         id=b"c" * 16,

@@ -124,6 +124,18 @@ async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledg
 
 
 @pytest.mark.asyncio
+async def test_what_is_billed_for_nothing_is_told(ledgers: Ledgers) -> None:
+    """Of a group; not as that of all others, of which some owe what others are owed."""
+    ledger = await ledgers.open()
+    teams = {"ace": HUGE, "bee": 0, "cat": -4, "web": 4}
+    usage = [BilledSum(of_team(team), "usage", "exact", EVERY, units) for team, units in teams.items()]
+    await ledger.put_billed([(made(), usage)])
+    assert {(team,): units for team, units in teams.items()} == await sums(ledger, asked(1, "team"))
+    kept = frozenset({("ace",), ("bee",)})
+    assert {("ace",): HUGE, ("bee",): 0} == await sums(ledger, asked(1, "team", kept=kept))
+
+
+@pytest.mark.asyncio
 async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) -> None:
     """The same mark writes nothing; another one leaves no row of the day before, and counts the revision."""
     ledger = await ledgers.open()
