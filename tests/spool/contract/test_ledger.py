@@ -462,9 +462,7 @@ async def test_what_a_correction_leaves_nothing_of_has_no_row(ledgers: Ledgers, 
     log.add([before, free])
     log.add([_correction(before, msgspec.structs.replace(before, region="eu"), at=BEGIN)])
     await ledger.catch_up(log)
-    query = CostQuery(
-        since=at(BEGIN), until=at(BEGIN + HOUR), group_by=("region",), granularity="hourly"
-    )
+    query = CostQuery(since=at(BEGIN), until=at(BEGIN + HOUR), group_by=("region",), granularity="hourly")
     rows = await ledger.costs(replace(query, top=top))
     assert 2 == sum(row.calls for row in rows)
     assert "us" not in {row.group[0] for row in rows}
