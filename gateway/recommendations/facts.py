@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from spool.ledger.queries import TAG
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
@@ -23,8 +25,7 @@ DAY_S = 86400
 DAYS = 30  # a month, of which savings are told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class Use(msgspec.Struct, frozen=True, kw_only=True):
     """
     Calls of one day and one set of dimensions: what they cost, and what the price book says they should.
     """

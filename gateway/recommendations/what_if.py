@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from gateway.intake.prices import PriceBook
 from gateway.recommendations.facts import DAY_S, SavingFacts, Use

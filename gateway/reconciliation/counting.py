@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gateway.intake.leaves import UNITS, Unpriced, leaves, quantities_of_sum
 from gateway.intake.prices import PriceBook

@@ -9,8 +9,10 @@ as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from spool.ledger import money
 from spool.ledger.counting import WIDTHS, Placement, sum_up_again
@@ -22,8 +24,7 @@ _NO_METERS: Mapping[str, int] = {}
 _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenSum:
+class TokenSum(msgspec.Struct, frozen=True, kw_only=True):
     """
     Calls of one hour, model, mode and price tier. `beyond`: every input is beyond this of SIZES, and no
     further; -1: it is not known.
@@ -42,7 +43,7 @@ class TokenSum:
     cache_write_tokens: int
     reasoning_tokens: int
     cache_write_1h_tokens: int
-    meters: Mapping[str, int] = field(default_factory=dict)  # in millionths
+    meters: Mapping[str, int] = msgspec.field(default_factory=dict)  # in millionths
 
 
 class Pricer(Protocol):

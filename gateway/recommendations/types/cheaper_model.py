@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median_low
+
+from msgspec.structs import replace
 
 from gateway.recommendations.amounts import exact
 from gateway.recommendations.facts import Opportunity, SavingFacts, Use

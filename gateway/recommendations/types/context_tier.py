@@ -6,7 +6,8 @@ size.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.recommendations.amounts import exact
 from gateway.recommendations.by_work import repriced

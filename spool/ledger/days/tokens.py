@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from spool.ledger.counting import period, state_of
 from spool.ledger.ledger_rows import LedgerRows
@@ -15,8 +16,7 @@ from spool.turns.ordering import ordered
 _REPORTED, _ESTIMATED = (len(COUNTS) + MONEY.index(name) for name in ("reported", "estimated"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaySum:
+class DaySum(msgspec.Struct, frozen=True, kw_only=True):
     """
     Calls of one day and one set of dimensions. `cost` is what counts of them, in units of
     `spool.ledger.money`.
@@ -32,34 +32,36 @@ def sums_of_day(
     rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[DaySum]:
     """The sums of a day (UTC) that cost something, the most costly first and no more than `most`; None: of all."""
-    summed: dict[Dimensions, Measures] = {}
-    meters: dict[Dimensions, Counter[str]] = {}
+    summed: dict[int, Measures] = {}  # by number
+    known: dict[int, Dimensions] = {}
+    meters: dict[int, Counter[str]] = {}
     width = width_of_day(rows, day)
     dearest = most if width == DAY_S and chosen is None else 0  # of a day of hours no one hour tells
     for start in range(day, day + DAY_S, width):
-        for _, dimensions, measures in rows.priceable(width, start, dearest=dearest):
-            before = summed.get(dimensions)
+        for number, dimensions, measures in rows.priceable(width, start, dearest=dearest):
+            before = summed.get(number)
             together = measures if before is None else [a + b for a, b in zip(before, measures, strict=True)]
-            summed[dimensions] = together
-        for dimensions, told in rows.metered_sums(width, start):
-            meters.setdefault(dimensions, Counter()).update(told)
+            summed[number] = together
+            known[number] = dimensions
+        for number, told in rows.meters(width, start).items():
+            meters.setdefault(number, Counter()).update(told)
     found = [
-        (-cost, dimensions)
-        for dimensions, measures in summed.items()
-        if (cost := cost_of(dimensions, measures)) > 0 and (chosen is None or chosen(dimensions))
+        (-cost, dimensions, number)
+        for number, dimensions in known.items()
+        if (cost := cost_of(dimensions, summed[number])) > 0 and (chosen is None or chosen(dimensions))
     ]
     return [
         DaySum(
             day=day,
             dimensions=dimensions,
-            tokens=token_sum(day, dimensions, summed[dimensions], meters.get(dimensions, {})),
+            tokens=token_sum(day, dimensions, summed[number], meters.get(number, {})),
             cost=-negative,
         )
-        for negative, dimensions in ordered(found, key=_itself)[:most]
+        for negative, dimensions, number in ordered(found, key=_itself)[:most]
     ]
 
 
-def _itself(place: tuple[int, Dimensions]) -> tuple[int, Dimensions]:
+def _itself(place: tuple[int, Dimensions, int]) -> tuple[int, Dimensions, int]:
     return place
 
 

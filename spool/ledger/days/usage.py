@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from spool.ledger.days.tokens import cost_of, width_of_day
 from spool.ledger.ledger_rows import LedgerRows
@@ -18,8 +19,7 @@ from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, Dimensions, Measures
 _NOBODY = {"user": None, "device": None, "tags": ""}  # whom a provider does not know
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageSum:
+class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     """
     Sums of one day and one set of dimensions, mostly without users, devices and tags. `sized`: the tokens of each
     call are known; `cost` is what counts of them, in units of `spool.ledger.money`.
@@ -58,7 +58,7 @@ def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[Usa
         UsageSum(
             day=day,
             dimensions=dimensions,
-            tokens=replace(
+            tokens=msgspec.structs.replace(
                 token_sum(day, dimensions, measures, meters.get(dimensions, {})),
                 output_tokens=measures[COUNTS.index("output_tokens")],
             ),

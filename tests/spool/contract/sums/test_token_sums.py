@@ -37,33 +37,35 @@ def traffic() -> list[Inference]:
             {"status": "error", "cost": "0.02", "cost_source": "reported"},
             {"estimated_cost": None, "cost_source": "none"},
             {"input_tokens": None, "cost": "5", "cost_source": "reported"},
+            {"cost": "0.01", "cost_source": "reported", "meters": {"web_searches": 2}, "user": "ada"},
         )
     ]
 
 
-async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decimal]]:
-    """(day, team) -> calls, input tokens and cost."""
-    found: dict[tuple[int, str], tuple[int, int, Decimal]] = defaultdict(lambda: (0, 0, Decimal(0)))
+async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decimal, int]]:
+    """(day, team) -> calls, input tokens, cost, and searches in millionths."""
+    found: dict[tuple[int, str], tuple[int, int, Decimal, int]] = defaultdict(lambda: (0, 0, Decimal(0), 0))
     for day in DAYS:
         for each in await ledger.sums_of_day(day, most=100):
             assert each.day == day == each.tokens.time // NS
             place = day, str(each.dimensions.team)
-            calls, tokens, cost = found[place]
+            calls, tokens, cost, searches = found[place]
             cost += Decimal(money.text(each.cost))
-            found[place] = calls + each.tokens.calls, tokens + each.tokens.input_tokens, cost
+            searches += each.tokens.meters.get("web_searches", 0)
+            found[place] = calls + each.tokens.calls, tokens + each.tokens.input_tokens, cost, searches
     return dict(found)
 
 
 async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
     """
-    Nine calls a day and team cost something and have a known input; the same before and after a day is summed
+    Twelve calls a day and team cost something and have a known input; the same before and after a day is summed
     up.
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)
     ledger = await ledgers.open(clock=clock)
     await ledger.catch_up(log)
-    expected = {(day, team): (9, 900, Decimal("0.36105")) for day in DAYS for team in ("a", "b")}
+    expected = {(day, team): (12, 1200, Decimal("0.39105"), 6_000_000) for day in DAYS for team in ("a", "b")}
     assert expected == await by_day(ledger)
     await ledger.tidy()
     assert expected == await by_day(ledger)
