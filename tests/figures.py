@@ -56,9 +56,12 @@ class Figures:
 def figures(path: Path) -> Figures:
     """Count what one file has."""
     text = path.read_text()
-    tree = ast.parse(text)
+    return figures_of(path, text, list(ast.walk(ast.parse(text))))
+
+
+def figures_of(path: Path, text: str, nodes: Sequence[ast.AST]) -> Figures:
+    """Count what a file has that is parsed already: `nodes` are all of its tree."""
     lines = text.splitlines()
-    nodes = list(ast.walk(tree))
     functions = [node for node in nodes if isinstance(node, Function)]
     docstrings = [(function.name, ast.get_docstring(function)) for function in functions]
     tokens, type_tokens, code_lines = _tokens(text, _docstring_lines(nodes), _annotations(nodes))
@@ -78,7 +81,12 @@ def figures(path: Path) -> Figures:
 
 def all_figures() -> list[Figures]:
     """The figures of every file of the packages, without tests."""
-    return [figures(path) for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [figures(path) for path in all_paths()]
+
+
+def all_paths() -> list[Path]:
+    """Every file of the packages, without tests."""
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
 def folders(files: Sequence[Figures]) -> Counter[Path]:

@@ -4,47 +4,25 @@ The rules of the architecture: imports point down, each library and each rule ha
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from spool.record import Inference
+from tests.sources import Contents, source
 
 ROOT = Path(__file__).parents[1]
 BELOW = {"spool": set(), "exporters": {"spool"}, "gateway": {"spool", "exporters"}}
 
 
-class Contents(NamedTuple):
-    """What a file has that these rules are about; `members` are what it takes out of modules."""
-
-    modules: list[str]
-    members: list[str]
-    texts: list[str]
-    classes: list[str]  # at the top
-
-
-@cache
 def contents(path: Path) -> Contents:
-    """Each file is parsed once for all rules."""
-    found = Contents([], [], [], [])
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found.modules.extend(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.modules.append(node.module)
-            found.members.extend(f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.texts.append(node.value)
-    found.classes.extend(node.name for node in tree.body if isinstance(node, ast.ClassDef))
-    return found
+    """What the rules are about."""
+    return source(path).contents
 
 
 def imported(path: Path, *, members: bool = False) -> Sequence[str]:
@@ -53,6 +31,7 @@ def imported(path: Path, *, members: bool = False) -> Sequence[str]:
     return [*found.modules, *found.members] if members else found.modules
 
 
+@cache
 def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
