@@ -74,11 +74,11 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-# Seven lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The
+# Six lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The
 # longest parts begin first, so that no lane is left alone at the end; with a failure the others still run to their end.
-LANES ?= 7
+LANES ?= 6
 PARTS := test-faults test-gateways test-browser test-code test-integration test-api test-lake test-program test-spool test-native test-deploy
-test: $(VENV)/run.stamp  ## the whole suite with the linters, seven parts at a time, and the wheel on every Python there is
+test: $(VENV)/run.stamp  ## the whole suite with the linters, six parts at a time, and the wheel on every Python there is
 	@$(MAKE) --no-print-directory -j 3 $(AUDIT)/stamp environment builds
 	@$(MAKE) --no-print-directory -k -j $(LANES) $(PARTS) lint audit
 

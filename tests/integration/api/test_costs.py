@@ -152,8 +152,8 @@ async def test_usage_by_meter(serve: Serve) -> None:
         alone = await read.costs(
             *SEPTEMBER, ("cost_type", "usage_amount"), ("meter", name), ("group_by", "model")
         )
-        assert sum(float(row["usage_amount"]) for row in alone["costs"]) == sum(
-            float(quantity) for (_, meter), quantity in found.items() if meter == name
+        assert sum(Decimal(row["usage_amount"]) for row in alone["costs"]) == sum(
+            Decimal(quantity) for (_, meter), quantity in found.items() if meter == name
         )
     [one] = (await read.costs(*usage, ("meter", "web_searches")))["costs"]
     assert ("web_searches", "3") == (one["meter"], one["usage_amount"])

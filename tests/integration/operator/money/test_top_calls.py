@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import orjson
@@ -153,7 +154,7 @@ def test_the_command_lists_the_dearest_calls(tmp_path: Path) -> None:
     table = run("report", "--calls", "--top", "4").splitlines()
     assert "0 STARTED" == table[0][:9]
     rows = orjson.loads(run("report", "--calls", "--top", "200", "--json")[2:])["records"]
-    dearest = [float(row["cost"] or row["estimated_cost"]) for row in rows[:4]]
+    dearest = [Decimal(row["cost"] or row["estimated_cost"]) for row in rows[:4]]
     assert [f"{cost:,.4f}" for cost in dearest] == [line.split()[2] for line in table[1:5]]
     assert "records that came since" in table[5]
     bound = (dearest[1] + dearest[2]) / 2
