@@ -130,6 +130,22 @@ class Commands(click.Group):
         return command
 
 
+def print_versions(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    """Do what `tollhouse version` does, for those who look for it behind a flag."""
+    command = asked and main.get_command(ctx, "version")
+    if command:
+        ctx.invoke(command)
+        ctx.exit()
+
+
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_versions,
+    help="Print the versions, as `tollhouse version` does.",
+)
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def main() -> None:
     """
