@@ -264,10 +264,7 @@ class BillingSync:
 
     async def _costs(self, since: datetime, until: datetime, by: Sequence[str]) -> dict[int, list[CostRow]]:
         query = CostQuery(since=since, until=until, granularity="hourly", group_by=by, meter=EVERY_METER)
-        found: dict[int, list[CostRow]] = {}
-        for row in await self._ledger.costs(query):
-            found.setdefault(int(row.start.timestamp()), []).append(row)
-        return found
+        return await asyncio.to_thread(_by_hour, await self._ledger.costs(query))
 
     async def _hour(self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]) -> Hour:
         """The hour in the finest detail that fits into a request and into the month."""
@@ -313,6 +310,13 @@ class BillingSync:
                 if not error.answered:
                     self._unanswered = drop, key
                 raise
+
+
+def _by_hour(rows: Sequence[CostRow]) -> dict[int, list[CostRow]]:
+    found: dict[int, list[CostRow]] = {}
+    for row in rows:
+        found.setdefault(int(row.start.timestamp()), []).append(row)
+    return found
 
 
 def _hour_of(start: datetime, costs: Sequence[CostRow], level: Sequence[str]) -> cbf.Hour:

@@ -264,16 +264,13 @@ class _Rows:
         cut_periods = [_time(start) for start in cut(query)]
         if cut_periods:
             self.beside["cut_periods"] = cut_periods
-        items = [Item(query, row, cost_type, measures) for row in cost_rows]
-        if by_meter:
-            items = [
-                replace(item, meter=name)
-                for item in items
-                for name in metered(item.row)
-                if meter in ("", name)
-            ]
-        page = await asyncio.to_thread(_page, listed, wanted, items)
-        return replace(page, known=await self._money.known_values())
+
+        def page() -> ListPage[Item]:
+            items = [Item(query, row, cost_type, measures) for row in cost_rows]
+            return _page(listed, wanted, _by_meter(items, meter) if by_meter else items)
+
+        found = await asyncio.to_thread(page)
+        return replace(found, known=await self._money.known_values())
 
     def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
         if "start_date" not in asked:
@@ -339,6 +336,11 @@ def _filters(
             raise _wrong(f"filters: {dimension} must be text or a list of texts")
         (exclude if name != dimension else include)[dimension] = tuple(value or "" for value in values)
     return include, exclude
+
+
+def _by_meter(items: Sequence[Item], meter: str) -> list[Item]:
+    """Return an item for each meter of each item; of one meter alone, if it is named."""
+    return [replace(item, meter=name) for item in items for name in metered(item.row) if meter in ("", name)]
 
 
 def _page(listed: List[Item], wanted: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:

@@ -4,15 +4,16 @@ What is told beside billed money: how final its days are, what nobody has of it,
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from gateway.reconciliation.counting import seller
 from spool.ledger import money
 from spool.ledger.billed import AMORTIZED, CLOSED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_DIMENSIONS, CostQuery
+from spool.ledger.queries import BILLED_DIMENSIONS, CostQuery, CostRow
 from spool.ledger.sums import DAY_S
 from spool.record import moment
 from spool.statements.rules import day_text
@@ -104,8 +105,13 @@ async def _without(ledger: Ledger, query: CostQuery, made: Sequence[BilledDay]) 
         kept=None,  # these are of other dimensions
         top=None,
     )
+    return await asyncio.to_thread(_by_seller, await ledger.costs(asked), told)
+
+
+def _by_seller(rows: Sequence[CostRow], told: Collection[tuple[str, int]]) -> list[dict[str, str]]:
+    """Return what was counted of days and sellers beside those that are told."""
     counted: Counter[str] = Counter()
-    for row in await ledger.costs(asked):
+    for row in rows:
         name = seller(*row.group)
         if (name, int(row.start.timestamp()) // DAY_S * DAY_S) not in told:
             counted[name] += money.units(row.cost)

@@ -5,13 +5,14 @@ sellers that have none on a day. These amounts have the basis `counted`.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from heapq import nsmallest
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, Group, within
 from spool.ledger.sums import DAY_S, OTHER
+from spool.turns.ordering import ordered
 
 _BILLED, _YES = "(billed)", "yes"  # a dimension that no question can name
 _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTED)
@@ -52,24 +54,11 @@ class WithMissing:
             return await self._asked.costs(query)
         plain = replace(query, top=None)
         starts = [start for start, _ in periods(plain)]
-        found: dict[_Place, list[CostRow]] = {}
-        for row in await self._asked.costs(plain):
-            found.setdefault((starts.index(row.start), row.group), []).append(row)
-        counted = 0
-        for part in _parts(plain, await self._sellers(plain)):
-            for row in await self._asked.costs(part):
-                found.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(_money_of(row))
-                counted += money.units(row.cost)
+        billed = await self._asked.costs(plain)
+        parts = [await self._asked.costs(part) for part in _parts(plain, await self._sellers(plain))]
+        found, counted = await asyncio.to_thread(_filled, billed, parts, starts, query.top)
         self.counted = money.text(counted)
-        kept = _largest(found, query.top)
-        shown: dict[_Place, list[CostRow]] = {}
-        for (place, group), rows in found.items():
-            named = group if kept is None or group in kept else (OTHER,) * len(group)
-            shown.setdefault((place, named), []).extend(rows)
-        return [
-            combined(rows, start=starts[place], group=group)
-            for (place, group), rows in sorted(shown.items(), key=_order)
-        ]
+        return found
 
     async def _sellers(self, query: CostQuery) -> Mapping[int, frozenset[str]]:
         """Return who has a bill, by day; of a type of final days alone, who has a final one."""
@@ -80,6 +69,32 @@ class WithMissing:
             if is_there and (query.arranged != INVOICED or day.state in (CLOSED, FROZEN)):
                 found.setdefault(day.day, set()).add(day.provider)
         return {day: frozenset(sellers) for day, sellers in found.items()}
+
+
+def _filled(
+    billed: Sequence[CostRow],
+    counted: Sequence[Sequence[CostRow]],
+    starts: Sequence[datetime],
+    top: int | None,
+) -> tuple[list[CostRow], int]:
+    """Return the rows of both, and what was counted, in units of money."""
+    found: dict[_Place, list[CostRow]] = {}
+    for row in billed:
+        found.setdefault((starts.index(row.start), row.group), []).append(row)
+    amount = 0
+    for row in chain.from_iterable(counted):
+        found.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(_money_of(row))
+        amount += money.units(row.cost)
+    kept = _largest(found, top)
+    shown: dict[_Place, list[CostRow]] = {}
+    for (place, group), rows in found.items():
+        named = group if kept is None or group in kept else (OTHER,) * len(group)
+        shown.setdefault((place, named), []).extend(rows)
+    together = [
+        combined(rows, start=starts[place], group=group)
+        for (place, group), rows in ordered(shown.items(), key=_order)
+    ]
+    return together, amount
 
 
 def _parts(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[CostQuery]:

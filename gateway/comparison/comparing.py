@@ -69,8 +69,8 @@ async def compare(
     if query.currency == CURRENCY and not set(query.group_by).isdisjoint(OF_MODELS):
         old_rows, rows = [await ledger.costs(replace(each, group_by=_with_kinds(query))) for each in sides]
         return await asyncio.to_thread(_at_once, old_rows, rows, query, top, prices)
-    before, now = [_of_groups(await ledger.costs(each)) for each in sides]
-    changes = _Changes(before, now, top)
+    before, now = [await ledger.costs(each) for each in sides]
+    changes = await asyncio.to_thread(_changes, before, now, top)
     old, new = [await _kinds(ledger, each, changes) for each in sides]
     return await asyncio.to_thread(changes.compared, old, new, prices, query.since.timestamp())
 
@@ -78,7 +78,14 @@ async def compare(
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Sequence[CostRow]:
     """Return what was counted, with billed money in place of its cost, and what the bill has of nobody's calls."""
     counted = await ledger.costs(replace(query, arranged=0))
-    amounts = {row.group: row.cost for row in await ledger.costs(query)}
+    billed = await ledger.costs(query)
+    return await asyncio.to_thread(_with_amounts, counted, billed, query)
+
+
+def _with_amounts(
+    counted: Sequence[CostRow], billed: Sequence[CostRow], query: CostQuery
+) -> Sequence[CostRow]:
+    amounts = {row.group: row.cost for row in billed}
     found = []
     for row in counted:
         cost = amounts.pop(row.group, "0")
@@ -173,12 +180,14 @@ async def _kinds(ledger: AnswersCosts, query: CostQuery, changes: _Changes) -> _
     by = _with_kinds(query)
     asked = _only(query, changes.apart) if changes.are_few else query
     rows = await ledger.costs(replace(asked, group_by=by))
-    found = await asyncio.to_thread(by_group, rows, by, len(query.group_by))
-    apart = {group: rows for group, rows in found.items() if group in changes.apart}
-    if not changes.others:
-        return _Kinds(apart, ())
-    whole = await ledger.costs(replace(query, group_by=KINDS))
-    return _Kinds(apart, without(by_group(whole, KINDS, 0)[()] if whole else (), apart.values()))
+    whole = await ledger.costs(replace(query, group_by=KINDS)) if changes.others else ()
+
+    def kinds() -> _Kinds:
+        found = by_group(rows, by, len(query.group_by))
+        apart = {group: rows for group, rows in found.items() if group in changes.apart}
+        return _Kinds(apart, without(by_group(whole, KINDS, 0)[()] if whole else (), apart.values()))
+
+    return await asyncio.to_thread(kinds)
 
 
 def _at_once(
@@ -212,6 +221,10 @@ def _divided(drivers: Sequence[Driver], top: int) -> tuple[list[Driver], list[Dr
     named = [each for each in drivers if set(each.group) != {OTHER}]
     unnamed = [each for each in drivers if set(each.group) == {OTHER}]
     return named[:top], [*named[top:], *unnamed]
+
+
+def _changes(before: Sequence[CostRow], now: Sequence[CostRow], top: int) -> _Changes:
+    return _Changes(_of_groups(before), _of_groups(now), top)
 
 
 def _of_groups(rows: Sequence[CostRow]) -> dict[Group, Spending]:

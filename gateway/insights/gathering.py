@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -175,13 +175,10 @@ class SpendReader:
     async def days(self, since: float) -> list[Spend]:
         """Spend by day and team; by model, too, where a day of a team is one of a spike."""
         found = await self.rows(since, "daily", ("team",))
-        spikes: dict[float, set[str | None]] = defaultdict(set)
-        for team, streak in newest_streaks(found, self._now):
-            for spike in streak:
-                spikes[spike.number * DAY_S].add(team)
+        spikes = await asyncio.to_thread(_spikes, found, self._now)
         for start, teams in spikes.items():
             which = {} if EVERYBODY in teams else {"team": tuple(sorted(team or "" for team in teams))}
-            found = [each for each in found if each.start != start or (which and each.team not in teams)]
+            found = await asyncio.to_thread(_beside, found, start, teams)
             found += await self.rows(start, "daily", ("team", "model"), until=start + DAY_S, include=which)
         return found
 
@@ -192,8 +189,8 @@ class SpendReader:
         of_teams = await self.rows(since, "daily", _WHAT, exclude={"team": ("",)})
         return [
             *await self.rows(since, "daily", (*_WHAT, "api_key"), include=nobody),
-            *(replace(each, user=OTHER) for each in of_users),
-            *(replace(each, team=OTHER) for each in of_teams),
+            *await asyncio.to_thread(lambda: [replace(each, user=OTHER) for each in of_users]),
+            *await asyncio.to_thread(lambda: [replace(each, team=OTHER) for each in of_teams]),
         ]
 
     async def rows(
@@ -216,7 +213,7 @@ class SpendReader:
             exclude=exclude,
             measures=_MEASURES,
         )
-        return [_spend(query.group_by, row) for row in await self._ledger.costs(query)]
+        return await asyncio.to_thread(_spends, query.group_by, await self._ledger.costs(query))
 
     async def unconverted(self, since: float) -> Mapping[str, str]:
         """Return the amounts that no rate is known for, by currency."""
@@ -234,10 +231,34 @@ class SpendReader:
             group_by=[view.principal_dimension],
             measures=("cost",),
         )
-        days: dict[float, dict[str | None, Decimal]] = {}
-        for row in await self._ledger.costs(within(query, include=view.include, exclude=view.exclude)):
-            days.setdefault(row.start.timestamp(), {})[row.group[0]] = Decimal(row.cost)
-        return ViewSpend(view=view, days=days)
+        rows = await self._ledger.costs(within(query, include=view.include, exclude=view.exclude))
+        return ViewSpend(view=view, days=await asyncio.to_thread(_by_day, rows))
+
+
+def _spikes(found: Sequence[Spend], now: float) -> Mapping[float, set[str | None]]:
+    """Return the teams of the newest spikes by the days of these."""
+    spikes: dict[float, set[str | None]] = defaultdict(set)
+    for team, streak in newest_streaks(found, now):
+        for spike in streak:
+            spikes[spike.number * DAY_S].add(team)
+    return spikes
+
+
+def _beside(found: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
+    """Return what is not of a day of these teams."""
+    is_all = EVERYBODY in teams
+    return [each for each in found if each.start != start or not (is_all or each.team in teams)]
+
+
+def _by_day(rows: Sequence[CostRow]) -> dict[float, dict[str | None, Decimal]]:
+    days: dict[float, dict[str | None, Decimal]] = {}
+    for row in rows:
+        days.setdefault(row.start.timestamp(), {})[row.group[0]] = Decimal(row.cost)
+    return days
+
+
+def _spends(by: Sequence[str], rows: Sequence[CostRow]) -> list[Spend]:
+    return [_spend(by, row) for row in rows]
 
 
 def _spend(by: Sequence[str], row: CostRow) -> Spend:

@@ -85,7 +85,8 @@ class Publisher:
         if not await self._ledger.is_complete():
             return 0
         whole = await self._ledger.whole_since()
-        operations = list(self._operations(rule, await self._sums(rule)))
+        sums = await self._sums(rule)
+        operations = await asyncio.to_thread(lambda: list(self._operations(rule, sums)))
         totals = await self._streams.find([(rule.stream, key_of(operation)) for operation in operations])
         changed = []
         for operation in operations:

@@ -17,7 +17,7 @@ from gateway.mcp.periods import Days, RangeWord, bounds
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
 from spool.errors import Invalid
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, Wanted, within
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, CostRow, Wanted, within
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -138,14 +138,19 @@ async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: st
     arranged = BILLED_TYPES.get(cost_type, 0)
     if dimension not in BILLED_DIMENSIONS:
         rows = await asking.ledger.costs(query)
-        here += [row.group[0] for row in rows]
+        here += await asyncio.to_thread(_firsts, rows)
         ever = await asking.ledger.values(dimension)
     if arranged:
         billed = replace(_whole_days(query), arranged=arranged, measures=())
         rows = await asking.ledger_of(cost_type).costs(billed)
-        here += [row.group[0] for row in rows]
+        here += await asyncio.to_thread(_firsts, rows)
     is_billed = dimension in BILLED_DIMENSIONS
     return _Values(dimension=dimension, here=here, ever=ever, is_billed=is_billed)
+
+
+def _firsts(rows: Sequence[CostRow]) -> list[str | None]:
+    """Return the value of each row's first dimension."""
+    return [row.group[0] for row in rows]
 
 
 def _whole_days(query: CostQuery) -> CostQuery:

@@ -5,6 +5,7 @@ statements. Nothing secret is among it: no secret of a key, no digest, no addres
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,7 +15,7 @@ from typing import Any
 from gateway.http.holders.senders import SenderServices
 from gateway.mcp.tool import Asking
 from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
 
 DAYS = 30
 # By kind the dimension of the ledger by which its rows have costs.
@@ -133,7 +134,10 @@ async def costs_of(asking: Asking[Any], kind: str) -> Mapping[str, tuple[int, in
     query = CostQuery(
         since=until - timedelta(days=DAYS), until=until, granularity=TOTAL, group_by=[dimension]
     )
-    rows = await asking.ledger.costs(query)
+    return await asyncio.to_thread(_calls_and_cost, await asking.ledger.costs(query))
+
+
+def _calls_and_cost(rows: Sequence[CostRow]) -> Mapping[str, tuple[int, int]]:
     return {row.group[0] or "": (row.calls, money.units(row.cost)) for row in rows}
 
 

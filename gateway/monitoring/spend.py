@@ -70,7 +70,11 @@ class SpendCounts:
         return max(map(len, self._names))
 
     def read(self, rows: Sequence[CostRow], month: datetime) -> None:
-        """Count the sums of `month`, which runs, and of the month before. The first ones are where counters begin."""
+        """
+        Count the sums of `month`, which runs, and of the month before. The first ones are where counters begin.
+
+        For a thread: what `families` shows is exchanged at the end.
+        """
         self._name(rows)
         found: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
         for row in rows:
@@ -102,7 +106,7 @@ class SpendCounts:
     def _count(self, found: Mapping[tuple[datetime, Labels], _Sums]) -> None:
         """Add what is new. A series that is new shows 0 once, so that a rate has its first step."""
         new = {labels for _, labels in found} - self._counted.keys()
-        self._counted |= dict.fromkeys(new, _Sums())
+        counted = {**self._counted, **dict.fromkeys(new, _Sums())}
         for place, sums in found.items():
             if self._is_begun and place[1] in new:
                 continue
@@ -110,7 +114,8 @@ class SpendCounts:
             gained = sums.above(before)
             self._highest[place] = before.plus(gained)
             if self._is_begun:
-                self._counted[place[1]] = self._counted[place[1]].plus(gained)
+                counted[place[1]] = counted[place[1]].plus(gained)
+        self._counted = counted
 
     def _name(self, rows: Iterable[CostRow]) -> None:
         """Give names to the first, by their cost, while there is room."""
@@ -171,5 +176,5 @@ class SpendSeries:
         )
         if not await self._ledger.is_complete():
             return False
-        self.counts.read(rows, month)
+        await asyncio.to_thread(self.counts.read, rows, month)
         return True

@@ -26,7 +26,7 @@ from spool.ledger import money
 from spool.ledger.counting import kept
 from spool.ledger.days.tokens import DaySum
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TAG, CostQuery
+from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions, HourlySums
 from spool.log.protocols import Log
@@ -66,9 +66,7 @@ async def gather(
     known: dict[Dimensions, Dimensions] = {}
     for day in range(today - (DAYS - 1) * DAY_S, today + DAY_S, DAY_S):
         sums = await sources.ledger.sums_of_day(day, most=MOST_A_DAY)
-        uses += await asyncio.to_thread(
-            priced_uses, [each for each in sums if chosen(each.dimensions)], known, book
-        )
+        uses += await asyncio.to_thread(_chosen_uses, sums, chosen, known, book)
     calls = await recent_calls(sources.log, now - RECENT_DAYS * DAY_S)
     seats, seats_cost = await _seats(sources, now)
     facts = SavingFacts(
@@ -99,6 +97,12 @@ def _like_a_call(seat: SeatSaving) -> Dimensions:
     return Dimensions._make(known.get(name, "") for name in Dimensions._fields)
 
 
+def _chosen_uses(
+    sums: Sequence[DaySum], chosen: Chosen, known: dict[Dimensions, Dimensions], book: PriceBook
+) -> list[Use]:
+    return priced_uses([each for each in sums if chosen(each.dimensions)], known, book)
+
+
 def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], book: PriceBook) -> list[Use]:
     estimate = of_sum(book)
     return [
@@ -125,9 +129,13 @@ async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
         include={"user": ("",)},
         measures=("calls",),
     )
+    return await asyncio.to_thread(_by_work, query.group_by, await ledger.costs(query))
+
+
+def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int, int]]:
     found: dict[Work, dict[int, int]] = defaultdict(dict)
-    for row in await ledger.costs(query):
-        values = dict(zip(query.group_by, row.group, strict=True))
+    for row in rows:
+        values = dict(zip(by, row.group, strict=True))
         work = Work(*(values.get(name) or "" for name in _WORK))
         found[work][int(row.start.timestamp())] = row.calls
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,7 +22,7 @@ from gateway.scheduled_reports.readers import NotReadable
 from gateway.scheduled_reports.words import CHANGES, TOP, ReportFigures
 from spool.ledger import money
 from spool.ledger.costs import periods
-from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery
+from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, CostRow
 from spool.ledger.ranges import preceding
 from spool.ledger.slices import SlicedLedger
 from spool.registry.insights import OPEN, Insight
@@ -30,6 +31,7 @@ from spool.registry.roles import Rights
 from spool.registry.scheduled_reports import WEEK, ScheduledReport
 from spool.registry.shared.cost_types import COUNTED_TYPES
 from spool.registry.views import View
+from spool.turns.ordering import ordered
 
 _MODEL = "model"
 
@@ -75,8 +77,7 @@ async def figures_of(
     prices = await list_prices(services.prices)
     found = await compare(reader.ledger, query, preceding(query), top=CHANGES, prices=prices)
     rows = await reader.ledger.costs(replace(query, measures=("calls",)))
-    groups = [(row.group[0], money.units(row.cost)) for row in rows]
-    groups.sort(key=lambda each: -each[1])
+    groups, unconverted = await asyncio.to_thread(_groups, rows)
     insights = [
         each
         for each in await reader.registry.insights.found()
@@ -94,10 +95,16 @@ async def figures_of(
         budgets=list(_budgets(services, reader, view)),
         insights=[_insight(each) for each in insights[:CHANGES]],
         insight_count=len(insights),
-        unconverted=money.added(row.unconverted for row in rows),
+        unconverted=unconverted,
         billed=view.cost_type if query.arranged else "",
         billed_days=await _billed_days(services, query, due) if query.arranged else {},
     )
+
+
+def _groups(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
+    """Return the cost of each group, the largest first, and the amounts that no rate is known for."""
+    groups = [(row.group[0], money.units(row.cost)) for row in rows]
+    return ordered(groups, key=lambda each: -each[1]), money.added(row.unconverted for row in rows)
 
 
 async def _billed_days(services: MoneyServices, query: CostQuery, due: float) -> Mapping[str, int]:

@@ -117,8 +117,7 @@ async def asked_measures(
     whole = None
     if unit.startswith(STREAM):
         rows = await ledger.costs(replace(plain, measures=("calls",)))
-        for row in rows:
-            found[starts.index(row.start), row.group].cost += money.units(row.cost)
+        await asyncio.to_thread(_add_costs, rows, starts, found)
         whole = await _count_stream(streams, unit.removeprefix(STREAM), query, starts, found)
     elif unit:
         asked = replace(plain, group_by=(*query.group_by, unit), measures=("calls",))
@@ -131,6 +130,11 @@ async def asked_measures(
         rows = await ledger.costs(asked)
         await asyncio.to_thread(_add_savings, rows, starts, found, prices)
     return AskedMeasures(found=dict(found), whole=whole)
+
+
+def _add_costs(rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, _Found]) -> None:
+    for row in rows:
+        found[starts.index(row.start), row.group].cost += money.units(row.cost)
 
 
 def _count_values(rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, _Found]) -> None:

@@ -28,7 +28,7 @@ from gateway.operator.visible import named_dimensions
 from spool.csv_cells import csv_pieces
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import cut
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, PLAN_TYPES, CostQuery
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, PLAN_TYPES, CostQuery, CostRow, Group
 from spool.ledger.slices import SlicedLedger
 from spool.record import moment
 from spool.streams import METRIC
@@ -60,7 +60,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     now = await asks.costs(replace(query, top=question.top, top_by=question.top_by))
     filled = {COUNTED: asks.counted} if question.fills else {}
     if question.top is not None:
-        groups = frozenset({(None,) * len(query.group_by), *(row.group for row in now)})
+        groups = await asyncio.to_thread(_groups, now) | {(None,) * len(query.group_by)}
         query, previous = replace(query, kept=groups), previous and replace(previous, kept=groups)
         question = replace(question, query=query, previous=previous)
     before = [] if previous is None else await asks.costs(previous)
@@ -111,6 +111,10 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         headers[CUT_PERIODS] = ", ".join(cut_periods)
     rows = csv_rows({**beside, "rows": map(answer.show, answer.places)})
     return Pieces(pieces=csv_pieces(rows), content_type=CSV, headers=headers)
+
+
+def _groups(rows: Sequence[CostRow]) -> frozenset[Group]:
+    return frozenset([row.group for row in rows])
 
 
 def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:

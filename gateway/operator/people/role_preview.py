@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from gateway.resources.roles import NewRole
 from gateway.scheduled_reports.readers import groups_of
 from spool.errors import Invalid, NotThere
 from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.ranges import span
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import NO_ROLE, check_email, check_role
@@ -36,6 +37,7 @@ from spool.registry.roles import (
 )
 from spool.registry.shared.role_checks import check_role_draft
 from spool.registry.shared.texts import check_dimensions
+from spool.turns.ordering import ordered
 
 RANGE = "last_30d"
 SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")
@@ -139,6 +141,10 @@ def _calls(
     ]
 
 
+def _most_first(row: CostRow) -> tuple[int, int, str]:
+    return -money.units(row.cost), -row.calls, row.group[0] or ""
+
+
 async def _seen(
     request: OperatorRequest[OperatorServices, RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
 ) -> Mapping[str, object]:
@@ -147,7 +153,7 @@ async def _seen(
     values = []
     for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):
         rows = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=(name,)))
-        rows = sorted(rows, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
+        rows = await asyncio.to_thread(ordered, rows, key=_most_first)
         values.append(
             {
                 "dimension": name,

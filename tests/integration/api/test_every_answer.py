@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,31 @@ import msgspec
 import orjson
 import pytest
 
-from gateway.configuration.sections import AnswerSettings, Config, McpSettings
+from gateway.api.visible import Visible
+from gateway.configuration.sections import AnswerSettings, Config, McpSettings, Publication
 from gateway.http.encoding import SLICE_BYTES
+from gateway.intake.attribution import Attribution
+from gateway.intake.deposits import Deposits
+from gateway.intake.publisher import Publisher
+from gateway.monitoring.spend import SpendSeries
 from gateway.mounts import AS, OPERATOR_API, socket_path
+from gateway.operator.insights import inspector
+from gateway.scheduled_reports.figures import Reader, figures_of
+from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.slices import SlicedLedger
+from spool.registry.roles import LedgerSlice
+from spool.registry.scheduled_reports import ScheduledReport
+from spool.registry.views import Anomalies, ViewDraft
 from spool.settings import SpoolSettings
+from spool.streams import StreamBook
 from spool.turns.fair_turns import BackgroundWork, current_work
 from tests.answers.largest_questions import BUDGET, VIEW, Question, plans_of, questions
 from tests.answers.many_sums import fill
-from tests.integration.conftest import Serve, Serving
+from tests.answers.rows_on_loop import watch_rows
+from tests.integration.conftest import ACTOR, Serve, Serving
 
 pytestmark = pytest.mark.asyncio
 
@@ -98,10 +112,20 @@ def unlimited(monkeypatch: pytest.MonkeyPatch) -> list[CostQuery]:
     return asked
 
 
+@pytest.fixture
+def read_on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where many rows of the ledger were gone through on the loop."""
+    return watch_rows(monkeypatch)
+
+
 async def test_every_answer_has_a_most(
-    serve: Serve, tmp_path: Path, encoded_on_loop: list[int], unlimited: list[CostQuery]
+    serve: Serve,
+    tmp_path: Path,
+    encoded_on_loop: list[int],
+    unlimited: list[CostQuery],
+    read_on_loop: list[str],
 ) -> None:
-    """In rows, in bytes, in what is encoded at once, and in what is asked of the ledger for it."""
+    """In rows, in bytes, in what is done at once on the loop, and in what is asked of the ledger for it."""
     config = Config(
         spool=SpoolSettings(hold=0, counter_wait=0), answers=ANSWERS, mcp=McpSettings(calls_per_minute=0)
     )
@@ -125,6 +149,7 @@ async def test_every_answer_has_a_most(
         for question in questions(f"{begin:%Y-%m-%d}", f"{hour:%Y-%m-%d}", ids):
             encoded_on_loop.clear()
             unlimited.clear()
+            read_on_loop.clear()
             status, body = await asker.ask(question)
             statuses[question.name].add(status)
             told = f"{status} {question.method} {question.path[:120]} {str(question.body)[:80]}"
@@ -134,6 +159,8 @@ async def test_every_answer_has_a_most(
                 wrong.append(f"{len(body)} bytes: {told}")
             if max(encoded_on_loop, default=0) > 2 * SLICE_BYTES:
                 wrong.append(f"{max(encoded_on_loop)} bytes encoded at once on the loop: {told}")
+            if read_on_loop:
+                wrong.append(f"many rows read on the loop by {set(read_on_loop)}: {told}")
             if unlimited:
                 wrong.append(f"{len(unlimited)} questions to the ledger without a limit: {told}")
     assert [] == wrong
@@ -141,3 +168,59 @@ async def test_every_answer_has_a_most(
     assert {200} == statuses["diff_definition"] | statuses["comparison"] | statuses[
         "list_budgets"
     ] | statuses["ask_mcp"]
+
+
+async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Detectors, advice, budgets, published sums, scheduled reports and counters of spend, over many groups."""
+    serving = await serve(config=Config(spool=SpoolSettings(hold=0, counter_wait=0)))
+    services = serving.app.services
+    money, storage = services.operators.money, services.storage
+    begin = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    await fill(storage.ledger, combinations=USERS, hours=HOURS, begin=int(begin.timestamp()))
+    registry = storage.registry
+    assert registry is not None
+    clock = SystemClock()
+    draft = ViewDraft(name="users", principal_dimension="user", anomalies=Anomalies(enabled=True))
+    view = await registry.views.create(draft, known=storage.ledger.dimensions(), most=9, actor=ACTOR)
+    read_on_loop = watch_rows(monkeypatch, few=10)
+    done: list[str] = []
+
+    async def do(name: str, work: Awaitable[object]) -> None:
+        read_on_loop.clear()
+        await work
+        done.extend(f"{name}: {reader}" for reader in sorted(set(read_on_loop)))
+
+    await do("insights", inspector(services.operators).inspect())
+    await do("recommendations", money.require_adviser().check())
+    await do("spend", SpendSeries(storage.ledger, clock, top=20).read())
+    deposits = Deposits(storage.log, Attribution(Config()))
+    rule = Publication(stream="users", by="user")
+    publisher = Publisher(
+        [rule],
+        ledger=storage.ledger,
+        deposits=deposits,
+        streams=storage.streams,
+        book=StreamBook([]),
+        clock=clock,
+    )
+    await do("published", publisher.publish(rule))
+    sliced = SlicedLedger(storage.ledger, LedgerSlice(parts=((),)))
+    reader = Reader(
+        registry=registry,
+        ledger=sliced,
+        visible=Visible(True, await sliced.contained(), registry.views.find, limits=sliced.limits),
+    )
+    report = ScheduledReport(
+        id="1",
+        owner="ada",
+        created=0.0,
+        last_updated=0.0,
+        done=0.0,
+        name="weekly",
+        view_id=view.id,
+        channels=("mail",),
+    )
+    await do("scheduled report", figures_of(money, report, view, reader, report.next_due(clock.now())))
+    assert [] == done

@@ -1,0 +1,47 @@
+"""Notes who goes through many rows of the ledger on the event loop, for which everybody waits."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, CostRow
+
+FEW_ROWS = 300  # that may be gone through on the loop: some milliseconds
+
+
+class WatchedRows(list[CostRow]):
+    """Rows, and the lines that go through them on the loop."""
+
+    loop: threading.Thread
+    readers: list[str]
+
+    def __iter__(self) -> Iterator[CostRow]:
+        if threading.current_thread() is self.loop:
+            caller = sys._getframe(1)
+            self.readers.append(f"{caller.f_code.co_filename}:{caller.f_lineno}")
+        return super().__iter__()
+
+
+def watch_rows(monkeypatch: pytest.MonkeyPatch, few: int = FEW_ROWS) -> list[str]:
+    """Return a list to which each line comes that goes through more than a few rows on this thread."""
+    readers: list[str] = []
+    loop = threading.current_thread()
+    costs_of = Ledger.costs_of
+
+    def watched(rows: Sequence[CostRow]) -> Sequence[CostRow]:
+        if len(rows) <= few:
+            return rows
+        found = WatchedRows(rows)
+        found.loop, found.readers = loop, readers
+        return found
+
+    async def noted(ledger: Ledger, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
+        return list(map(watched, await costs_of(ledger, queries)))
+
+    monkeypatch.setattr(Ledger, "costs_of", noted)
+    return readers
