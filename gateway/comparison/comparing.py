@@ -172,8 +172,10 @@ class _Changes:
         costs = [each.now.cost - each.parts.prices for each in self.others]
         kinds = at_old_prices - sum(costs)
         parts = driver.parts
-        divided = replace(parts, other_kinds=parts.other_kinds + kinds, prices=parts.prices - kinds)
-        return replace(driver, parts=divided)
+        divided = msgspec.structs.replace(
+            parts, other_kinds=parts.other_kinds + kinds, prices=parts.prices - kinds
+        )
+        return msgspec.structs.replace(driver, parts=divided)
 
 
 async def _kinds(ledger: AnswersCosts, query: CostQuery, changes: _Changes) -> _Kinds:

@@ -9,16 +9,16 @@ add up to the change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import TypeVar
+
+import msgspec
 
 from spool.turns.ordering import ordered
 
 Group = tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """
     What a group came to in one time. `estimated` is the part of the cost that no source reported. `unpriced`:
     calls of unknown cost, so that the truth is higher.
@@ -31,8 +31,7 @@ class Spending:
     estimated: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a change of costs is made of."""
 
     more_calls: int = 0
@@ -49,12 +48,11 @@ class Parts:
 
 
 NOTHING = Spending()
-PARTS = tuple(each.name for each in fields(Parts))
+PARTS = Parts.__struct_fields__
 _Sum = TypeVar("_Sum", Spending, Parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
+class Driver(msgspec.Struct, frozen=True, kw_only=True):
     """A group, what it came to before and now, and what its change is made of."""
 
     group: Group
@@ -93,7 +91,7 @@ def weighed(driver: Driver, at_old_prices: Mapping[Group, int]) -> Driver:
     amount = at_old_prices.get(driver.group)
     if amount is None:
         return driver
-    return replace(driver, parts=_parts(driver.before, driver.now, amount))
+    return msgspec.structs.replace(driver, parts=_parts(driver.before, driver.now, amount))
 
 
 def ranked(drivers: Iterable[Driver]) -> list[Driver]:
@@ -132,7 +130,7 @@ def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
 
 
 def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
-    return kind(**{each.name: sum(getattr(value, each.name) for value in values) for each in fields(kind)})
+    return kind(**{name: sum([getattr(value, name) for value in values]) for name in kind.__struct_fields__})
 
 
 def _parts(old: Spending, new: Spending, at_old_prices: int | None) -> Parts:
