@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Generic, TypeVar
 
+from spool.turns.ordering import ordered
+
 Row = TypeVar("Row")
 SortValue = str | int | float | None  # null first, then numbers, then text as `text_rank` has it
 
@@ -170,8 +172,8 @@ def cut_page(
     position: Position | None,
 ) -> ListPage[Row]:
     """Sort rows that passed the filters and cut one page out of them."""
-    ranked = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
-    ranked.sort(key=lambda each: each[:2])
+    found = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
+    ranked = ordered(found, key=lambda each: each[:2])
     keys = [each[:2] for each in ranked]
     # Counted in rising order; in a falling list the page is the mirror image.
     falling = order == DESCENDING

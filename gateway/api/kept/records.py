@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -112,7 +113,7 @@ async def newest_of(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
     """The newest records of some topics, at most LOOKED_THROUGH, the newest commit first."""
     by_topic = [await _newest_of_topic(log, topic) for topic in topics]
     merged = merge(*by_topic, key=lambda kept: kept.committed_at, reverse=True)
-    return list(islice(merged, LOOKED_THROUGH))
+    return await asyncio.to_thread(list, islice(merged, LOOKED_THROUGH))
 
 
 async def _newest_of_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
