@@ -26,6 +26,7 @@ from gateway.addresses.console import CONSOLE_PAGES
 from gateway.addresses.status import FOR_METRICS, FOR_OPERATORS, NOWHERE, ON_EVERY_LISTENER
 from gateway.api.status import DOCUMENT
 from gateway.errors import Refusal
+from gateway.first_use import imported
 from gateway.http import answers, bodies
 from gateway.http.address import Address
 from gateway.http.endpoint import Handler, endpoint, unguarded
@@ -37,6 +38,7 @@ from gateway.operator.body import errors_as_json
 from spool.clock import Clock
 
 _PARAMETER = re.compile(r"{(\w+)}")
+_TABLE = "gateway.addresses.table"  # all areas: what it imports takes half a second of processor
 
 
 def application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:
@@ -170,17 +172,16 @@ def _document(version: str) -> bytes:
     return orjson.dumps(document(ADDRESSES, version=version))
 
 
-def _opened() -> Mapping[str, tuple[str, ...]]:
-    from gateway.addresses.table import FOR_SENDERS
-    from gateway.operator.scopes import opened_by_scope
+async def _opened() -> Mapping[str, tuple[str, ...]]:
+    table = await imported(_TABLE)
+    scopes = await imported("gateway.operator.scopes")
+    found: Mapping[str, tuple[str, ...]] = scopes.opened_by_scope(table.FOR_SENDERS)
+    return found
 
-    return opened_by_scope(FOR_SENDERS)
 
-
-def _all_operator_rows() -> Sequence[OperatorAddress]:
-    from gateway.addresses.table import OPERATOR_ADDRESSES
-
-    return OPERATOR_ADDRESSES
+async def _all_operator_rows() -> Sequence[OperatorAddress]:
+    rows: Sequence[OperatorAddress] = (await imported(_TABLE)).OPERATOR_ADDRESSES
+    return rows
 
 
 def _by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,9 @@ from gateway.http.address import NOTHING, SLICED, WHOLE, Address
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.key_carriage import CSRF, SESSION
 
-# Set on every application of the operator API. They import what has not been asked for yet.
-OPENED: web.AppKey[Callable[[], Mapping[str, tuple[str, ...]]]] = web.AppKey("OPENED")  # operations by scope
-ALL_ROWS: web.AppKey[Callable[[], Sequence[OperatorAddress]]] = web.AppKey("ALL_ROWS")  # of the operator API
+# Set on every application of the operator API. They import what has not been asked for yet, in a thread.
+OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")  # by scope
+ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorAddress]]]] = web.AppKey("ALL_ROWS")
 
 __all__ = ["NOTHING", "SLICED", "WHOLE"]
 

@@ -127,7 +127,7 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
         labels=given.labels,
         actor=request.actor,
     )
-    return {"key": describe(key), "secret": secret, **_told_of_empty(request, key)}
+    return {"key": describe(key), "secret": secret, **await _told_of_empty(request, key)}
 
 
 async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
@@ -143,7 +143,7 @@ async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Resu
         version=given.version,
         actor=request.actor,
     )
-    return {**_now(request, key), **_told_of_empty(request, key)}
+    return {**_now(request, key), **await _told_of_empty(request, key)}
 
 
 async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Result:
@@ -206,9 +206,9 @@ def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, o
     return {"key": describe(request.services.access.key(key.name))}
 
 
-def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
+async def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
     """
     `opens_nothing` names the key's scopes that no operation asks for; nothing is said where there are none.
     """
-    empty = empty_scopes(request, key.scopes)
+    empty = await empty_scopes(request, key.scopes)
     return {"opens_nothing": empty} if empty else {}

@@ -56,14 +56,14 @@ def opened_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...
     return {scope: tuple(operations) for scope, operations in found.items()}
 
 
-def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> list[str]:
+async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> list[str]:
     """Return the scopes that open nothing."""
-    opened = request.http.app[OPENED]()
+    opened = await request.http.app[OPENED]()
     return [scope for scope in scopes if scope not in opened]
 
 
 async def list_scopes(request: OperatorRequest[InstallationServices, None]) -> Result:
-    opened = request.http.app[OPENED]()
+    opened = await request.http.app[OPENED]()
     rows = [
         PublishedScope(
             scope=scope, category=category, use_case=granting_use_case(scope), opens=opened.get(scope, ())

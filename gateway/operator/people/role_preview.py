@@ -83,7 +83,7 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
             "data_access": _access(rights.slice),
             "cost_types": list(rights.cost_types),
             "filters": [list(map(describe_filter, part)) for part in rights.slice.parts if part],
-            "calls": _calls(request, rights),
+            "calls": await _calls(request, rights),
             **await _seen(request, sliced, rights.slice),
         }
     }
@@ -130,13 +130,13 @@ def _access(slice: LedgerSlice) -> str:
     return LIMITED if slice.parts else NO_DATA
 
 
-def _calls(
+async def _calls(
     request: OperatorRequest[OperatorServices, RoleToPreview], rights: Rights
 ) -> list[Mapping[str, str]]:
     """The calls of the operator API that are open to the person, which say which pages of the console are."""
     return [
         {"method": row.methods[0], "path": row.path.removeprefix(OPERATOR_API), "summary": row.summary}
-        for row in request.http.app[ALL_ROWS]()
+        for row in await request.http.app[ALL_ROWS]()
         if row.needs and is_open(row, rights)
     ]
 

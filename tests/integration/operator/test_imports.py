@@ -40,6 +40,27 @@ from gateway.cli import main
 main()
 """
 
+# What the table of all addresses is imported by, for the first key and for the preview of a role.
+ASKED = """
+import asyncio, importlib.abc, sys, threading
+from gateway.addresses import application
+
+class Watch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *_):
+        if threading.current_thread() is threading.main_thread():
+            on_loop.append(name)
+
+async def ask():
+    assert "gateway.addresses.table" not in sys.modules
+    sys.meta_path.insert(0, Watch())
+    opened = await application._opened()
+    rows = await application._all_operator_rows()
+    print("LOADED", len(opened) > 0 < len(rows), *(name for name in on_loop if name.startswith("gateway.")))
+
+on_loop = []
+asyncio.run(ask())
+"""
+
 # Those with words that handlers know, too.
 COMMANDS = [("tail",), ("reconcile",), ("export",), ("allocation",), ("configuration",), ("roles",)]
 
@@ -140,3 +161,9 @@ async def test_the_words_of_a_command_cost_what_they_say(words: tuple[str, ...])
 def test_tail_knows_the_filters_of_the_list() -> None:
     """They stand in a module of their own, which costs a command little."""
     assert FILTERS == tuple(RECORDS.filters)
+
+
+@pytest.mark.asyncio
+async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
+    """Half a second of processor, for which nobody waits but who made the first key or previewed a role."""
+    assert {"LOADED", "True"} == await loaded(ASKED)
