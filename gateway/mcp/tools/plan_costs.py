@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from gateway.resources.plans import PlanCosts, PlanDay, SeatAdviceItem, SeatOfMo
 from spool.currencies.codes import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of
+from spool.turns.ordering import ordered
 
 MOST = 100
 _TEXT = 200  # characters of a formula
@@ -116,14 +118,17 @@ async def run(asked: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAn
         is_daily=asked.per == "daily",
     )
     found = await asked_costs(question)
-    found.rows.sort(key=lambda row: -float(row.paid))
     link = page(asking, "/plans", {"month": [question.month.name]})
 
     def written(count: int) -> ToolAnswer:
         content = _content(found, count)
         return ToolAnswer(text=_text(content), content=content, link=link)
 
-    return fit(written, asked.limit)
+    def largest_first() -> ToolAnswer:
+        found.rows = ordered(found.rows, key=lambda row: -float(row.paid))
+        return fit(written, asked.limit)
+
+    return await asyncio.to_thread(largest_first)
 
 
 def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
