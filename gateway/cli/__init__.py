@@ -132,8 +132,8 @@ class Commands(click.Group):
 
 def print_versions(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     """Do what `tollhouse version` does, for those who look for it behind a flag."""
-    command = asked and main.get_command(ctx, "version")
-    if command:
+    command = main.get_command(ctx, "version") if asked and not ctx.resilient_parsing else None
+    if command is not None:
         ctx.invoke(command)
         ctx.exit()
 

@@ -17,6 +17,11 @@ def test_the_versions_are_printed(word: str) -> None:
     assert result.output.startswith(f"tollhouse {version('tollhouse')}\npython 3.")
 
 
+def test_a_completion_behind_the_flag_prints_no_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    main.make_context("tollhouse", ["--version"], resilient_parsing=True)
+    assert capsys.readouterr().out == ""
+
+
 def test_without_the_flag_the_command_that_is_named_runs() -> None:
     result = CliRunner().invoke(main, ["completion", "--help"])
     assert result.exit_code == 0
