@@ -21,10 +21,11 @@ async def imported(name: str) -> ModuleType:
     The module of this name, imported in a thread if it was not before: other requests do not wait for it.
     """
     found = _imported.get(name)
-    return await asyncio.to_thread(_import, name) if found is None else found
+    return await asyncio.to_thread(import_here, name) if found is None else found
 
 
-def _import(name: str) -> ModuleType:
+def import_here(name: str) -> ModuleType:
+    """Import a module in this thread, which is not that of the event loop."""
     with _one_at_a_time:
         return _imported.setdefault(name, import_module(name))
 

@@ -26,7 +26,7 @@ from gateway.addresses.console import CONSOLE_PAGES
 from gateway.addresses.status import FOR_METRICS, FOR_OPERATORS, NOWHERE, ON_EVERY_LISTENER
 from gateway.api.status import DOCUMENT
 from gateway.errors import Refusal
-from gateway.first_use import imported
+from gateway.first_use import import_here, imported
 from gateway.http import answers, bodies
 from gateway.http.address import Address
 from gateway.http.endpoint import Handler, endpoint, unguarded
@@ -166,10 +166,9 @@ def _add_for_demo(area: Area, services: OperatorServices, router: web.UrlDispatc
 
 
 def _document(version: str) -> bytes:
-    from gateway.addresses.table import ADDRESSES
-    from gateway.http.openapi import document
-
-    return orjson.dumps(document(ADDRESSES, version=version))
+    addresses = import_here(_TABLE).ADDRESSES
+    document = import_here("gateway.http.openapi").document
+    return orjson.dumps(document(addresses, version=version))
 
 
 async def _opened() -> Mapping[str, tuple[str, ...]]:
