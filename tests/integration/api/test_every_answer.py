@@ -173,7 +173,7 @@ async def test_every_answer_has_a_most(
 async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Detectors, advice, budgets, published sums, scheduled reports and counters of spend, over many groups."""
+    """Detectors, advice, published sums, a scheduled report and counters of spend, over many groups."""
     serving = await serve(config=Config(spool=SpoolSettings(hold=0, counter_wait=0)))
     services = serving.app.services
     money, storage = services.operators.money, services.storage
