@@ -173,6 +173,16 @@ def _parents_are_in(name: str, names: Names) -> bool:
     return not directory or directory in names
 
 
+def at_most_one_change(before: dict[str, bytes], after: dict[str, bytes]) -> bool:
+    """Whether one change of a file or of its name makes the files of before those of after, or none does."""
+    differ = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    gone = differ - after.keys()
+    if len(differ) != 2 or len(gone) != 1:
+        return len(differ) < 2
+    (old,), (new,) = gone, differ - gone
+    return before[old] == after[new]
+
+
 def is_kept(name: str) -> bool:
     return not name.endswith("-shm")
 
