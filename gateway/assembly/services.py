@@ -195,7 +195,7 @@ async def _assemble(
     if not is_agent:  # waking ten times a second drains a laptop's battery
         background["loop lag"] = metrics.lag.run
         questions = operators.installation.questions
-        background["full rounds of the collector"] = lambda: make_full_rounds(lambda: questions.is_idle)
+        background["full rounds of the collector"] = lambda: make_full_rounds(questions.until_idle)
     if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
         alone["insights"] = lambda: _inspect(operators)
         if operators.money.statement_puller is not None:

@@ -47,11 +47,12 @@ class Questions:
         self._askers: dict[str, _Asker] = {}
         self._working = 0
         self._queue: deque[asyncio.Future[None]] = deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
-    @property
-    def is_idle(self) -> bool:
-        """True while no answer is in memory, and none is asked for."""
-        return not self._askers
+    async def until_idle(self) -> None:
+        """Wait for a moment in which no answer is in memory, and none is asked for."""
+        await self._idle.wait()
 
     async def answer(
         self, who: str, work: Callable[[], Awaitable[T]], send: Callable[[T], Awaitable[R]]
@@ -106,6 +107,7 @@ class Questions:
         if asker.count > section.max_waiting:
             raise _busy(f"{section.max_waiting} of your questions wait already (answers.max_waiting)")
         asker.count += 1
+        self._idle.clear()
         try:
             await _waiting(asker.turn.acquire(), section)
             try:
@@ -116,6 +118,8 @@ class Questions:
             asker.count -= 1
             if not asker.count:
                 del self._askers[who]
+            if not self._askers:
+                self._idle.set()
 
     @asynccontextmanager
     async def _place(self, section: AnswerSettings) -> AsyncIterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 _MMAP_THRESHOLD = -3  # of mallopt
@@ -38,7 +38,7 @@ def settle_after_start() -> None:
     gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, max(NEWER_ROUNDS, gc.get_threshold()[2]))
 
 
-async def make_full_rounds(is_idle: Callable[[], bool]) -> None:
+async def make_full_rounds(until_idle: Callable[[], Awaitable[object]]) -> None:
     """
     Make the collector's rounds through all objects between questions, in place of Python, which makes them at any
     moment.
@@ -46,15 +46,12 @@ async def make_full_rounds(is_idle: Callable[[], bool]) -> None:
     Everybody waits for such a round, and longest while a large answer is made: 0.2 s for two million objects.
     """
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
-    waited = 0.0
     try:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            if gc.get_count()[2] <= NEWER_ROUNDS:
-                continue
-            waited += LOOK_EVERY_S
-            if is_idle() or waited >= MOST_WAITED_S:
+            if gc.get_count()[2] > NEWER_ROUNDS:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(until_idle(), MOST_WAITED_S)
                 gc.collect()
-                waited = 0.0
     finally:
         gc.set_threshold(*gc.get_threshold()[:2], NEWER_ROUNDS)

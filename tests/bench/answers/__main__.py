@@ -131,7 +131,7 @@ class Row:
     p99_ms: float
 
     def line(self) -> str:
-        path = self.question.path.removeprefix(OPERATOR_API)[:90]
+        path = shown(self.question)[:90]
         said = "" if self.question.body is None else f" {str(self.question.body)[40:150]}"
         statuses = ",".join(map(str, sorted(set(self.statuses))))
         return (
@@ -224,11 +224,28 @@ async def asked(
             await server.operate("/plans", plan)
         idle_mib = server.peak_mib()
         rows = []
-        for question in questions(f"{begin:%Y-%m-%d}", f"{end:%Y-%m-%d}", {"views": view, "budgets": budget}):
-            if not wanted or question.name in wanted:
-                rows.append(await measure(server, question, at_once, idle_mib))
-                click.echo(rows[-1].line(), err=True)
+        ids = {"views": view, "budgets": budget}
+        largest = list(questions(f"{begin:%Y-%m-%d}", f"{end:%Y-%m-%d}", ids))
+        for question in chosen(largest, wanted):
+            rows.append(await measure(server, question, at_once, idle_mib))
+            click.echo(rows[-1].line(), err=True)
         return rows
+
+
+def chosen(asked: Sequence[Question], wanted: Sequence[str]) -> list[Question]:
+    """Return the questions of these operations, by their handler or as the table has them without values."""
+    names = {f"{each.method} {shown(each).partition('?')[0]}": each.name for each in asked}
+    unknown = set(wanted) - set(names) - set(names.values())
+    if unknown:
+        raise click.BadParameter(
+            f"no operation is {', '.join(sorted(unknown))}. There are:\n" + "\n".join(names)
+        )
+    handlers = {names.get(each, each) for each in wanted}
+    return [each for each in asked if not wanted or each.name in handlers]
+
+
+def shown(question: Question) -> str:
+    return question.path.removeprefix(OPERATOR_API)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

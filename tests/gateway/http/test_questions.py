@@ -64,6 +64,32 @@ async def test_one_of_a_person_and_a_few_of_all() -> None:
     assert ["a1", "a2", "b", "e"] == await asyncio.gather(*tasks)
 
 
+async def test_a_moment_without_questions_is_waited_for() -> None:
+    """It is told however short it is, and whoever's questions ended last; one that is refused is none."""
+    questions, work = Questions(lambda: replace(SETTINGS, max_waiting=0)), Work()
+    await questions.until_idle()
+    first = asyncio.create_task(questions.answer("ada", work("a"), sent))
+    other = asyncio.create_task(questions.answer("bob", work("b"), sent))
+    idle = asyncio.create_task(questions.until_idle())
+    await settle()
+    with pytest.raises(Refusal):
+        await questions.answer("ada", work("refused"), sent)
+    work.end["a"].set()
+    await first
+    await settle()
+    assert not idle.done()
+    work.end["b"].set()
+    next_one = asyncio.create_task(other_after(other, questions, work))
+    await idle
+    work.end["next"].set()
+    assert "next" == await next_one
+
+
+async def other_after(ended: asyncio.Task[str], questions: Questions, work: Work) -> str:
+    await ended
+    return await questions.answer("eva", work("next"), sent)
+
+
 async def test_a_slow_reader_keeps_its_own_turn_alone() -> None:
     """While an answer is sent it is in memory: the person waits, and others do not."""
     questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()

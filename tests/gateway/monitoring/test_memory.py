@@ -37,7 +37,13 @@ async def main():
     gc.set_threshold(10, 2, 2)
     memory.LOOK_EVERY_S, memory.MOST_WAITED_S, memory.NEWER_ROUNDS = 0.001, {patience}, 2
     looks = []
-    task = asyncio.create_task(memory.make_full_rounds(lambda: looks.append(1) or {is_idle}))
+
+    async def until_idle():
+        looks.append(1)
+        if not {is_idle}:
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(memory.make_full_rounds(until_idle))
     await asyncio.sleep(0)
     never = gc.get_threshold()[2]
     memory.settle_after_start()
@@ -47,10 +53,11 @@ async def main():
     gc.collect(1)
     gone = weakref.ref(old)
     del old
-    rest = []
-    while len(looks) < 20 and gone() is not None:
+    rest, turns = [], 0
+    while gone() is not None and turns < {turns}:
         rest += [[] for _ in range(1000)]
         await asyncio.sleep(0.001)
+        turns += bool(looks)
     print(gone() is None)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -65,7 +72,7 @@ asyncio.run(main())
 )
 def test_full_rounds_wait_until_no_question_is_pending(is_idle: bool, patience: float, is_gone: bool) -> None:
     """Or for so long, if there is always one; at the end Python makes them again."""
-    code = ROUNDS.format(is_idle=is_idle, patience=patience)
+    code = ROUNDS.format(is_idle=is_idle, patience=patience, turns=10**6 if is_gone else 20)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (f"{is_gone}\n(10, 2, 2)\n", "") == (done.stdout, done.stderr)
 
