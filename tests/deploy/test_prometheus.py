@@ -19,6 +19,7 @@ from tests.processes.copied import run_process
 from tests.tools import program
 
 RULES = ROOT / "deploy/prometheus/rules.yaml"
+CASES = ("rules.test.yaml", "rules.hours.test.yaml")
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 METRIC = re.compile(r"\btollhouse_\w+")
@@ -43,12 +44,12 @@ def promtool(*words: str | Path) -> None:
 def test_rules_are_valid_and_fire_when_they_must() -> None:
     """By promtool: the syntax, and for each alert a case in which it fires and one in which it does not."""
     promtool("check", "rules", RULES)
-    promtool("test", "rules", "rules.test.yaml")
+    promtool("test", "rules", *CASES)
 
 
 def test_each_alert_has_its_cases_and_its_runbook() -> None:
     """A case that fires, labels and annotations, and a section that its address leads to."""
-    cases = yaml.safe_load((RULES.parent / "rules.test.yaml").read_text())["tests"]
+    cases = [case for name in CASES for case in yaml.safe_load((RULES.parent / name).read_text())["tests"]]
     fires = {one["alertname"] for case in cases for one in case["alert_rule_test"] if one.get("exp_alerts")}
     sections = {line.removeprefix("## ") for line in RUNBOOKS.splitlines() if line.startswith("## ")}
     names = {alert["alert"] for alert in ALERTS}
