@@ -8,9 +8,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeVar
@@ -42,12 +49,21 @@ WRONG_USE = (400, 404, 409, 422)
 
 
 @dataclass(frozen=True)
+class Opened:
+    """A data directory that is open for many calls: its socket, and the event loop on which it is open."""
+
+    socket: Path
+    runner: asyncio.Runner
+
+
+@dataclass(frozen=True)
 class OperatorClient:
     """Calls the operator API of one data directory in the name of one person."""
 
     config: Config
     actor: str
     has_file: bool = False  # `config` was read from a file, so the routes that it does not name are orphaned
+    opened: Opened | None = None  # see `staying_open`
 
     def request(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
@@ -62,7 +78,34 @@ class OperatorClient:
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
         """Ask as `request` does, and return the status of a refusal, too."""
-        return _answered(self.ask(method, path, body=body, query=query))
+        return self._answered(self.ask(method, path, body=body, query=query))
+
+    @contextmanager
+    def staying_open(self) -> Iterator[OperatorClient]:
+        """
+        A client for many calls: a data directory without a server is opened once for all of them.
+
+        To open it reads what was kept in the last days, which takes longer than most answers.
+        """
+        with asyncio.Runner() as runner:
+            if runner.run(_running(self.config.data_dir)) is not None:
+                yield self
+                return
+            stack = AsyncExitStack()
+            reached = stack.enter_async_context(self._reached())
+            opened = Opened(_answered(reached, runner), runner)
+            try:
+                yield replace(self, opened=opened)
+            finally:
+                runner.run(stack.aclose())
+
+    def _answered(self, call: Coroutine[Any, Any, T]) -> T:
+        return _answered(call, None if self.opened is None else self.opened.runner)
+
+    def _reached(self) -> AbstractAsyncContextManager[Path]:
+        if self.opened is not None:
+            return nullcontext(self.opened.socket)
+        return _socket(self.config, names_routes=self.has_file)
 
     async def ask_running(self, path: str) -> JsonObject:
         """Return what a server that runs here answers; nothing if none does. No storage is opened."""
@@ -79,7 +122,7 @@ class OperatorClient:
         Write what a call answers as it comes; its headers. The command ends when it is refused or not
         answered.
         """
-        return _answered(self._copy(path, query, to))
+        return self._answered(self._copy(path, query, to))
 
     async def ask(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
@@ -116,7 +159,7 @@ class OperatorClient:
         url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
         timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=PATIENCE_S)
         async with (
-            _socket(self.config, names_routes=self.has_file) as socket,
+            self._reached() as socket,
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)), timeout=timeout) as session,
             session.request(method, url, headers=headers, data=data) as response,
         ):
@@ -172,10 +215,10 @@ def refuse(status: int, payload: JsonObject) -> NoReturn:
     fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
 
 
-def _answered(call: Coroutine[Any, Any, T]) -> T:
+def _answered(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:
     """Run a call and return its answer, or end the command with the error."""
     try:
-        return asyncio.run(call)
+        return asyncio.run(call) if runner is None else runner.run(call)
     except ConfigError as error:
         fail("; ".join(error.problems), 2)
     except TimeoutError:

@@ -89,15 +89,29 @@ def focus(
             fail("--plans and --lines are of what was counted: they go without --billed", 2)
         from gateway.cli.operator.money.billed_export import of_bills
 
-        of_days = of_bills(
-            client,
-            (first, last),
-            tags,
-            account=account,
-            version=version,
-        )
-        _write(output, b"".join(of_days))
+        with client.staying_open() as opened:
+            of_days = b"".join(of_bills(opened, (first, last), tags, account=account, version=version))
+        _write(output, of_days)
         return
+    with client.staying_open() as opened:
+        counted = _counted(
+            opened, first, last, tags, account=account, version=version, plans=plans, lines=lines
+        )
+    _write(output, counted)
+
+
+def _counted(
+    client: OperatorClient,
+    first: date,
+    last: date,
+    tags: tuple[str, ...],
+    *,
+    account: str,
+    version: str,
+    plans: bool,
+    lines: str | None,
+) -> bytes:
+    """The head and the rows of what was counted."""
     parts = [focus_rows.header(version)]
     by = [("by", name) for name in dict.fromkeys((*focus_rows.DIMENSIONS, *tags))]
     counted = [*by, ("cost_type", METERED_COST)] if plans else by
@@ -112,7 +126,7 @@ def focus(
         for month in _months(first, last):
             shown = _of_plans(client, month, covered, account, tags)
             parts.append(focus_rows.lines_of(shown, version=version))
-    _write(output, b"".join(parts))
+    return b"".join(parts)
 
 
 @export.command("seat-fees")

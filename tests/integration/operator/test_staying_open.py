@@ -1,0 +1,36 @@
+"""Many calls of one command, where no server runs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from gateway import offline
+from gateway.cli.operator.client import OperatorClient
+from gateway.configuration.sections import Config
+
+
+def test_a_data_directory_without_a_server_is_opened_once_for_many_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it is closed, so that the next command has it."""
+    opened: list[Path] = []
+    open_offline = offline.open_offline
+
+    def counted(
+        config: Config, *, version: str, names_routes: bool = False
+    ) -> AbstractAsyncContextManager[Path]:
+        opened.append(config.data_dir)
+        return open_offline(config, version=version, names_routes=names_routes)
+
+    monkeypatch.setattr(offline, "open_offline", counted)
+    data = tmp_path / "data"
+    data.mkdir()
+    client = OperatorClient(Config(data_dir=data), "ada@example.com")
+    with client.staying_open() as staying:
+        assert [[], []] == [staying.request("GET", "/keys")["keys"] for _ in range(2)]
+        assert [data] == opened
+    assert [] == client.request("GET", "/keys")["keys"]
+    assert [data, data] == opened
