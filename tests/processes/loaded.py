@@ -38,7 +38,9 @@ PRELOADED = (
     "spool.sql.billing_hours",
     "gateway.assembly.span_memory",
     "exporters.destinations.ndjson",
+    "exporters.destinations.upstream",
     "exporters.probe",
+    "spool.postgres.storage",
 )
 MESSAGE_BYTES = 1 << 18
 MOST_NUMBERS = 4
