@@ -18,11 +18,12 @@ from tests.acceptance.conftest import wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, request, span
 from tests.faults.scenarios import LONG
 
-CALLS_A_REQUEST = (1, 1, 5, 50)
+# In a short round other tests run beside it: smaller requests, and longer pauses before the next of a sender.
+CALLS_A_REQUEST = (1, 1, 5, 50) if LONG else (1, 1, 5, 20)
 RETRIED = (429, 503)
 PATIENCE_S = 120.0  # a safety net for a machine that is busy
-# Of a sender, before its next request. In a short round other tests run beside it.
-PAUSE_S = 0.0 if LONG else 0.02
+PAUSE_S = 0.0 if LONG else 0.05
+REFUSED_S = 0.02 if LONG else 0.05  # before a request is sent again
 
 T = TypeVar("T")
 
@@ -165,7 +166,7 @@ class Oracle:
                 self._in_flight[place] = None
             else:
                 self.refusals[place] += 1
-            stop.wait(pause_s if done else 0.02)
+            stop.wait(pause_s if done else REFUSED_S)
 
     def _digits(self, count: int) -> str:
         return f"-{self._rng.getrandbits(4 * count):0{count}x}" if count else ""

@@ -37,6 +37,7 @@ CUTS = 30 if LONG else 5  # of one run
 SALVAGE_CUTS = 20 if LONG else 3
 MUTANT_CUTS = 100  # of a mutant's run, until one shows it
 LOAD_S = 1.5
+PAUSE_S = 0.01 if LONG else 0.03  # of a sender: each cut goes through all that was written
 API_KEY = "th_" + "power-cut" * 5
 API_KEY_FILE = """
 api_key_file = "{path}"
@@ -126,7 +127,7 @@ def run(
     environment = {"LD_PRELOAD": str(recorder), "TRACE_ROOT": str(root), "TRACE_FILE": str(trace)}
     url = site.start(mutant=mutant, **environment)
     keys = {}
-    with site.oracle.load(url, senders=3, pause_s=0.01):
+    with site.oracle.load(url, senders=3, pause_s=PAUSE_S):
         made = site.tollhouse.key("made under load")
         keys[made] = trace.stat().st_size
         time.sleep(load_s)

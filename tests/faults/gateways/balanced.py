@@ -12,7 +12,7 @@ from pathlib import Path
 
 import urllib3
 
-from tests.faults.oracle import CALLS_A_REQUEST, PAUSE_S, Oracle, SentRequest
+from tests.faults.oracle import CALLS_A_REQUEST, PAUSE_S, REFUSED_S, Oracle, SentRequest
 
 # A gateway that stands still is given up then, where another one may take the request; each time that a request was
 # given up it has twice as long, because a busy machine may need that for every answer.
@@ -74,7 +74,7 @@ class BalancedOracle(Oracle):
             if urls and self.is_taken(url := self._choose(tuple(urls)), sent):
                 return url
             self.refusals[place] += 1
-            stop.wait(0.02)
+            stop.wait(REFUSED_S)
         return ""
 
     def is_taken(self, url: str, sent: SentRequest) -> bool:

@@ -22,11 +22,12 @@ from gateway.mounts import AS, OPERATOR_API, socket_path
 from tests.acceptance.conftest import Tollhouse, UnixConnection, wait_for
 from tests.faults.gateways.broken_database import ANSWERED_S
 from tests.faults.gateways.shared_site import SharedSite
-from tests.faults.scenarios import Trial
+from tests.faults.scenarios import LONG, Trial
 from tests.spool.postgres_cluster import STANDBY, Pair, Server, folder
 
 KINDS = 3  # of things that are deleted in one round: each deletion waits for a second
 FLAPS_S = (0.0, 0.001, 0.005, 0.02)  # for how long no standby is named
+NAMED_S = 0.0 if LONG else 0.1  # and then is: a deletion waits ten times as long
 
 # Where the names of things are in the database.
 ROWS = (("keys", "name"), ("devices", "id"), ("connections", "id"), ("documents", "id"))
@@ -113,6 +114,7 @@ def flapping(pair: Pair, rng: random.Random) -> Iterator[None]:
             pair.primary.change(synchronous_standby_names="")
             time.sleep(pauses.choice(FLAPS_S))
             pair.primary.change(synchronous_standby_names=STANDBY)
+            over.wait(NAMED_S)
 
     thread = threading.Thread(target=flap)
     thread.start()

@@ -24,13 +24,15 @@ from tests.faults.gateways.broken_database import ANSWERED_S, SPOOL, BrokenDatab
 from tests.faults.gateways.restarted_pooler import RestartedPooler
 from tests.faults.gateways.shared_site import SharedSite
 from tests.faults.oracle import SentRequest
-from tests.faults.scenarios import Trial
+from tests.faults.scenarios import LONG, Trial
 from tests.faults.upstream import ACCEPT, refuse
 from tests.small_disk import fill, small_disk
 from tests.spool.postgres_cluster import STANDBY, SUCCESSOR, Pair, Server, confirming, folder, user
 from tests.spool.postgres_cluster import cluster as cluster
 
 pytestmark = pytest.mark.timeout(1800)
+
+CALLS_BESIDE = 2000 if LONG else 400  # an open transaction
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def test_a_transaction_is_left_open(trial: Trial, broken: BrokenPair) -> None:
     for _ in trial.rounds(short=1, full=3):
         with broken.row(trial), psycopg.connect(broken.pair.primary.dsn) as other:
             other.execute("SELECT pg_current_xact_id(), count(*) FROM gateways.commits")
-            broken.keeps_on(2000)
+            broken.keeps_on(CALLS_BESIDE)
             wait_for(lambda: oldest_transaction_s(broken) > 1.0, ANSWERED_S, "its age is shown")
             broken.healed()
 

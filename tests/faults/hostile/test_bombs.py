@@ -28,7 +28,8 @@ OVER_MIB = (
 YARDSTICK = b"[" + b"[]," * (64 * MIB // 3) + b"[]]"  # read in one go it takes some 130 ms of a processor
 ANSWERS = {200, 207, 400, 413, 503}
 TIMEOUT_S = 300
-PAUSE_S = 0.005 if LONG else 0.02  # between two questions: a turn takes ten times as long
+PAUSE_S = 0.005 if LONG else 0.04  # between two questions: a turn takes ten times as long
+SENT_EVERY_S = 0.05 if LONG else 0.25  # by the honest sender
 SCOPES = (INGEST, CREATE_EVENT, "unit-cost_v1:create_telemetry_stream")
 
 
@@ -84,7 +85,7 @@ def test_a_bomb_costs_nobody_a_turn(trial: Trial, sites: Sites) -> None:
         turn_s = 3 * one_go_s()
         names = rng.sample(sorted(BOMBS), len(BOMBS))
         key = site.tollhouse.key("bombs", *(word for scope in SCOPES for word in ("--scope", scope)))
-        with site.oracle.load(site.url, senders=1, pause_s=0.05), urllib3.PoolManager() as pool:
+        with site.oracle.load(site.url, senders=1, pause_s=SENT_EVERY_S), urllib3.PoolManager() as pool:
             for name in names:
                 path, content_type, make, is_packed, method = BOMBS[name]
                 body = make(SIZE)
