@@ -106,6 +106,7 @@ API := tests/integration/api tests/integration/mcp tests/integration/operator
 LAKE := tests/integration/exporters tests/integration/lake tests/integration/order
 INTEGRATION := tests/integration
 STORAGE := tests/spool
+PACKED := tests/packed
 test-program: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(PROGRAM)
 
@@ -132,19 +133,21 @@ test-api: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rfEs $(SLOWEST) $(API)
 
 test-code: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION) $(STORAGE))
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION) $(STORAGE) $(PACKED))
 
 test-spool: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(STORAGE)
 
-# What reads, forwards and adds up once more with the compiled module, where it can be built. The suite itself runs without.
-NATIVE_PARTS := tests/packed tests/exporters/test_telemetry.py tests/integration/exporters/test_forwarding.py \
+# What reads, forwards and adds up once more with the compiled module, where it can be built. The suite itself runs
+# without; tests of packed bytes are these alone, as nearly all of them ask the module.
+NATIVE_PARTS := $(PACKED) tests/exporters/test_telemetry.py tests/integration/exporters/test_forwarding.py \
 	tests/integration/operator/test_imports.py::test_a_start_imports_what_a_server_needs \
 	tests/faults/test_kill.py::test_kill_under_load \
 	tests/faults/test_power_cut.py::test_every_acknowledged_call_outlives_a_power_cut
 
 test-native: $(VENV)/test.stamp
-	@if native/available.sh; then $(MAKE) --no-print-directory checked-native; fi
+	@if native/available.sh; then $(MAKE) --no-print-directory checked-native; \
+	else $(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(PACKED); fi
 
 WITH_NATIVE := TOLLHOUSE_NATIVE=1 PYTHONPATH=$(CURDIR)/$(NATIVE)/site
 checked-native: $(NATIVE)/site/stamp $(VENV)/postgres.stamp
