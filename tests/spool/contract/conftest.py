@@ -3,7 +3,8 @@ Every engine under one suite: whatever a test here claims, it claims for each of
 
 Behind a pooler the first test of each file runs always, and all of them in `make soak` or with `-k
 pgbouncer`. Cases of a test marked `rule` break rules that are checked before an engine is asked: all of
-them run in memory, the first on each engine, and all on each engine in long rounds.
+them run in memory, the first on each engine, and all on each engine in long rounds. The ledger in memory carries
+out the statements of SQLite: of each file the first test of it runs always, and all in long rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tests.rounds import IS_LONG
 from tests.spool.contract.examples import NOON, Observed
 from tests.spool.disks.flushing import flushed as flushed
 from tests.spool.disks.flushing import unflushed as unflushed
-from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, Ledgers, schemas_of
+from tests.spool.ledger.engines import ENGINES, MEMORY, POOLED, POSTGRES, Ledgers, schemas_of
 from tests.spool.postgres_cluster import Schema
 from tests.spool.postgres_cluster import patience as patience
 
@@ -53,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the cases that the docstring of this module names."""
     left_out = {
         *(() if "pgbouncer" in config.option.keyword else behind_pooler_again(items)),
-        *(() if IS_LONG else rules_again(items)),
+        *(() if IS_LONG else (*rules_again(items), *in_memory_again(items))),
     }
     if left_out:
         config.hook.pytest_deselected(items=[*left_out])
@@ -82,6 +83,17 @@ def rules_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
             if (place, engine) in seen and engine != "memory":
                 yield item
             seen.add((place, engine))
+
+
+def in_memory_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of tests of the ledger in memory, every one of a file but the first."""
+    seen: set[Path] = set()
+    for item in items:
+        engine = item.callspec.params.get("ledgers") if hasattr(item, "callspec") else None
+        if engine == MEMORY and item.path.is_relative_to(HERE):
+            if item.path in seen:
+                yield item
+            seen.add(item.path)
 
 
 @pytest.fixture

@@ -16,11 +16,14 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.ledger.store import PostgresLedger
 from spool.postgres.migrations import Migration
 from spool.sqlite.ledger.store import SqliteLedger
+from tests.rounds import IS_LONG
 from tests.spool.ledger_log import FakeClock
 from tests.spool.postgres_cluster import Schema
 
 SQLITE, MEMORY, POSTGRES = ENGINES = ("sqlite", "memory", "postgres")
 POOLED = "postgres behind pgbouncer"
+# Of tests of statements: the ledger in memory is a SQLite without a file, which carries out the same ones.
+STATEMENTS = ENGINES if IS_LONG else (SQLITE, POSTGRES)
 
 _EMPTY = """
     DELETE FROM {schema}.ledger_meters; DELETE FROM {schema}.ledger_billed; DELETE FROM {schema}.ledger_billed_days;
