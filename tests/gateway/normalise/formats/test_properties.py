@@ -26,7 +26,7 @@ from gateway.normalise.outcome import Outcome
 from spool.record import Inference, UsageMetric, as_json, pack
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run
 from tests.gateway.normalise.reading import test_content as content_names
-from tests.rounds import examples
+from tests.rounds import examples, part
 
 FORMATS = [name for name in FORMAT_NAMES if "/" not in name]
 CANARY = "CANARY-7f3a"
@@ -188,7 +188,7 @@ def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
     """
     marker = json.dumps(CANARY).encode()
     for payload in payloads(format):
-        for path in places(payload):
+        for path in part([*places(payload)], every=3):
             body = json.dumps(put(payload, path, CANARY)).encode()
             outcome = taken(format, body.replace(marker, b"1e99999999999999999999"))
             if outcome is not None:
