@@ -30,6 +30,7 @@ SCRIPTS = (
 MARK = 0x546F6C00  # "Tol", then the version
 
 
+@cache
 def script(name: str) -> str:
     """The text of an SQL file beside this module."""
     return files(__package__).joinpath(name).read_text("utf-8")

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -87,6 +88,12 @@ _ROLLED = """
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Bring the file to the newest version."""
+    migrate(connection, _versions())
+
+
+@cache
+def _versions() -> Sequence[str]:
+    """The statements of each version."""
     schema, billed, billed_sums, billed_rollups = (
         files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
         for name in ("schema", "billed", "billed_sums", "billed_rollups")
@@ -111,7 +118,7 @@ def prepare(connection: sqlite3.Connection) -> None:
     later = (
         "\n".join(added), _REGIONS, _SENDERS, _METERS, billed, _ROLLED + rollups, billed_sums, billed_rollups,
     )  # fmt: skip
-    migrate(connection, (schema + tables, *later))
+    return (schema + tables, *later)
 
 
 class SqliteLedgerRows(SqlLedgerRows):
