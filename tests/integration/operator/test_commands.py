@@ -45,13 +45,31 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A command on a data directory that no server has open."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "store").mkdir()
+    return run_on(tmp_path / "store")
 
+
+def run_on(directory: Path) -> Run:
     def command(*words: str, input: str | None = None, code: int = 0) -> Result:
-        result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "store")], input=input)
+        result = CliRunner().invoke(main, [*words, "--data", str(directory)], input=input)
         assert code == result.exit_code, (result.output, result.exception)
         return result
 
     return command
+
+
+@pytest.fixture(scope="module")
+def with_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with one key, for commands that change nothing."""
+    directory = tmp_path_factory.mktemp("with-key")
+    run_on(directory)(*CREATE)
+    return directory
+
+
+@pytest.fixture
+def look(with_key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A command that changes nothing."""
+    monkeypatch.chdir(tmp_path)
+    return run_on(with_key)
 
 
 def answer(result: Result) -> Any:
@@ -216,11 +234,11 @@ def list_commands(words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("words", list(list_commands()), ids=" ".join)
-def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[str, ...]) -> None:
+def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[str, ...]) -> None:
     """
     What `filtering.available` names is an option; what was asked for twice stands in `filtering.current`.
     """
-    available = answer(run(*words, "--json"))["filtering"]["available"]
+    available = answer(look(*words, "--json"))["filtering"]["available"]
     asked = {
         each["field"]: (each["valid_values"] or SOME[each["field"].endswith("_time")])[:2]
         for each in available
@@ -234,7 +252,7 @@ def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[st
         for value in values
         for word in (f"--{field.replace('_', '-')}", value)
     ]
-    assert asked == answer(run(*words, *options, "--json"))["filtering"]["current"]
+    assert asked == answer(look(*words, *options, "--json"))["filtering"]["current"]
 
 
 @pytest.mark.parametrize(
@@ -299,13 +317,12 @@ def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[st
     ],
 )
 def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(
-    run: Run, words: tuple[str, ...], sentence: str
+    look: Run, words: tuple[str, ...], sentence: str
 ) -> None:
     """
     An invalid, unknown or existing name, a wrong --confirm, scopes and use cases together: the rule is said.
     """
-    run(*CREATE)
-    result = run(*words, code=2)
+    result = look(*words, code=2)
     assert sentence in result.stderr
     assert "" == result.stdout
 
