@@ -49,6 +49,7 @@ class Client:
         self._settings = settings
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+        self._context: ssl.SSLContext | None = None
 
     @property
     def compresses(self) -> bool:
@@ -101,6 +102,7 @@ class Client:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        self._context = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,6 +145,7 @@ class Client:
                 headers=headers,
                 allow_redirects=False,
                 proxy=self._settings.proxy or None,
+                ssl=self._tls_of(url),
             ) as response:
                 names = {name.lower(): value for name, value in response.headers.items()}
                 return HttpAnswer(
@@ -167,7 +170,6 @@ class Client:
             settings = self._settings
             # An answer is never inflated: a few bytes of it must not become gigabytes here.
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=_tls(settings)),
                 timeout=aiohttp.ClientTimeout(total=settings.timeout_s),
                 headers={"User-Agent": settings.user_agent, "Accept-Encoding": "identity"},
                 auto_decompress=False,
@@ -175,6 +177,19 @@ class Client:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+    def _tls_of(self, url: str) -> ssl.SSLContext | bool:
+        """
+        How an address is checked. To read the certificates of the system takes some 25 ms: where there is no TLS, they
+        are not read.
+        """
+        settings = self._settings
+        is_plain = url.startswith("http://") and not settings.proxy
+        if is_plain and settings.ca_file is settings.cert_file is None:
+            return True
+        if self._context is None:
+            self._context = _tls(settings)
+        return self._context
 
 
 async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:

@@ -24,6 +24,7 @@ class ProviderClient:
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
+        self._context: ssl.SSLContext | None = None
 
     async def get(self, url: str) -> dict[str, Any]:
         """The JSON object at an address."""
@@ -42,6 +43,7 @@ class ProviderClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        self._context = None
 
     async def _request(
         self, method: str, url: str, form: Mapping[str, str] | None, headers: Mapping[str, str]
@@ -54,6 +56,7 @@ class ProviderClient:
                 headers={"Accept": "application/json", **headers},
                 allow_redirects=False,
                 proxy=self._settings.proxy or None,
+                ssl=self._tls_of(url),
             ) as response:
                 return response.status, _decoded(url, response.status, await _bounded(url, response))
         except TimeoutError:
@@ -63,13 +66,20 @@ class ProviderClient:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            context = ssl.create_default_context(cafile=self._settings.ca_file)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=context, limit=8),
+                connector=aiohttp.TCPConnector(limit=8),
                 timeout=aiohttp.ClientTimeout(total=self._settings.timeout),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+    def _tls_of(self, url: str) -> ssl.SSLContext | bool:
+        """How an address is checked: certificates, which take some 25 ms to read, are read where there is TLS."""
+        if url.startswith("http://") and not self._settings.proxy:
+            return True
+        if self._context is None:
+            self._context = ssl.create_default_context(cafile=self._settings.ca_file)
+        return self._context
 
 
 async def _bounded(url: str, response: aiohttp.ClientResponse) -> bytes:
