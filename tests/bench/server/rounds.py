@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -193,8 +194,15 @@ def start_load(job: LoadJob, cores: set[int], *, grpc: bool = False) -> subproce
 
 
 def load_figures(process: subprocess.Popen[str]) -> LoadFigures:
-    said, _ = process.communicate(timeout=BEYOND_S)
-    assert process.returncode == 0, "the load generator failed"
+    """What it says at its end. `communicate` with a limit would lose what was read behind the line before."""
+    assert process.stdout is not None
+    late = threading.Timer(BEYOND_S, process.kill)
+    late.start()
+    with process.stdout as stdout:
+        said = stdout.read()
+    code = process.wait()
+    late.cancel()
+    assert code == 0, "the load generator failed"
     return LoadFigures.from_json(said.splitlines()[-1])
 
 
