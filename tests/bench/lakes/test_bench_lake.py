@@ -59,8 +59,10 @@ class Run:
         """Kill a process as soon as it has brought one more object; False if it ended before."""
         before = await self.there(prefix)
         process = self.start()
+        assert process.stdout is not None
         try:
             async with asyncio.timeout(WITHIN_S):
+                await asyncio.to_thread(process.stdout.readline)  # it begins to land
                 while process.poll() is None and await self.there(prefix) == before:  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
             return process.poll() is None
@@ -113,7 +115,7 @@ def test_every_call_is_in_the_lake_once(run: Run, tmp_path: Path) -> None:
     last = run.start()
     out, _ = last.communicate(timeout=WITHIN_S)
     assert 0 == last.returncode
-    told = json.loads(out)
+    told = json.loads(out.splitlines()[-1])
     began = time.monotonic()
     found, keys = asyncio.run(verified(run.store, tmp_path / "scratch"))
     verified_s = time.monotonic() - began

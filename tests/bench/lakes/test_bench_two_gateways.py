@@ -84,7 +84,7 @@ async def after_one_more(run: Run, gateways: Gateways, prefix: str) -> bool:
         while await run.there(prefix) == before:
             if gateways.are_done:
                 return False
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
     return True
 
 

@@ -69,6 +69,7 @@ async def main(data: Path, address: str, secret: Path, records: int, batch: int)
         steps = [0.0]
         watch = asyncio.create_task(watched(steps))
         began, used, before = time.monotonic(), time.process_time(), _memory_kib()
+        print("landing", flush=True)  # whoever kills it looks for objects from now on
         settings = {"type": "s3", "path": None, "url": f"s3://{BUCKET}/run", "endpoint": address}
         async with house.forwarding(**settings, secret_file=secret, batch_records=batch):
             while (await house.state()).queued:  # noqa: ASYNC110 - the spool tells nobody of routes
