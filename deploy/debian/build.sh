@@ -77,5 +77,5 @@ CONTROL
 mkdir -p "$output"
 package=$output/tollhouse_${version}_$(dpkg --print-architecture).deb
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-dpkg-deb --root-owner-group --build -Zxz "$root" "$package" > /dev/null
+dpkg-deb --root-owner-group --build -Z"${DPKG_DEB_COMPRESSOR_TYPE:-xz}" "$root" "$package" > /dev/null
 echo "$package"
