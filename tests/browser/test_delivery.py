@@ -46,6 +46,7 @@ def test_a_parked_route_is_mended(
     replay is no part of it, and one click further away.
     """
     console = open_console(troubled)
+    console.open("/")
     page = console.page
     page.get_by_role("link", name="the cost service refuses our key costs").first.click()
     dialog = page.get_by_role("dialog")

@@ -67,6 +67,9 @@ def proxy(house: Tollhouse) -> Iterator[Proxy]:
 def test_it_works_behind_a_path(house: Tollhouse, proxy: Proxy, open_console: OpenConsole) -> None:
     """Its files, sign-in, data, changes and live stream are found under the path; no request leaves it."""
     console = open_console(house, url=proxy.url + PREFIX)
+    link = house.json("console", "link", "--role", "admin")["link"]
+    console.page.goto(link.replace(house.url, console.url))
+    expect(console.page.get_by_role("button", name="Sign out")).to_be_attached()
     console.open("/keys")
     expect(console.page.get_by_role("button", name="live")).to_be_visible()
     console.page.get_by_role("button", name="Create a key").click()

@@ -45,6 +45,7 @@ def test_an_account_lives_and_ends(house: Tollhouse, open_console: OpenConsole) 
     """It signs in; another role or password ends its sessions; it is removed by its exact name."""
     console, anns = open_console(house), open_console(house)
     anns.expects("401")
+    anns.open("/")
     anns.page.get_by_role("button", name="Sign out").click()
     console.open("/settings?tab=operators")
     console.page.get_by_role("button", name="Add an operator").click()
@@ -132,6 +133,7 @@ def test_a_session_is_ended(house: Tollhouse, open_console: OpenConsole) -> None
     """Whoever held it is asked to sign in at the next step."""
     console, other = open_console(house), open_console(house, role="viewer")
     other.expects("401")
+    other.open("/")
     console.open("/settings?tab=sessions&role=viewer")
     expect(console.page.get_by_role("rowheader")).to_have_count(1)
     assert [] == console.audit()

@@ -26,7 +26,7 @@ from spool.settings import SpoolSettings
 from spool.statements.values import Statement, StatementRow
 from spool.storage import StorageOptions
 from tests.acceptance.conftest import Tollhouse
-from tests.browser.conftest import OpenConsole
+from tests.browser.conftest import OpenConsole, SignedIn
 from tests.browser.console import NARROW, Console, filled
 from tests.spool.contract.examples import add, call
 
@@ -101,13 +101,16 @@ async def put(directory: Path) -> None:
     await storage.close()
 
 
-@pytest.fixture
-def billed(tmp_path: Path) -> Iterator[Tollhouse]:
-    """A running Tollhouse of the test's own with two months of traffic and a bill about the last one."""
-    tollhouse = filled(tmp_path / "billed", "--days", "62", "--records", "1500")
+@pytest.fixture(scope="module")
+def billed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iterator[Tollhouse]:
+    """
+    A running Tollhouse with two months of traffic and a bill about the last one. Tests only look at it.
+    """
+    tollhouse = filled(tmp_path_factory.mktemp("billed"), "--days", "62", "--records", "1500")
     with ThreadPoolExecutor(1) as thread:  # the browser's own loop runs in this one
         thread.submit(lambda: asyncio.run(put(tollhouse.directory / "tollhouse-data"))).result()
     tollhouse.start()
+    signed_in[tollhouse] = {}
     yield tollhouse
     tollhouse.stop()
 

@@ -84,7 +84,7 @@ def look_around(eva: Console, own: str, foreign: list[str]) -> None:
     menu = page.get_by_role("navigation", name="Pages")
     assert OPEN == menu.locator("a").all_text_contents()
     expect(page.get_by_text("(One team)")).to_be_visible()
-    assert [] == eva.audit()
+    assert [] == eva.audit(is_framed=True)
     shown = page.locator("main").inner_text()
     assert own in shown
     assert not [team for team in foreign if team in shown]
