@@ -29,9 +29,9 @@ def digests(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
     """
     Hash each shared setting by its name, under the installation's `secret`: equal values have equal hashes.
     """
-    key = derived(secret, "digests of settings")
+    keyed = hmac.new(derived(secret, "digests of settings"), digestmod=blake2b)
     values = {name: value for name, _, _, value in settings_of(config) if is_shared(name)}
-    return {name: _digest(key, name, value) for name, value in {**values, PRICES: prices}.items()}
+    return {name: _digest(keyed.copy(), name, value) for name, value in {**values, PRICES: prices}.items()}
 
 
 def is_shared(name: str) -> bool:
@@ -41,8 +41,9 @@ def is_shared(name: str) -> bool:
     return name.partition(".")[0] not in OWN_SECTIONS and not name.endswith(OWN_ENDINGS)
 
 
-def _digest(key: bytes, name: str, value: object) -> str:
-    return hmac.new(key, f"{name}={_text(value)}".encode("utf-8", "surrogatepass"), blake2b).hexdigest()[:16]
+def _digest(keyed: hmac.HMAC, name: str, value: object) -> str:
+    keyed.update(f"{name}={_text(value)}".encode("utf-8", "surrogatepass"))
+    return keyed.hexdigest()[:16]
 
 
 def _text(value: Any) -> str:

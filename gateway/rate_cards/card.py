@@ -10,10 +10,10 @@ charge at once: a million tokens or characters, a thousand searches or pages, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import msgspec
@@ -132,15 +132,25 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Catalogue:
-    """Finds the model behind a name: exact names by one look-up, patterns in the card's order."""
+    """
+    Finds the model behind a name: exact names by one look-up, patterns in the card's order. What it looks up is made
+    when it is asked first: most sellers of a card are never asked for.
+    """
 
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = models
-        self._exact: dict[str, int] = {}
-        for place, model in enumerate(models):
+
+    @cached_property
+    def _exact(self) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for place, model in enumerate(self._models):
             for name in model.match.equals:
-                self._exact.setdefault(name, place)
-        self._patterns = [place for place, model in enumerate(models) if model.match.patterns]
+                found.setdefault(name, place)
+        return found
+
+    @cached_property
+    def _patterns(self) -> Sequence[int]:
+        return [place for place, model in enumerate(self._models) if model.match.patterns]
 
     def find(self, name: str) -> Model | None:
         exact = self._exact.get(name, len(self._models))

@@ -309,11 +309,15 @@ class Left:
         """Return the statement's part of an entry of volume, at our prices and in tokens."""
         _, cell, meter = entry
         split = self._split
-        own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
         return Portion(
-            split.values.get((cell, meter), 0) + split.parts.get(entry, 0),
-            own + split.extra.get((cell, meter), 0),
+            split.values.get((cell, meter), 0) + split.parts.get(entry, 0), self.said_tokens(cell, meter)
         )
+
+    def said_tokens(self, cell: Cell, meter: str) -> int:
+        """Return the tokens of a place that the statement tells."""
+        split = self._split
+        own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
+        return own + split.extra.get((cell, meter), 0)
 
     def _leave(
         self, entry: Entry, share: int | None, tokens: int | None, portion: Portion

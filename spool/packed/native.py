@@ -10,6 +10,7 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType, NoneType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -241,10 +242,16 @@ def load() -> Native:
 
 def _table(module: ModuleType) -> Any:
     """The fields of a call as the module knows them; those that may be left out at the end are None then."""
+    kinds, least = _fields()
+    return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
+
+
+@cache
+def _fields() -> tuple[Sequence[tuple[int, bool]], int]:
+    """The kinds of the fields of a call, and how many of them no call leaves out."""
     fields = msgspec.structs.fields(Inference)
-    kinds = [(_TAGS, False) if field.name == _TEXTS else _kind(field.type) for field in fields]
-    least = 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
-    return module.Table(tag=Inference.__struct_config__.tag, fields=kinds, least=least)
+    kinds = tuple((_TAGS, False) if field.name == _TEXTS else _kind(field.type) for field in fields)
+    return kinds, 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
 
 
 def _kind(type: Any) -> tuple[int, bool]:

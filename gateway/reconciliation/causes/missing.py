@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
@@ -28,6 +28,10 @@ LEAST_CALLS = 10  # but not if the day has so many calls, and
 MOST_USUAL = 0.2  # other days lack so much of their tokens at most
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
+_Said = tuple[
+    Cell, str, int, int
+]  # a place, the tokens that the ledger lacks there, and those that were billed
+
 
 @dataclass(frozen=True, kw_only=True)
 class Doubts:
@@ -46,6 +50,8 @@ def usage_missing(case: Case) -> Iterator[Claim]:
     number.
     """
     for model in case.models():
+        if not any(sums.unsized for cell, sums in case.split.counted.items() if cell.model == model):
+            continue
         unusual = _unusual_days(case)
         ours, theirs = _of_model(case, model, unusual)
         if not ours.unsized or ours.calls <= ours.unsized:
@@ -108,6 +114,8 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
     may_be_shifted = hints_at_shift(case)
     for model in case.models():
         entries = _missing(case, model)
+        if not entries:
+            continue
         unusual = _unusual_days(case)
         entries = [entry for entry in entries if entry[1].day not in unusual]
         ours, theirs = _of_model(case, model, unusual)
@@ -197,26 +205,26 @@ def _unusual_days(case: Case) -> set[int]:
     The few days that lack half of everything where the others lack some: rows of them may stand in the report
     twice, or calls of half a day be missing.
     """
-    halves = days_lacking_half(case)
-    lacking = _lacking(case)
+    said = list(_said(case))
+    halves, lacking = _days_lacking_half(case, said), _lacking(said)
     others = [each for day, each in lacking.items() if day not in halves]
     extra, tokens = (sum(each[place] for each in others) for place in (0, 1))
     return halves if extra > LEAST_SHARE * tokens and len(halves) * FEW <= len(lacking) else set()
 
 
-def _lacking(case: Case) -> dict[int, tuple[int, int]]:
+def _lacking(said: Iterable[_Said]) -> dict[int, tuple[int, int]]:
     """Return the tokens that days lack, and those that were billed."""
     found: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for cell, _, extra, tokens in _said(case):
+    for cell, _, extra, tokens in said:
         found[cell.day] = found[cell.day][0] + extra, found[cell.day][1] + tokens
     return found
 
 
-def _said(case: Case) -> Iterator[tuple[Cell, str, int, int]]:
-    """Yield the places of billed tokens, with the tokens that the ledger lacks and those that were billed."""
+def _said(case: Case) -> Iterator[_Said]:
+    """Yield the places of billed tokens."""
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.left.extra.keys():
-        tokens = case.left.said((VOLUME, cell, meter)).tokens
+        tokens = case.left.said_tokens(cell, meter)
         if tokens > 0:
             yield cell, meter, case.left.extra.get((cell, meter), 0), tokens
 
@@ -226,9 +234,13 @@ def days_lacking_half(case: Case) -> set[int]:
     Return the days that lack at least half of every kind of token of every key and model, and of every tier
     unless the others lack little.
     """
-    are_few = median([extra / tokens for extra, tokens in _lacking(case).values()] or [0]) <= MOST_USUAL
+    return _days_lacking_half(case, list(_said(case)))
+
+
+def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
+    are_few = median([extra / tokens for extra, tokens in _lacking(places).values()] or [0]) <= MOST_USUAL
     kinds: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
-    for cell, meter, extra, tokens in _said(case):
+    for cell, meter, extra, tokens in places:
         sums = kinds[cell._replace(tier="", region="") if are_few else cell, meter]
         sums[0] += extra
         sums[1] += tokens

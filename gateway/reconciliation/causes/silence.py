@@ -193,7 +193,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     is_beside = usual > LEAST_GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, words = [], []
-    halves, may_be_twice = days_lacking_half(case), False
+    may_be_twice = False
     for day in sorted(gaps):
         if gaps[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
@@ -222,7 +222,8 @@ def silent_hours(case: Case) -> Iterator[Claim]:
                 continue
             days.append(day)
             once = gaps[day] - billed[day] / 2  # what the day would lack if all of it was billed twice
-            may_be_twice |= day in halves and gaps[day] > 2 * mean and once > mean / 2
+            is_large = gaps[day] > 2 * mean and once > mean / 2
+            may_be_twice |= is_large and day in days_lacking_half(case)
             words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
     if not days:
         return

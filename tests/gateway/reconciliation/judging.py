@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import combinations
 
-import pytest
-
-from gateway.reconciliation.causes import list as causes
 from gateway.reconciliation.causes.list import ANY_PRICE
 from gateway.reconciliation.choices import PARTS
 from gateway.reconciliation.claims import OF_PRICES
 from gateway.reconciliation.comparing import Reconciliation
 from spool.ledger import money
-from tests.gateway.reconciliation.plants import Plant, no_call, planted, same_calls
+from tests.gateway.reconciliation.plants import Plant, difference, no_call, same_calls
 
 RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED = (
     "right",
@@ -70,14 +67,14 @@ def sums_of(found: Reconciliation, planted: Sequence[Plant] = ()) -> dict[str, D
 def judged_alone(found: Reconciliation, plant: Plant) -> Verdict:
     """One cause: it is claimed, all of it, and no other."""
     holds(found)
-    sums, difference = sums_of(found, [plant]), dollars(found.total.difference)
+    sums, whole = sums_of(found, [plant]), dollars(found.total.difference)
     claimed = sum((amount for cause, amount in sums.items() if cause in plant.causes), Decimal(0))
     others = {cause: amount for cause, amount in sums.items() if cause not in plant.causes}
-    words = f"planted {difference:.4f}, found {_words(sums)}"
-    error = abs(claimed - difference) / abs(difference) if difference else Decimal(0)
+    words = f"planted {whole:.4f}, found {_words(sums)}"
+    error = abs(claimed - whole) / abs(whole) if whole else Decimal(0)
     if others:
         return Verdict(state=INVENTED, error=error, words=words)
-    is_right = is_near(claimed, difference, difference)
+    is_right = is_near(claimed, whole, whole)
     return Verdict(state=RIGHT if is_right else WRONG if claimed else UNEXPLAINED, error=error, words=words)
 
 
@@ -85,9 +82,7 @@ def is_near(claimed: Decimal, wanted: Decimal, size: Decimal) -> bool:
     return abs(claimed - wanted) <= max(NEAR * abs(size), HALF_A_CENT)
 
 
-async def judged_together(
-    provider: str, seed: int, found: Reconciliation, plants: Sequence[Plant]
-) -> Verdict:
+def judged_together(provider: str, seed: int, found: Reconciliation, plants: Sequence[Plant]) -> Verdict:
     """
     Two causes or more: each is claimed; or a claim says of some of just these that they cannot be told apart,
     and what these come to together is claimed; or what is not claimed is unexplained.
@@ -96,12 +91,13 @@ async def judged_together(
     nobody tells.
     """
     holds(found)
-    sums, months = sums_of(found, plants), Months(provider, seed, plants, found)
+    assert found.total.difference == difference(provider, seed, plants)
+    sums, months = sums_of(found, plants), Months(provider, seed, plants)
     claimed = [sum((sums.get(cause, Decimal(0)) for cause in plant.causes), Decimal(0)) for plant in plants]
-    shares = [await months.shares(frozenset({place})) for place in range(len(plants))]
+    shares = [months.shares(frozenset({place})) for place in range(len(plants))]
     planted = [f"{min(share):.3f} to {max(share):.3f}" for share in shares]
-    difference = dollars(found.total.difference)
-    words = f"planted {planted}, found {_words(sums)}, in all {difference:.3f}{_said_words(found)}"
+    in_all = dollars(found.total.difference)
+    words = f"planted {planted}, found {_words(sums)}, in all {in_all:.3f}{_said_words(found)}"
     if sums.keys() - {cause for plant in plants for cause in plant.causes}:
         return Verdict(state=INVENTED, error=Decimal(0), words=words)
     error = max(map(_error, claimed, shares))
@@ -115,7 +111,7 @@ async def judged_together(
             continue
         is_said = True
         together = sum((claimed[place] for place in group), Decimal(0))
-        joint = await months.shares(group)
+        joint = months.shares(group)
         right |= group if _is_of_share(together, joint) else set()
         short |= group if _is_of_share(together, joint, is_part=True) else set()
     if is_said and len(right) == len(plants):
@@ -174,31 +170,23 @@ class _Calls:
 
 
 class Months:
-    """
-    What plants come to in a month, alone and together: of all calls, of the told ones, and as they are told.
+    """What plants come to in a month, alone and together: of all calls, of the told ones, and as they are told."""
 
-    `found` is the month with all of them.
-    """
-
-    def __init__(self, provider: str, seed: int, plants: Sequence[Plant], found: Reconciliation) -> None:
+    def __init__(self, provider: str, seed: int, plants: Sequence[Plant]) -> None:
         self._provider = provider
         self._seed = seed
         self._plants = plants
-        every = frozenset(range(len(plants)))
-        difference = dollars(found.total.difference)
-        self._known: dict[tuple[frozenset[int], _Calls | None], Decimal] = {(every, None): difference}
+        self._known: dict[tuple[frozenset[int], _Calls | None], Decimal] = {}
 
-    async def shares(self, group: frozenset[int]) -> list[Decimal]:
+    def shares(self, group: frozenset[int]) -> list[Decimal]:
         """What some of the plants may be said to come to: before others and after them, and of other calls."""
         every = frozenset(range(len(self._plants)))
-        found = [
-            await self._amount(some | group) - await self._amount(some) for some in _subsets(every - group)
-        ]
+        found = [self._amount(some | group) - self._amount(some) for some in _subsets(every - group)]
         for calls in self._others():
             of_it = calls.place in group
             for some in _subsets(every - group - {calls.place}):
-                together = await self._amount(some | group, None if of_it else calls)
-                found.append(together - await self._amount(some, calls))
+                together = self._amount(some | group, None if of_it else calls)
+                found.append(together - self._amount(some, calls))
         return found
 
     def _others(self) -> Iterator[_Calls]:
@@ -208,25 +196,20 @@ class Months:
             if plant.told is not same_calls:
                 yield _Calls(place=place, are_told=True)
 
-    async def _amount(self, chosen: frozenset[int], calls: _Calls | None = None) -> Decimal:
+    def _amount(self, chosen: frozenset[int], calls: _Calls | None = None) -> Decimal:
         """The difference of a month with these plants."""
         if chosen and (chosen, calls) not in self._known:
             plants = [self._plants[place] for place in sorted(chosen)]
-            with pytest.MonkeyPatch.context() as patch:  # no claim moves the difference
-                patch.setattr(causes, "TESTS", ())
-                found = await self._planted(plants, calls)
-            self._known[chosen, calls] = dollars(found.total.difference)
+            self._known[chosen, calls] = dollars(self._difference(plants, calls))
         return self._known[chosen, calls] if chosen else Decimal(0)
 
-    async def _planted(self, plants: Sequence[Plant], calls: _Calls | None) -> Reconciliation:
+    def _difference(self, plants: Sequence[Plant], calls: _Calls | None) -> int:
         if calls is None:
-            return await planted(self._provider, self._seed, plants)
+            return difference(self._provider, self._seed, plants)
         of = self._plants[calls.place]
         if calls.are_told:
-            return await planted(
-                self._provider, self._seed, plants, base=lambda month: of.told(of.done(month))
-            )
-        return await planted(
+            return difference(self._provider, self._seed, plants, base=lambda month: of.told(of.done(month)))
+        return difference(
             self._provider, self._seed, plants, without=lambda call: of.lost(call) or of.unsized(call)
         )
 

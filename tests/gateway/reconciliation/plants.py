@@ -14,7 +14,8 @@ from random import Random
 import msgspec
 
 from gateway.reconciliation.comparing import Reconciliation
-from spool.record import Inference
+from spool.ledger import money
+from spool.record import NS, Inference
 from spool.statements.values import StatementRow
 from tests.gateway.reconciliation.simulator import (
     ALL_PROVIDERS,
@@ -36,6 +37,7 @@ from tests.gateway.reconciliation.simulator import (
 HAVE_KEYS = (OPENAI, ANTHROPIC)  # whose bills tell the key of tokens
 HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
 A_DAY = 30  # calls
+_DAYS = frozenset(DAYS)
 Calls = Sequence[Call]
 Rows = Sequence[StatementRow]
 
@@ -289,17 +291,34 @@ def _month(provider: str, seed: int) -> Calls:
     return tuple(month(seed=seed, a_day=A_DAY, providers=(provider,)))
 
 
-async def planted(
+async def planted(provider: str, seed: int, plants: Iterable[Plant]) -> Reconciliation:
+    """The comparison of a month with some plants in it."""
+    rows, reports = both_sides(_month(provider, seed), list(plants))
+    return reconcile(provider, rows, await count(reports, book()))
+
+
+def difference(
     provider: str,
     seed: int,
-    plants: Iterable[Plant],
+    plants: Sequence[Plant],
+    *,
     without: Callable[[Call], bool] = no_call,
     base: Callable[[Calls], Calls] = same_calls,
-) -> Reconciliation:
-    """The comparison of a month with some plants in it, `without` some of its calls; `base` changes them first."""
+) -> int:
+    """
+    What a month with some plants in it is billed above the estimates of its reports, in units: summed up here, apart
+    from ledger and comparison. `without` some of its calls; `base` changes them first.
+    """
     calls = [call for call in _month(provider, seed) if not without(call)]
-    rows, reports = both_sides(base(calls), list(plants))
-    return reconcile(provider, rows, await count(reports, book()))
+    rows, reports = both_sides(base(calls), plants)
+    found, prices = 0, book()
+    for row in rows:
+        if row.unit == "usd" and row.start in _DAYS:
+            found += money.units(f"{row.amount:f}")
+    for report in reports:
+        cost = prices.estimate(report) if (report.start_time or 0) // NS // DAY_S * DAY_S in _DAYS else None
+        found -= money.units(cost or "0")
+    return found
 
 
 def both_sides(calls: Calls, plants: Sequence[Plant]) -> tuple[Rows, Sequence[Inference]]:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.gateway.reconciliation.judging import RIGHT, SAID, UNEXPLAINED, dollars, judged_together
-from tests.gateway.reconciliation.plants import PLANTS, planted
+from tests.gateway.reconciliation.plants import PLANTS, difference, planted
 from tests.gateway.reconciliation.simulator import ANTHROPIC, AZURE, BEDROCK, GOOGLE, OPENAI
 from tests.rounds import part
 
@@ -96,10 +96,10 @@ CASES = [
 async def test_causes_together(provider: str, seed: int, names: str, state: str) -> None:
     plants = [PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in names.split(", ")]
     found = await planted(provider, seed, plants)
-    verdict = await judged_together(provider, seed, found, plants)
+    verdict = judged_together(provider, seed, found, plants)
     assert state == verdict.state, verdict.words
     for name, plant in zip(names.split(", "), plants, strict=True):
         if state == SAID and name == "half a day":  # what is open is the price of the hours alone
-            amount = dollars((await planted(provider, seed, [plant])).total.difference)
+            amount = dollars(difference(provider, seed, [plant]))
             claimed = sum(dollars(claim.amount) for claim in found.claims if claim.cause in plant.causes)
             assert abs(claimed - amount) <= abs(amount) / 5, verdict.words

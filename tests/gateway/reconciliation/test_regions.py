@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tests.gateway.reconciliation.judging import dollars, holds, sums_of
-from tests.gateway.reconciliation.plants import PLANTS, Plant, planted
+from tests.gateway.reconciliation.plants import PLANTS, Plant, difference, planted
 from tests.gateway.reconciliation.simulator import ANTHROPIC, AZURE, GOOGLE
 
 pytestmark = pytest.mark.asyncio
@@ -30,13 +30,13 @@ async def test_beside_another_cause(provider: str, other: str) -> None:
     plants = [plant("region", provider), plant(other, provider)]
     found = await planted(provider, SEED, plants)
     holds(found)
-    sums, difference = sums_of(found), dollars(found.total.difference)
-    first, second = [dollars((await planted(provider, SEED, [each])).total.difference) for each in plants]
+    sums, whole = sums_of(found), dollars(found.total.difference)
+    first, second = [dollars(difference(provider, SEED, [each])) for each in plants]
     assert {"region", *plants[1].causes} == set(sums)
     [cause] = plants[1].causes
     for claimed, share in (
-        (sums["region"], (first, difference - second)),
-        (sums[cause], (second, difference - first)),
+        (sums["region"], (first, whole - second)),
+        (sums[cause], (second, whole - first)),
     ):
         near = max(map(abs, share)) / 50 + Decimal("0.005")
         assert min(share) - near <= claimed <= max(share) + near

@@ -154,7 +154,7 @@ async def test_causes_together(provider: str, number: int) -> None:
         for names in together(seed, provider, plants, number):
             chosen = [plants[name] for name in names]
             found = await planted(provider, seed, chosen)
-            verdicts[f"{', '.join(names)} {seed}"] = await judged_together(provider, seed, found, chosen)
+            verdicts[f"{', '.join(names)} {seed}"] = judged_together(provider, seed, found, chosen)
     _tell(f"{provider}, {number} causes", verdicts)
     assert {} == {name: each.words for name, each in verdicts.items() if each.state in (WRONG, INVENTED)}
 
@@ -163,7 +163,7 @@ async def test_causes_together(provider: str, number: int) -> None:
 async def test_months_that_were_told_wrongly(provider: str, seed: int, names: tuple[str, ...]) -> None:
     """Causes together that long rounds once found wrong."""
     plants = [plants_of(seed, provider)[name] for name in names]
-    verdict = await judged_together(provider, seed, await planted(provider, seed, plants), plants)
+    verdict = judged_together(provider, seed, await planted(provider, seed, plants), plants)
     assert verdict.state not in (WRONG, INVENTED), verdict.words
 
 
