@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -33,7 +34,8 @@ FORMATS = ("parquet", "ndjson")
 OWNERS = ("user", "team", "session", "api_key", "device")
 
 
-def planted() -> list[Record]:
+@cache
+def planted() -> Sequence[Record]:
     """Every OTLP case with content in every place that can hold some; each record under an id of its own."""
     found: dict[bytes, Record] = {}
     for key, path in cases():
@@ -41,7 +43,7 @@ def planted() -> list[Record]:
             for record in read(key, loaded(path, add)).records:
                 if isinstance(record, Inference | UsageMetric):
                     found.setdefault(record.id, record)
-    return list(found.values())
+    return tuple(found.values())
 
 
 async def fill(house: House, lake: Path, records: Sequence[Record], **settings: object) -> None:

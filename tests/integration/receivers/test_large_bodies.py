@@ -29,10 +29,10 @@ grpc_listen = ""
 workers = {workers}
 """
 MIB = 1 << 20
-LARGEST = (64 if IS_LONG else 32) * MIB  # a server takes 64 MiB
+LARGEST = (64 if IS_LONG else 16) * MIB  # a server takes 64 MiB
 TREE = 10  # calls of one trace
 # Over an idle server; of the largest it was 450 while every record of a request was an object at once.
-MEMORY_MIB = 350 if IS_LONG else 160
+MEMORY_MIB = 350 if IS_LONG else 100
 LAG_S = 0.8  # it was 1.5 and more, of eight seconds that the request takes
 LAG_SHARE = 0.05  # of the request's time, on a slower machine
 

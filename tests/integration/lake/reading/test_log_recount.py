@@ -76,12 +76,17 @@ class ChangedLog:
 def test_a_sound_lake_is_what_the_log_gives(
     tmp_path: Path, format: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its format and however many answers it takes; a part of the files is not compared."""
+    """Whatever its format and however many answers it takes."""
     monkeypatch.setattr(log_recount, "MOST_NUMBERS", most)
     fill(tmp_path, format)
     found = verified(tmp_path, "--data")
     assert ("3 deliveries compared", []) == (found["log"], found["differences"])
     assert 1 == len(found["editions"])
+
+
+def test_a_part_of_a_lake_is_not_compared(tmp_path: Path) -> None:
+    """Neither a sample of the files, nor footers alone, nor a lake beside which no books are read."""
+    fill(tmp_path)
     for words in (["--data", "--sample", "50%"], ["--footers"], ["--data", "--without-books"]):
         assert "log" not in verified(tmp_path, *words)
 
