@@ -180,8 +180,8 @@ class Client:
 
     def _tls_of(self, url: str) -> ssl.SSLContext | bool:
         """
-        How an address is checked. To read the certificates of the system takes some 25 ms: where there is no TLS, they
-        are not read.
+        Return what an address is checked by. To read the certificates of the system takes some 25 ms: where there is
+        no TLS, they are not read.
         """
         settings = self._settings
         is_plain = url.startswith("http://") and not settings.proxy

@@ -74,7 +74,7 @@ class ProviderClient:
         return self._session
 
     def _tls_of(self, url: str) -> ssl.SSLContext | bool:
-        """How an address is checked: certificates, which take some 25 ms to read, are read where there is TLS."""
+        """Return what an address is checked by: certificates, which take 25 ms to read, are read where there is TLS."""
         if url.startswith("http://") and not self._settings.proxy:
             return True
         if self._context is None:

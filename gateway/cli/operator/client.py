@@ -49,7 +49,7 @@ WRONG_USE = (400, 404, 409, 422)
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenDirectory:
     """A data directory that is open for many calls: its socket, and the event loop on which it is open."""
 
     socket: Path
@@ -63,7 +63,7 @@ class OperatorClient:
     config: Config
     actor: str
     has_file: bool = False  # `config` was read from a file, so the routes that it does not name are orphaned
-    opened: Opened | None = None  # see `staying_open`
+    opened: OpenDirectory | None = None  # see `staying_open`
 
     def request(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
@@ -93,7 +93,7 @@ class OperatorClient:
                 return
             stack = AsyncExitStack()
             reached = stack.enter_async_context(self._reached())
-            opened = Opened(_answered(reached, runner), runner)
+            opened = OpenDirectory(_answered(reached, runner), runner)
             try:
                 yield replace(self, opened=opened)
             finally:
