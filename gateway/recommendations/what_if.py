@@ -16,6 +16,7 @@ from gateway.intake.prices import PriceBook
 from gateway.recommendations.facts import DAY_S, SavingFacts, Use
 from gateway.recommendations.gathering import MOST_A_DAY, Chosen, of_sum, priced_uses
 from spool.errors import Invalid
+from spool.ledger.days.tokens import DaySum
 from spool.ledger.ledger import Ledger
 from spool.ledger.limits import limit_of_question
 from spool.ledger.sums import Dimensions
@@ -86,15 +87,15 @@ async def what_if(
     facts = SavingFacts(now=now, estimate=of_sum(book))
     limit = limit_of_question()
 
-    def add(uses: Sequence[Use]) -> None:
-        for use in uses:
+    def add(sums: Sequence[DaySum]) -> None:
+        for use in priced_uses(sums, known, book):
             saves = _saving(facts, use, model)
             found[group_of(use.dimensions)].add(use, saves)
             total.add(use, saves)
 
     for day in days:
         sums = await ledger.sums_of_day(day, most=MOST_A_DAY, chosen=chosen)
-        add(await asyncio.to_thread(priced_uses, sums, known, book))
+        await asyncio.to_thread(add, sums)
         if limit is not None:
             limit.check_rows(len(found))
             limit.check_time()

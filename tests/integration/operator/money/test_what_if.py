@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,7 +13,10 @@ import pytest
 import pytest_asyncio
 
 from gateway.intake.prices import PriceBook
+from gateway.operator.costs import what_if
+from gateway.recommendations.facts import value_of
 from spool.engines import MEMORY, SQLITE
+from spool.ledger.sums import Dimensions
 from spool.record import Inference
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -57,6 +61,22 @@ async def asked(server: OperatorServer, query: str) -> Any:
     answer = await server.ask("GET", f"/what-if?{query}")
     assert 200 == answer.status, answer.payload
     return answer.payload
+
+
+@pytest.mark.parametrize("server", [SQLITE], indirect=True)
+async def test_sums_are_gone_through_on_threads(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day may have thousands of them: everybody would wait while they are priced and find their groups."""
+    are_on_loop = set()
+
+    def noted(dimensions: Dimensions, name: str) -> str:
+        are_on_loop.add(threading.current_thread() is threading.main_thread())
+        return value_of(dimensions, name)
+
+    monkeypatch.setattr(what_if, "value_of", noted)
+    await asked(server, "model=gpt-4o-mini&by=team&where=team=ads&from=2026-09-01&to=2026-09-10")
+    assert {False} == are_on_loop
 
 
 async def test_the_same_tokens_at_the_prices_of_another_model(server: OperatorServer) -> None:
