@@ -74,11 +74,11 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-# Four lanes keep two cores busy: of the parts that begin first two wait for processes and disks most of the time. With
-# six lanes the same tests took more of the processor. Long parts begin before short ones, so that no lane is left alone
-# at the end; with a failure the others still run to their end.
+# Four lanes keep two cores busy; with six the same tests took more of the processor. Parts that wait for processes and
+# disks most of the time stand among those that do not, and long ones begin before short ones; with a failure the others
+# still run to their end.
 LANES ?= 4
-PARTS := test-faults test-gateways test-browser test-api test-program test-integration test-spool test-code test-lake test-deploy test-native
+PARTS := test-faults test-gateways test-browser test-code test-integration test-api test-lake test-program test-spool test-native test-deploy
 test: $(VENV)/run.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on every Python there is
 	@$(MAKE) --no-print-directory -j 3 $(AUDIT)/stamp environment builds
 	@$(MAKE) --no-print-directory -k -j $(LANES) $(PARTS) lint audit
