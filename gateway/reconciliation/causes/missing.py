@@ -28,9 +28,8 @@ LEAST_CALLS = 10  # but not if the day has so many calls, and
 MOST_USUAL = 0.2  # other days lack so much of their tokens at most
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
-_Said = tuple[
-    Cell, str, int, int
-]  # a place, the tokens that the ledger lacks there, and those that were billed
+# A place, the tokens that the ledger lacks there, and those that were billed.
+_Said = tuple[Cell, str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,7 +193,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     is_beside = usual > LEAST_GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, words = [], []
-    may_be_twice = False
+    large = set()  # days whose gap is more than the silence explains: they may be billed twice
     for day in sorted(gaps):
         if gaps[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
@@ -222,8 +222,8 @@ def silent_hours(case: Case) -> Iterator[Claim]:
                 continue
             days.append(day)
             once = gaps[day] - billed[day] / 2  # what the day would lack if all of it was billed twice
-            is_large = gaps[day] > 2 * mean and once > mean / 2
-            may_be_twice |= is_large and day in days_lacking_half(case)
+            if gaps[day] > 2 * mean and once > mean / 2:
+                large.add(day)
             words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
     if not days:
         return
@@ -247,7 +247,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         tells_calls=True,
         beside=[
             *(["time_edge"] if case.left.shift else []),
-            *(["billed_twice"] if may_be_twice else []),
+            *(["billed_twice"] if large and large & days_lacking_half(case) else []),
             *([OTHERS] if is_beside else []),
         ],
     )
