@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from spool.turns.fair_turns import Party, current_work, pause_when_due
+from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_there, pause_when_due
 from spool.turns.thread_priority import lower_priority
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ async def drive_aside(
 ) -> T:
     """
     Run the job that `make` returns, of a body of so many bytes: on the thread if that is large or does not
-    end soon.
+    end soon, which is at once where others are there.
 
     What the job says that it holds, by calling what `make` is given, is taken by the event loop after each
     slice.
@@ -54,12 +54,15 @@ async def drive_aside(
     work = make(held.append)
     results: list[T] = []
     is_large = size > LARGE
+    until = time.perf_counter() + ALONE_S
     while not results:
         if is_large:
             await _on_thread(lambda party: _stint(work, results, held, party))
         else:
             _step(work, results)
-        is_large = True  # what needs a second slice may hold more than it weighs
+        # What needs several slices may hold more than it weighs. But requests that are read in one pass of the
+        # event loop share a commit, and from the thread they come one after the other.
+        is_large = is_large or others_are_there() or time.perf_counter() > until
         if held:
             take(sum(held))
             held.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import cast
@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from gateway.errors import Refusal
+from gateway.http import turns as http_turns
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import InflightBytes, busy
 from gateway.http.turns import LARGE, aside, drive_aside
@@ -20,6 +21,7 @@ from gateway.normalise import any_format, otlp
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.receivers.otlp_http import SLICED, read_export
+from spool.turns.fair_turns import FairTurns
 
 pytestmark = pytest.mark.asyncio
 CALL = '{"id": "x", "call_type": "completion", "model": "m", "prompt_tokens": 1, "completion_tokens": 2, '
@@ -76,22 +78,41 @@ async def test_one_large_document_leaves_the_loop_its_turns(format: str, documen
     assert await turns_during(document.encode(), format) > 20
 
 
-async def test_what_needs_a_second_slice_goes_on_aside() -> None:
-    """A small body may unfold to a large one."""
-    places = []
+async def places_of(slices: int) -> Sequence[bool]:
+    """Read a small body in slices; for each True if it was read on the event loop's thread."""
+    here, places = threading.current_thread(), []
 
     def work(_: Callable[[int], None]) -> Generator[None, None, str]:
-        for _turn in range(3):
-            places.append(threading.current_thread())
+        for _turn in range(slices):
+            places.append(threading.current_thread() is here)
             yield
         return "done"
 
     assert "done" == await drive_aside(work, lambda _: None, size=10)
+    return places
+
+
+async def test_what_does_not_end_soon_goes_on_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small body may unfold to a large one."""
+    monkeypatch.setattr(http_turns, "ALONE_S", 0.0)
+    assert [True, False, False] == await places_of(3)
     here = threading.current_thread()
-    assert [True, False, False] == [place is here for place in places]
-    assert 3 == len(places)
     assert here is not await aside(threading.current_thread, is_large=True)
     assert here is await aside(threading.current_thread, is_large=False)
+
+
+@pytest.mark.parametrize(("others", "places"), [(0, [True] * 3), (1, [True, False, False])])
+async def test_slices_of_who_is_alone_stay_on_the_loop(
+    monkeypatch: pytest.MonkeyPatch, others: int, places: Sequence[bool]
+) -> None:
+    """So that requests that come together share a commit; beside others the loop is theirs after each slice."""
+    monkeypatch.setattr(http_turns, "ALONE_S", 60.0)
+    fair = FairTurns()
+    for number in range(others):
+        fair.enter(fair.party(f"other {number}"))
+    with fair.request("own") as work:
+        await work.begin()
+        assert places == await places_of(3)
 
 
 async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
