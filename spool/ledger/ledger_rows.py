@@ -194,6 +194,10 @@ class LedgerRows(Protocol):
         """
         ...
 
+    def has_more_groups(self, query: CostQuery, most: int) -> bool:
+        """True if there are dimensions of more than so many groups, whatever the question includes."""
+        ...
+
     def passes_all(self, query: CostQuery) -> bool:
         """True if every known set of dimensions of calls passes what the query includes and excludes."""
         ...

@@ -98,7 +98,7 @@ def largest(
         decided = ask(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))
         groups: Mapping[Group, T] = next(iter(decided.values()), {})
         kept = _largest(groups, query)
-        if not near and query.granularity == TOTAL and [query.top_by] == [*query.measures]:
+        if not near and query.granularity == TOTAL and {query.top_by} == {*query.measures}:
             return {start: _with_others(groups, query, kept) for start, groups in decided.items()}
         if not near and len(groups) <= len(kept):
             return ask(replace(query, top=None))

@@ -31,6 +31,8 @@ def largest_groups(
     if not periods or not _is_plain(query) or (state := state_of(rows))["charged"]:
         return set()
     wanted = query.top or 0
+    if not rows.has_more_groups(query, wanted + 1):
+        return set()
     spans = [(each.width, each.low, each.high, each.rollup) for each in divided(rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()

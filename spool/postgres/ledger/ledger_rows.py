@@ -160,6 +160,14 @@ class PostgresLedgerRows(SqlLedgerRows):
         groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]
         return rows[0][-2] if rows else 0, groups
 
+    def has_more_groups(self, query: CostQuery, most: int) -> bool:
+        asked = AskedStatement()
+        known = self._expressions(replace(query, include={}, exclude={}), asked)
+        names = ", ".join(known[name] for name in query.group_by)
+        distinct = f"SELECT DISTINCT {names} FROM {{schema}}.ledger_keys k {' '.join(asked.joins)}"
+        [(count,)] = self._ask(f"SELECT COUNT(*) FROM ({distinct} LIMIT {asked.text(most + 1)}) known", asked)
+        return bool(count > most)
+
     def passes_all(self, query: CostQuery) -> bool:
         asked = AskedStatement()
         plain = replace(query, group_by=(), only=None)

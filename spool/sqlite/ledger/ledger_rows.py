@@ -220,6 +220,13 @@ class SqliteLedgerRows(SqlLedgerRows):
         ).fetchall()
         return rows[0][-2] if rows else 0, [(row[:-2], row[-1]) for row in rows]
 
+    def has_more_groups(self, query: CostQuery, most: int) -> bool:
+        self._derive(query.derived)
+        names = ", ".join(shown_as(query.derived.get(name, name)) for name in query.group_by)
+        statement = f"SELECT COUNT(*) FROM (SELECT DISTINCT {names} FROM keys k LIMIT ?)"
+        [count] = self._connection.execute(statement, (most + 1,)).fetchone()
+        return bool(count > most)
+
     def passes_all(self, query: CostQuery) -> bool:
         self._derive(query.derived)
         terms, values = where(replace(query, only=None))
