@@ -9,13 +9,7 @@ from typing import Any
 from spool.ledger import money
 from spool.ledger.derived import Derived
 from spool.ledger.ledger_rows import GroupSum, MeterSum
-from spool.ledger.queries import (
-    BILLED,
-    EVERY_METER,
-    CostQuery,
-    Group,
-    needed_sums,
-)
+from spool.ledger.queries import BILLED, EVERY_METER, CostQuery, Group, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures, begin
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database
@@ -162,11 +156,9 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
         asked = AskedStatement()
-        known = self._expressions(replace(query, include={}, exclude={}), asked)
-        names = ", ".join(known[name] for name in query.group_by)
-        distinct = f"SELECT DISTINCT {names} FROM {{schema}}.ledger_keys k {' '.join(asked.joins)}"
-        [(count,)] = self._ask(f"SELECT COUNT(*) FROM ({distinct} LIMIT {asked.text(most + 1)}) known", asked)
-        return bool(count > most)
+        names = self._expressions(replace(query, include={}, exclude={}), asked).values()
+        distinct = f"SELECT DISTINCT {', '.join(names)} FROM {{schema}}.ledger_keys k {' '.join(asked.joins)}"
+        return len(self._ask(f"{distinct} LIMIT {asked.text(most + 1)}", asked)) > most
 
     def passes_all(self, query: CostQuery) -> bool:
         asked = AskedStatement()

@@ -8,24 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from operator import sub
 from typing import Any
 
-from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.ledger_rows import GroupSum, MeterSum
-from spool.ledger.queries import BILLED, EVERY_METER, CostQuery, Group, needed_sums
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures, begin
+from spool.ledger.queries import BILLED, EVERY_METER, CostQuery, Group
+from spool.ledger.sums import MONEY, Dimensions, Measures, begin
 from spool.meters import SCALE
 from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
+from spool.sqlite.ledger.columns import COLUMNS, AskedSums, columns_of, joined
 from spool.sqlite.ledger.expressions import FUNCTION, expression, where
 from spool.sqlite.ledger.expressions import shown as shown_as
 from spool.sqlite.migrations import migrate
 from spool.sqlite.transactions import SqliteConnection
 
-COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
-
-# Of a row, as MONEY.
-_REPORTED, _ESTIMATED = (slice(first, first + 3) for first in (len(COUNTS), len(COUNTS) + 3))
 # Measures that came after the first version of the file: columns at the end of its tables.
 _ADDED_LATER = ("cache_write_1h_tokens",)
 
@@ -47,6 +44,10 @@ _LIMBS_OF_COST = [
 ]
 # Limbs are added up as integers: a sum of doubles that cancel each other is wrong by more.
 _COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST]
+# The status and the cost source that most of the newest dimensions have.
+_NEWEST_OUTCOME = """
+    SELECT status, cost_source FROM (SELECT status, cost_source FROM keys ORDER BY id DESC LIMIT 1000)
+     GROUP BY status, cost_source ORDER BY COUNT(*) DESC LIMIT 1"""
 # A filter, at most so many numbers, and these.
 _NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
 # Regions came with the third version: sums of before have none.
@@ -159,28 +160,36 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._connection.executemany(
             f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET "
             f"{_ADDED}",
-            ((start, number, *_columns(measures)) for start, number, measures in sums),
+            ((start, number, *columns_of(measures)) for start, number, measures in sums),
         )
 
     def totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._derive(query.derived)
+        of = self._of_rollup(width, rollup).replace("{schema}.", "")
+        within, values = self._within(of, width, since, until, *where(query))
+        if not query.group_by and not rollup and until - since > _FEW * width:
+            return self._outcomes(within, values, AskedSums(query.measures), by_start=by_start)
+        return self._groups(
+            within, values, query, by_start=by_start, by_number=until - since > _FEW * width and not by_start
+        )
+
+    def _groups(
+        self, within: str, values: Sequence[int | str], query: CostQuery, *, by_start: bool, by_number: bool
+    ) -> Iterator[GroupSum]:
         names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
-        needed = needed_sums(query.measures)
-        wanted = [name for name in COLUMNS if name in needed or name.rpartition("_")[0] in MONEY]
-        read = COLUMNS if LATENCY[0] in needed else COLUMNS[: -len(LATENCY)]
-        sums = [f"SUM(h.{name})" if name in wanted else "0" for name in read]
-        columns = ", ".join(["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *sums])
+        asked = AskedSums(query.measures)
+        columns = ", ".join(
+            ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *asked.sums]
+        )
         # Names first: most rows have one status and one cost source, so these tell few of them apart.
         places = (*range(4, len(names) + 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
-        of = self._of_rollup(width, rollup).replace("{schema}.", "")
-        within, values = self._within(of, width, since, until, *where(query))
         # Looking up the dimensions of every row takes longer than adding it up, but for a few days.
-        if until - since > _FEW * width and not by_start:
-            by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted)
-            summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
+        if by_number:
+            named = ", ".join(f"SUM({name}) AS {name}" for name in asked.wanted)
+            summed = f"(SELECT key, {named} FROM {within} GROUP BY key)"
         else:
             summed = f"(SELECT * FROM {within})"
         rows = self._connection.execute(
@@ -188,15 +197,38 @@ class SqliteLedgerRows(SqlLedgerRows):
             values,
         )
         end = 3 + len(names)
-        rest = (0,) * (len(COLUMNS) - len(read))
-        reported = end + _REPORTED.start
-        estimated = end + _ESTIMATED.start
-        after = end + _ESTIMATED.stop
-        joined = money.joined
+        measures = asked.measures
         for row in rows:
-            units = joined(*row[reported:estimated]), joined(*row[estimated:after])
-            measures = [*row[end:reported], *units, *row[after:], *rest]
-            yield GroupSum(row[3:end], row[1], row[2], measures, row[0])
+            yield GroupSum(row[3:end], row[1], row[2], measures(row[end:]), row[0])
+
+    def _outcomes(
+        self, within: str, values: Sequence[int | str], asked: AskedSums, *, by_start: bool
+    ) -> Iterator[GroupSum]:
+        """
+        Return the sums by status and cost source alone: those that most calls have are what the others leave of all.
+        So most rows are added up in the order of their table, and are neither sorted nor looked up.
+        """
+        start, grouped = ("h.start", "GROUP BY h.start") if by_start else ("0", "")
+        sums = ", ".join(asked.sums)
+        rows = self._connection.execute(
+            f"SELECT {start}, {sums} FROM (SELECT * FROM {within}) h {grouped}", values
+        )
+        left = {row[0]: asked.measures(row[1:]) for row in rows if row[1] is not None}
+        most = self._connection.execute(_NEWEST_OUTCOME).fetchone() if left else None
+        if most is None:
+            return
+        others = f"{within} AND key IN (SELECT id FROM keys WHERE status <> ? OR cost_source <> ?)"
+        found = self._connection.execute(
+            f"SELECT {start}, k.status, k.cost_source, {sums} FROM (SELECT * FROM {others}) h"
+            " JOIN keys k ON k.id = h.key GROUP BY 1, 2, 3",
+            (*values, *most),
+        )
+        for row in found:
+            measures = asked.measures(row[3:])
+            left[row[0]] = list(map(sub, left[row[0]], measures))
+            yield GroupSum((), row[1], row[2], measures, row[0])
+        for begun, measures in left.items():
+            yield GroupSum((), most[0], most[1], measures, begun)
 
     def largest(
         self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
@@ -349,9 +381,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return [value for (value,) in self._connection.execute(statement, (limit,))]
 
     def _measures(self, values: Sequence[Any]) -> Measures:
-        reported = money.joined(*values[_REPORTED])
-        estimated = money.joined(*values[_ESTIMATED])
-        return [*values[: len(COUNTS)], reported, estimated, *values[_ESTIMATED.stop :]]
+        return joined(values)
 
     def _derive(self, derived: DerivedDimensions) -> None:
         """Let statements of this transaction call the dimensions' functions, by their names."""
@@ -364,11 +394,3 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._connection.create_function(
             FUNCTION, -1, lambda name, *values: known[name](values), deterministic=True
         )
-
-
-def _columns(measures: Measures) -> Iterator[int]:
-    counts = len(COUNTS)
-    yield from measures[:counts]
-    for units in measures[counts : counts + len(MONEY)]:
-        yield from money.limbs(units)
-    yield from measures[counts + len(MONEY) :]

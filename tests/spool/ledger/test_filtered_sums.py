@@ -80,9 +80,34 @@ def test_sums_of_few_numbers_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> N
     rows._connection.set_trace_callback(asked.append)
     list(rows.totals(DAY_S, 0, DAYS * DAY_S, CostQuery(**EVER, include={"team": ("team-3",)})))
     rows._connection.set_trace_callback(None)
-    [statement] = [text for text in asked if "days" in text]
-    plan = [row[-1] for row in rows._connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
-    assert any("SEARCH days USING PRIMARY KEY (start=? AND key=?)" in line for line in plan), plan
+    statements = [text for text in asked if "days" in text]
+    assert statements
+    for statement in statements:
+        plan = [row[-1] for row in rows._connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+        assert any("SEARCH days USING PRIMARY KEY (start=? AND key=?)" in line for line in plan), plan
+
+
+@pytest.mark.parametrize(
+    "include", [{}, {"team": ("team-3",)}, {"status": ("error",)}, {"team": ("nobody",)}]
+)
+@pytest.mark.parametrize("by_start", [False, True])
+def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, ...]], by_start: bool) -> None:
+    """Without a dimension sums are kept apart by status and cost source alone, whichever most calls have."""
+    rows = filled()
+    outcomes = (("error", "none"), ("cached", "estimated"), ("ok", "estimated"))
+    for place, (status, cost_source) in enumerate(outcomes, start=2):
+        of = dimensions(3, place)._replace(status=status, cost_source=cost_source)
+        measures = [place**power for power in range(1, WIDTH + 1)]
+        rows.add(DAY_S, [(day * DAY_S, rows.number(of), measures) for day in range(0, DAYS, place)])
+    expected: dict[tuple[str, str, int], list[int]] = {}
+    for start in range(0, DAYS * DAY_S, DAY_S):
+        for of, measures in rows.sums(DAY_S, start):
+            if all(of._asdict()[name] in values for name, values in include.items()):
+                at = (of.status, of.cost_source, start if by_start else 0)
+                expected[at] = [a + b for a, b in zip(expected.get(at, [0] * WIDTH), measures, strict=True)]
+    totals = rows.totals(DAY_S, 0, DAYS * DAY_S, CostQuery(**EVER, include=include), by_start=by_start)
+    found = {(each.status, each.cost_source, each.start): [*each.measures] for each in totals}
+    assert {at: measures for at, measures in found.items() if any(measures)} == expected
 
 
 def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
