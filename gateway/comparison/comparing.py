@@ -15,7 +15,16 @@ from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
 from gateway.api.report_words import DEFAULT_TOP, PREVIOUS, SAME_WEEKDAYS
 from gateway.api.times import parse_moment
 from gateway.comparison.old_prices import KINDS, MEASURES, Row, added_up, at_old_prices, by_group, without
-from gateway.comparison.split import Driver, Group, Spending, split, together, weighed, with_nobodys
+from gateway.comparison.split import (
+    Driver,
+    Group,
+    Spending,
+    first,
+    together,
+    unranked,
+    weighed,
+    with_nobodys,
+)
 from gateway.intake.prices import PriceBook
 from spool.errors import Invalid
 from spool.ledger import money
@@ -145,7 +154,7 @@ class _Changes:
     """
 
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
-        self._largest, self._rest = _divided(split(before, now), top)
+        self._largest, self._rest = _divided(unranked(before, now, {}), top)
         self.others = [each for each in self._rest if each.has_kinds]
         # The others without kinds are read, too, so that they can be left out of what all groups have.
         alone = [each for each in self._rest if not each.has_kinds] if self.others else []
@@ -160,8 +169,8 @@ class _Changes:
         }
         found = [weighed(each, known) for each in self._largest]
         if self._rest:
-            rest = [weighed(each, known) for each in self._rest]
-            others = together(rest, group=(OTHER,) * len(rest[0].group))
+            # Those that are read apart have no kinds: old prices change no part of them.
+            others = together(self._rest, group=(OTHER,) * len(self._rest[0].group))
             found.append(self._priced(others, at_old_prices(old.others, new.others, prices, at)))
         return Comparison(drivers=found, total=together(found, group=()))
 
@@ -219,10 +228,10 @@ def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
 
 
 def _divided(drivers: Sequence[Driver], top: int) -> tuple[list[Driver], list[Driver]]:
-    """Return the largest changes, and the others."""
-    named = [each for each in drivers if set(each.group) != {OTHER}]
-    unnamed = [each for each in drivers if set(each.group) == {OTHER}]
-    return named[:top], [*named[top:], *unnamed]
+    """Return the largest changes in their order, and the others."""
+    largest = first([each for each in drivers if set(each.group) != {OTHER}], top)
+    groups = {each.group for each in largest}
+    return largest, [each for each in drivers if each.group not in groups]
 
 
 def _changes(before: Sequence[CostRow], now: Sequence[CostRow], top: int) -> _Changes:
@@ -248,7 +257,7 @@ def _of_bills(
     priced = {
         group: at_old_prices(old[group], rows, prices, at) for group, rows in new.items() if group in old
     }
-    drivers = with_nobodys(split(_spent(old), _spent(new), priced), *apart)
+    drivers = with_nobodys(unranked(_spent(old), _spent(new), priced), *apart)
     largest, rest = _divided(drivers, top)
     if rest:
         largest.append(together(rest, group=(OTHER,) * len(rest[0].group)))

@@ -9,11 +9,12 @@ add up to the change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
 from typing import TypeVar
 
 import msgspec
 
-from spool.turns.ordering import ordered
+from spool.turns.ordering import ordered, sums
 
 Group = tuple[str | None, ...]
 
@@ -77,13 +78,18 @@ def split(
     `at_old_prices`: what the tokens of now would have cost, each kind of each model at its old price; without
     it a token of a group has one price.
     """
-    known = at_old_prices or {}
+    return ranked(unranked(before, now, at_old_prices or {}))
+
+
+def unranked(
+    before: Mapping[Group, Spending], now: Mapping[Group, Spending], at_old_prices: Mapping[Group, int]
+) -> list[Driver]:
+    """Return what `split` does, in no order."""
     pairs = {group: (before.get(group, NOTHING), now.get(group, NOTHING)) for group in {**before, **now}}
-    drivers = [
-        Driver(group=group, before=old, now=new, parts=_parts(old, new, known.get(group)))
+    return [
+        Driver(group=group, before=old, now=new, parts=_parts(old, new, at_old_prices.get(group)))
         for group, (old, new) in pairs.items()
     ]
-    return ranked(drivers)
 
 
 def weighed(driver: Driver, at_old_prices: Mapping[Group, int]) -> Driver:
@@ -96,7 +102,17 @@ def weighed(driver: Driver, at_old_prices: Mapping[Group, int]) -> Driver:
 
 def ranked(drivers: Iterable[Driver]) -> list[Driver]:
     """Return drivers with the largest change first."""
-    return ordered(drivers, key=lambda each: (-abs(each.parts.change), [name or "" for name in each.group]))
+    return ordered(drivers, key=_rank)
+
+
+def first(drivers: Iterable[Driver], most: int) -> list[Driver]:
+    """Return the first of them as `ranked` has them: of many, few are put in order."""
+    return nsmallest(most, drivers, key=_rank)
+
+
+def _rank(driver: Driver) -> tuple[int, list[str]]:
+    change = driver.now.cost - driver.before.cost  # that of its parts
+    return -abs(change), [name or "" for name in driver.group]
 
 
 def with_nobodys(
@@ -130,7 +146,8 @@ def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
 
 
 def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
-    return kind(**{name: sum([getattr(value, name) for value in values]) for name in kind.__struct_fields__})
+    names = kind.__struct_fields__
+    return kind(**dict(zip(names, sums([*map(msgspec.structs.astuple, values)], len(names)), strict=True)))
 
 
 def _parts(old: Spending, new: Spending, at_old_prices: int | None) -> Parts:
