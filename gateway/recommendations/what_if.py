@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gateway.intake.prices import PriceBook
 from gateway.recommendations.facts import DAY_S, SavingFacts, Use
-from gateway.recommendations.gathering import MOST_A_DAY, Chosen, of_sum, priced_uses
+from gateway.recommendations.gathering import MOST_A_DAY, Chosen, of_sum
 from spool.errors import Invalid
 from spool.ledger.days.tokens import DaySum
 from spool.ledger.ledger import Ledger
@@ -83,12 +83,19 @@ async def what_if(
     """
     found: dict[Group, Instead] = defaultdict(Instead)
     total = Instead()
-    known: dict[Dimensions, Dimensions] = {}
-    facts = SavingFacts(now=now, estimate=of_sum(book))
+    estimate = of_sum(book)
+    facts = SavingFacts(now=now, estimate=estimate)
     limit = limit_of_question()
 
     def add(sums: Sequence[DaySum]) -> None:
-        for use in priced_uses(sums, known, book):
+        for each in sums:
+            use = Use(
+                day=each.day,
+                dimensions=each.dimensions,
+                tokens=each.tokens,
+                cost=each.cost,
+                estimate=estimate(each.tokens),
+            )
             saves = _saving(facts, use, model)
             found[group_of(use.dimensions)].add(use, saves)
             total.add(use, saves)
