@@ -239,7 +239,8 @@ MOST_MODULES = 20
 def test_no_folder_is_too_full(package: str) -> None:
     """A folder holds at most 20 modules: more of them are two folders."""
     counts = Counter(path.parent for path in modules(package) if path.name != "__init__.py")
-    assert {} == {str(folder): n for folder, n in counts.items() if n > MOST_MODULES}
+    full = {str(folder): n for folder, n in counts.items() if n > MOST_MODULES}
+    assert {} == full, "move the modules of one subject to a folder of their own"
 
 
 def test_a_class_name_stands_for_one_class() -> None:

@@ -71,10 +71,9 @@ class Registry:
             changes, "connection_in_costs"
         )  # by the id of a connection
         self.connections_left_out = PlainDocuments(changes, "connection_left_out")  # somebody decided so
-        self._documents: tuple[DocumentTable[Any], ...] = (
-            self.roles, self.connections, self.views, self.budgets, self.scheduled_reports, self.kept_channels,
-            self.annotations, self.plans, self.allocation,
-        )  # fmt: skip
+        self._documents: Sequence[DocumentTable[Any]] = [
+            table for table in vars(self).values() if isinstance(table, DocumentTable)
+        ]
 
     @classmethod
     async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:

@@ -92,7 +92,7 @@ def resource_commands(
     @with_client
     def delete(client: OperatorClient, as_json: bool, **named: str) -> None:
         payload = client.request("DELETE", f"{path}/{part(named[noun])}")
-        show_json(payload) if as_json else click.echo(f"{noun} {named[noun]} deleted")
+        show_json(payload) if as_json else click.echo(f"{noun.replace('_', ' ')} {named[noun]} deleted")
 
     def show_one(payload: JsonObject, as_json: bool) -> None:
         show_json(payload) if as_json else show_fields(payload[noun])

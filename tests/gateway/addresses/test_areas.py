@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import walk_packages
+
 import pytest
 
+from gateway import addresses
 from gateway.addresses.areas import FOR_SENDERS, OPERATOR_AREAS, Area, operator_rows, sender_rows
 from gateway.mounts import OPERATOR_API
 
@@ -13,6 +17,14 @@ every_area = pytest.mark.parametrize("area", [*FOR_SENDERS, *OPERATOR_AREAS], id
 def is_of(path: str, area: Area) -> bool:
     """Whether a path, whose parameters may stand for anything, is one of an area's or below it."""
     return any(path == each or path.startswith(f"{each}/") for each in area.paths)
+
+
+def test_every_module_with_rows_is_of_an_area() -> None:
+    """One that is named nowhere is asked by nobody: its paths are not found."""
+    known = {area.module for area in (*FOR_SENDERS, *OPERATOR_AREAS)}
+    modules = (each.name for each in walk_packages(addresses.__path__, f"{addresses.__name__}."))
+    with_rows = {name for name in modules if hasattr(import_module(name), "ROWS")}
+    assert with_rows == known, "name it with its paths in gateway/addresses/areas.py"
 
 
 @every_area

@@ -16,7 +16,7 @@ from spool.identity import Identity
 from spool.record import BILLING_DATA, BillingDrop
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
-from tests.integration.operator.money.test_report import NOW
+from tests.integration.operator.costs.test_report import NOW
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call

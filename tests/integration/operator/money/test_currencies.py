@@ -16,7 +16,7 @@ from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.insights.detectors import missing_rate
 from gateway.insights.facts import Facts
 from spool.engines import MEMORY, SQLITE
-from tests.integration.operator.money.test_report import NOW, report
+from tests.integration.operator.costs.test_report import NOW, report
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call

@@ -29,7 +29,7 @@ from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S
 from spool.record import AI_TELEMETRY, Correction, Inference
 from tests.exporters import sinks
-from tests.integration.operator.money.test_report import report
+from tests.integration.operator.costs.test_report import report
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, assert_books_balance, call
