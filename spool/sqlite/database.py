@@ -36,11 +36,14 @@ Watch = Callable[
     [str, Callable[[], bool]], None
 ]  # is told a file's name, and what says whether it is in its place
 
-# Every setting with the promise it buys. auto_vacuum and page_size only take hold before the first table.
+# The space of deleted entries goes back to the disk in steps. It only takes hold before the first table, and where
+# it has, saying so again is a commit of its own: before a start has looked at what a power cut left of the log.
+IN_STEPS = 2
+GIVE_BACK = f"PRAGMA auto_vacuum = {IN_STEPS}"
+# Every setting with the promise it buys. page_size, too, only takes hold before the first table.
 SETTINGS = (
     # entries are tens of kilobytes: half the overflow pages and index levels of 4096
     "PRAGMA page_size = 8192",
-    "PRAGMA auto_vacuum = INCREMENTAL",  # the space of deleted entries goes back to the disk in steps
     "PRAGMA journal_mode = WAL",  # a commit is one append and one flush; readers never wait for it
     "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns: a 2xx means it is on disk
     # 16 MiB of log before pages move: fewer, longer checkpoints at high rates
@@ -323,7 +326,11 @@ def add_functions(connection: sqlite3.Connection) -> None:
 def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
-        for setting in SETTINGS:
+        page_size, *settings = SETTINGS
+        connection.execute(page_size)
+        if connection.execute("PRAGMA auto_vacuum").fetchone() != (IN_STEPS,):
+            connection.execute(GIVE_BACK)
+        for setting in settings:
             connection.execute(setting)
         if not durable:
             connection.execute("PRAGMA synchronous = OFF")

@@ -16,6 +16,7 @@ from spool.errors import SpoolDamaged
 from spool.record import AI_TELEMETRY
 from spool.sqlite import SqliteSpool
 from spool.sqlite.damage import notes
+from spool.sqlite.damage.write_ahead_log import frames
 from spool.sqlite.database import PAGE
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
@@ -196,8 +197,21 @@ async def test_a_damaged_header_of_the_log_hides_no_commit(start: Starter, tmp_p
     await assert_books_balance(spool.log)
 
 
+def tear_the_end(log: Path) -> None:
+    log.write_bytes(log.read_bytes()[: -(PAGE + 24) // 2])
+
+
+def tear_the_first_frame(log: Path) -> None:
+    """Of the last transaction: what is behind it is whole, and marked as a commit."""
+    ends = [place for place, frame in enumerate(frames(log, PAGE)) if frame.pages_after]
+    torn = frames(log, PAGE)[ends[-2] + 1]
+    assert not torn.pages_after
+    flip(log, torn.at + PAGE // 2)
+
+
+@pytest.mark.parametrize("tear", [tear_the_end, tear_the_first_frame])
 async def test_a_transaction_that_was_cut_off_is_no_damage(
-    start: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    start: Starter, tmp_path: Path, tear: Callable[[Path], None]
 ) -> None:
     """
     A power cut leaves the last transaction torn: it was never acknowledged, and nothing is salvaged over it.
@@ -210,7 +224,7 @@ async def test_a_transaction_that_was_cut_off_is_no_damage(
         await add(first.log, call(number))
     directory = killed(first.directory, tmp_path / "cut")
     log = directory / "spool.sqlite-wal"
-    log.write_bytes(log.read_bytes()[: -(PAGE + 24) // 2])
+    tear(log)
     (directory / notes.NOTE).unlink(missing_ok=True)
 
     spool = await start(directory)
