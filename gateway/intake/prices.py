@@ -34,7 +34,7 @@ from gateway.intake.rates import (
     NO_TIME,
     Quote,
     Rate,
-    cost_of_tokens,
+    amount_of_tokens,
     fees_of,
     is_size,
     overridden,
@@ -42,6 +42,7 @@ from gateway.intake.rates import (
     rate_for,
     row_in_force,
     since_ns,
+    text_of,
     tiers_of,
     token_rate,
     validity,
@@ -108,7 +109,7 @@ class PriceBook:
             if input_tokens > above:
                 rate = dearer
                 break
-        return cost_of_tokens(
+        amount = amount_of_tokens(
             rate,
             input_tokens,
             record.output_tokens,
@@ -117,6 +118,7 @@ class PriceBook:
             record.reasoning_tokens or 0,
             record.cache_write_1h_tokens or 0,
         )
+        return text_of(amount, rate.digits)
 
     def quote(self, record: Inference) -> Quote:
         """The prices that a call is estimated by."""
@@ -126,22 +128,17 @@ class PriceBook:
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """The cost of calls that the ledger has summed, as if each had been priced alone (a `Pricer`)."""
-        quote = self._quote_of_sum(total)
         if total.meters:
-            return _sum_of_sums(quote.parts, total)
+            return _sum_of_sums(self._quote_of_sum(total).parts, total)
+        rate = self.rate_of_sum(total)
+        return None if rate is None else text_of(amount_of_sum(rate, total), rate.digits)
+
+    def rate_of_sum(self, total: TokenSum) -> Rate | None:
+        """Return the prices by token of calls of text that the ledger has summed; None where they are not one."""
+        quote = self._quote_of_sum(total)
         if quote.rate is None or not all(is_size(above) for above, _ in quote.tiers):
             return None
-        rate = next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
-        return cost_of_tokens(
-            rate,
-            total.input_tokens,
-            total.output_tokens,
-            total.cache_read_tokens,
-            total.cache_write_tokens,
-            total.reasoning_tokens,
-            total.cache_write_1h_tokens,
-            total.calls,
-        )
+        return next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
 
     def part_rate(self, total: TokenSum) -> PartRate | None:
         """Return the prices by unit of calls that the ledger has summed; None where they are not one."""
@@ -258,6 +255,20 @@ class PriceBook:
             for seller in (names.named_in(spelling), names.maker(spelling)):
                 if seller in self._providers and (not known or seller in names.CLOSED or seller == "aws"):
                     yield seller
+
+
+def amount_of_sum(rate: Rate, total: TokenSum) -> int | None:
+    """Return what the tokens of calls cost, in units of 10 ** -digits of the rate."""
+    return amount_of_tokens(
+        rate,
+        total.input_tokens,
+        total.output_tokens,
+        total.cache_read_tokens,
+        total.cache_write_tokens,
+        total.reasoning_tokens,
+        total.cache_write_1h_tokens,
+        total.calls,
+    )
 
 
 def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) -> str | None:

@@ -54,7 +54,17 @@ def rate_for(parts: tuple[tuple[int, PartRate], ...], input_tokens: int) -> Part
     return next((rate for above, rate in parts if input_tokens > above), None)
 
 
-def cost_of_tokens(
+def text_of(total: int | None, digits: int) -> str | None:
+    """Return an amount as decimal text."""
+    if not total:
+        return None if total is None else "0"
+    text = str(total)
+    if len(text) <= digits:
+        return "0." + text.zfill(digits).rstrip("0")
+    return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
+
+
+def amount_of_tokens(
     rate: Rate,
     input_tokens: int,
     output_tokens: int | None,
@@ -63,20 +73,12 @@ def cost_of_tokens(
     reasoning_tokens: int,
     cache_write_1h_tokens: int,
     calls: int = 1,
-) -> str | None:
+) -> int | None:
     """
-    Decimal text; None if a price or count that it needs is unknown, or the counts contradict each other.
+    In units of 10 ** -digits of the rate; None if a price or count that it needs is unknown, or the counts
+    contradict each other.
     """
-    (
-        input_price,
-        output_price,
-        read_price,
-        write_price,
-        write_1h_price,
-        reasoning_price,
-        per_request,
-        digits,
-    ) = rate
+    input_price, output_price, read_price, write_price, write_1h_price, reasoning_price, per_request, _ = rate
     if input_price is None:
         return None
     total = per_request * calls
@@ -102,12 +104,7 @@ def cost_of_tokens(
         total += output_tokens * output_price
     elif output_tokens:
         return None
-    if not total:
-        return "0"
-    text = str(total)
-    if len(text) <= digits:
-        return "0." + text.zfill(digits).rstrip("0")
-    return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
+    return total
 
 
 def token_rate(amounts: Amounts, model: str) -> Rate:

@@ -17,7 +17,7 @@ from spool.ledger import counting, kept, mending
 from spool.ledger.comparing import LedgerComparison, Place, at_once, compare
 from spool.ledger.costs import costs
 from spool.ledger.counting import Missed, Placement, state_of
-from spool.ledger.days.tokens import DaySum, sums_of_day
+from spool.ledger.days.tokens import DaySum, sums_of_day, sums_of_days
 from spool.ledger.days.usage import UsageSum, usage_of_day
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
@@ -534,6 +534,12 @@ class Ledger:
     ) -> Sequence[DaySum]:
         """The priceable sums of a day that begins at `day` (epoch seconds), the most costly first."""
         return await self._read(lambda rows: sums_of_day(rows, day, most, chosen))
+
+    async def sums_of_days(
+        self, days: Sequence[int], *, most: int, chosen: Callable[[Dimensions], bool] | None = None
+    ) -> Sequence[Sequence[DaySum]]:
+        """Return the sums of several days at one moment, by dimensions and in no order."""
+        return await self._read(lambda rows: sums_of_days(rows, days, most, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
         """All sums of a day that begins at `day` (epoch seconds) that a provider may have billed."""

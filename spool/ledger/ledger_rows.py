@@ -113,13 +113,19 @@ class LedgerRows(Protocol):
         """Return the begins of the periods with sums, from `since` on."""
         ...
 
-    def priceable(
-        self, width: int, start: int, *, of_all: bool = False, dearest: int = 0
-    ) -> Sequence[tuple[int, Dimensions, Measures]]:
+    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
+        """The sums of calls of one period, with their numbers."""
+        ...
+
+    def token_sums(self, width: int, start: int, *, dearest: int = 0) -> Sequence[tuple[int, Measures]]:
         """
-        The sums of calls whose input is known, of one period, with their numbers; `of_all`: and of those whose
-        input is not known. If `dearest` is given, only so many that cost most, and those that may be among them.
+        Return COUNTS and what they cost of the sums of calls whose input is known, of one period, by their
+        numbers. If `dearest` is given, only so many that cost most, and those that may be among them.
         """
+        ...
+
+    def dimensions(self, numbers: Collection[int]) -> Mapping[int, Dimensions]:
+        """Return the dimensions that have these numbers."""
         ...
 
     def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:

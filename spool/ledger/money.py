@@ -22,6 +22,12 @@ def units(text: str) -> int:
     return int(whole + fraction[:DECIMALS].ljust(DECIMALS, "0"))
 
 
+def scaled(amount: int, digits: int) -> int:
+    """Units of an amount in 10 ** -digits dollars, not negative; what lies beyond the 27th decimal is cut off."""
+    whole: int = amount * UNIT // 10**digits
+    return whole
+
+
 def text(units: int) -> str:
     """Units as plain decimal text without trailing zeros."""
     digits = str(abs(units)).zfill(DECIMALS + 1)

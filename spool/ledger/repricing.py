@@ -24,7 +24,7 @@ _NO_METERS: Mapping[str, int] = {}
 _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 
 
-class TokenSum(msgspec.Struct, frozen=True, kw_only=True):
+class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     Calls of one hour, model, mode and price tier. `beyond`: every input is beyond this of SIZES, and no
     further; -1: it is not known.
@@ -88,7 +88,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
         for start in rows.starts(width, since):
             gone, new, moved = [], [], []
             meters = rows.meters(width, start)
-            for number, dimensions, measures in rows.priceable(width, start, of_all=True):
+            for number, dimensions, measures in rows.priceable(width, start):
                 total = token_sum(start, dimensions, measures, meters.get(number, _NO_METERS))
                 if total.beyond < 0 and not total.meters:
                     continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, kept, new_mark, new_marks
@@ -11,6 +11,7 @@ from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
     BILLED_ROLLUPS,
+    COUNTS,
     DAY_S,
     HOUR_S,
     INPUT_UNKNOWN,
@@ -33,8 +34,8 @@ TABLES = {HOUR_S: "hours", DAY_S: "days"}
 METERS = "meters"  # of all widths
 ROLLUPS, ROLLED = "rollups", "rolled"  # their sums, and the marks of those that are made
 CHARGES = ("charge.", "charge/")  # before, and after all names of spool.currencies.charges
-_CALLS = f" AND k.kind = 'call' AND (:of_all OR k.size <> {INPUT_UNKNOWN})"
 _WIDTH = len(Dimensions._fields)
+_COST = 1 + len(COUNTS)  # its place in a row
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
 
 
@@ -44,7 +45,8 @@ class SqlLedgerRows(ABC):
 
     `prefix` begins the names of an engine's tables. `columns` are those of a sum's measures. `shown` are the
     expressions that read them from `h`; `_measures` makes measures of what these give. `about` is what a sum of `h`
-    with the dimensions `k` costs in billionths of a dollar, wrong by WRONG and WRONG_OF of it at most.
+    with the dimensions `k` costs in billionths of a dollar, wrong by WRONG and WRONG_OF of it at most; `cost` are the
+    expressions of it without an error, of which `cost_units` makes units.
     """
 
     prefix: ClassVar = ""
@@ -52,6 +54,8 @@ class SqlLedgerRows(ABC):
     columns: ClassVar[Sequence[str]]
     shown: ClassVar[Sequence[str]]
     about: ClassVar[str]
+    cost: ClassVar[Sequence[str]]
+    cost_units: ClassVar[Callable[..., int]]
 
     def __init__(self, tables: SqlConnection) -> None:
         self._tables = tables
@@ -176,16 +180,25 @@ class SqlLedgerRows(ABC):
         statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE start >= :since ORDER BY start"
         return [start for (start,) in self._tables.all(statement, since=since)]
 
-    def priceable(
-        self, width: int, start: int, *, of_all: bool = False, dearest: int = 0
-    ) -> Sequence[tuple[int, Dimensions, Measures]]:
-        statement = f"{self._every_sum(width, 'h.key, ')}{_CALLS}"
-        values = {"start": start, "of_all": of_all}
-        if dearest:
-            statement += among_dearest(self.about, self._of(width), self._named("keys"), _CALLS)
-            values["before"] = dearest - 1
-        rows = self._tables.all(statement, **values)
+    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
+        rows = self._tables.all(f"{self._every_sum(width, 'h.key, ')} AND k.kind = 'call'", start=start)
         return [(row[0], Dimensions(*row[1 : _WIDTH + 1]), self._measures(row[_WIDTH + 1 :])) for row in rows]
+
+    def token_sums(self, width: int, start: int, *, dearest: int = 0) -> Sequence[tuple[int, Measures]]:
+        columns = ", ".join(["h.key", *(f"h.{name}" for name in COUNTS), *self.cost])
+        calls = f"{self._of_start(width)} AND k.kind = 'call' AND k.size <> {INPUT_UNKNOWN}"
+        statement = f"SELECT {columns}, {self.about} AS about {calls}"
+        if dearest:
+            first = f"{statement} ORDER BY about DESC LIMIT :most"
+            rows = among_dearest(lambda most: self._tables.all(first, start=start, most=most), dearest)
+        else:
+            rows = self._tables.all(statement, start=start)
+        return [(row[0], [*row[1:_COST], self.cost_units(*row[_COST:-1])]) for row in rows]
+
+    def dimensions(self, numbers: Collection[int]) -> Mapping[int, Dimensions]:
+        statement = f"SELECT k.id, {KEY} FROM {self._named('keys')} k WHERE k.id IN :numbers"
+        rows = self._tables.all(statement, numbers=[*numbers])
+        return {number: Dimensions(*values) for number, *values in rows}
 
     def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
         rows = self._tables.all(self._every_sum(width), start=start)
@@ -373,10 +386,10 @@ class SqlLedgerRows(ABC):
 
     def _every_sum(self, width: int, before: str = "") -> str:
         """The statement that reads the sums of one start with their dimensions; a condition may follow."""
-        return (
-            f"SELECT {before}{KEY}, {', '.join(self.shown)} FROM {self._of(width)} h"
-            f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start"
-        )
+        return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._of_start(width)}"
+
+    def _of_start(self, width: int) -> str:
+        return f"FROM {self._of(width)} h JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start"
 
 
 def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -96,7 +96,7 @@ def _largest_first(groups: Mapping[Group, Instead], others: Group) -> list[tuple
     by_name = ordered(groups.items(), lambda item: [word or "" for word in item[0]])
     rows = ordered(by_name, lambda item: -abs(item[1].saves))
     rest = [each for _, each in rows[MAX_TOP:]]
-    return [*rows[:MAX_TOP], *([(others, _together(rest))] if rest else [])]
+    return [*rows[:MAX_TOP], *([(others, Instead.together(rest))] if rest else [])]
 
 
 def _of_days(query: CostQuery, days: range) -> CostQuery:
@@ -104,15 +104,6 @@ def _of_days(query: CostQuery, days: range) -> CostQuery:
     since = datetime.fromtimestamp(days.start, UTC)
     until = end_of_hour(days.stop - 1)
     return replace(query, since=since, until=until, granularity=TOTAL, group_by=(), measures=("calls",))
-
-
-def _together(rows: Sequence[Instead]) -> Instead:
-    return Instead(
-        calls=sum(each.calls for each in rows),
-        cost=sum(each.cost for each in rows),
-        saves=sum(each.saves for each in rows),
-        unchanged=sum(each.unchanged for each in rows),
-    )
 
 
 def _shown(found: Instead) -> Mapping[str, object]:

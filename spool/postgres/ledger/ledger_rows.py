@@ -49,6 +49,8 @@ class PostgresLedgerRows(SqlLedgerRows):
     columns = _COLUMNS
     shown = tuple(f"CAST(h.{name} AS text)" if name in MONEY else f"h.{name}" for name in _COLUMNS)
     about = f"CAST({COST} * 1000000000 AS float8)"
+    cost = (f"CAST({COST} AS text)",)
+    cost_units = staticmethod(money.units)
 
     def __init__(self, connection: Connection, database: Database) -> None:
         super().__init__(PostgresConnection(connection, database.sql))
@@ -207,9 +209,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         statement, given, limit, numbers = self._found
         is_same = statement == chosen and all(values.get(name) == each for name, each in given.items())
         if not is_same or len(numbers) > limit < most:
-            numbers = [
-                number for (number,) in self._ask(f"SELECT k.id FROM {chosen} LIMIT {most + 1}", asked)
-            ]
+            rows = self._ask(f"SELECT k.id FROM {chosen} LIMIT {most + 1}", asked)
+            numbers = [number for (number,) in rows]
             self._found = (chosen, dict(values), most, numbers)
         return numbers if len(numbers) <= most else None
 
@@ -373,10 +374,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._ask(statement, asked)
 
     def _measures(self, values: Sequence[Any]) -> Measures:
-        return [
-            money.units(value) if name in MONEY else value
-            for name, value in zip(_COLUMNS, values, strict=True)
-        ]
+        named = zip(_COLUMNS, values, strict=True)
+        return [money.units(value) if name in MONEY else value for name, value in named]
 
     def _ask(self, statement: str, asked: AskedStatement) -> list[tuple[Any, ...]]:
         """

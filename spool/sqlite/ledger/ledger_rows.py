@@ -11,6 +11,7 @@ from importlib.resources import files
 from operator import sub
 from typing import Any
 
+from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.ledger_rows import GroupSum, MeterSum
 from spool.ledger.queries import BILLED, EVERY_METER, CostQuery, Group
@@ -40,10 +41,10 @@ _LIMBS_OF_COST = [
     "CASE WHEN k.status = 'cached' THEN 0"
     f" WHEN k.cost_source = 'reported' THEN h.reported_{limb}"
     f" WHEN k.cost_source = 'estimated' THEN h.estimated_{limb} ELSE 0 END"
-    for limb in (1, 2)
+    for limb in (1, 2, 3)
 ]
 # Limbs are added up as integers: a sum of doubles that cancel each other is wrong by more.
-_COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST]
+_COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST[:2]]
 # The status and the cost source that most of the newest dimensions have.
 _NEWEST_OUTCOME = """
     SELECT status, cost_source FROM (SELECT status, cost_source FROM keys ORDER BY id DESC LIMIT 1000)
@@ -130,6 +131,8 @@ class SqliteLedgerRows(SqlLedgerRows):
     columns = COLUMNS
     shown = tuple(f"h.{name}" for name in COLUMNS)
     about = f"({_LIMBS_OF_COST[0]} + {_LIMBS_OF_COST[1]} / 1e9)"
+    cost = _LIMBS_OF_COST
+    cost_units = staticmethod(money.joined)
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(SqliteConnection(connection))

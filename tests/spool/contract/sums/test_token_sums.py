@@ -13,6 +13,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Inference
+from spool.sql import dearest
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
@@ -87,11 +88,18 @@ async def test_the_most_costly_come_first(ledgers: Ledgers) -> None:
 
 
 def count_dearest(rows: LedgerRows, most: int) -> int:
-    return len(rows.priceable(DAY_S, BEGIN, dearest=most))
+    return len(rows.token_sums(DAY_S, BEGIN, dearest=most))
 
 
-async def test_the_dearest_of_a_day_are_read_alone(ledgers: Ledgers) -> None:
-    """The same sums as the first of all, with amounts that differ in their last digit alone."""
+@pytest.mark.parametrize("alike", [1, 1000])
+async def test_the_dearest_of_a_day_are_read_alone(
+    ledgers: Ledgers, alike: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The same sums as the first of all, with amounts that differ in their last digit alone, also where more cost about
+    as much than are read at first.
+    """
+    monkeypatch.setattr(dearest, "ALIKE", alike)
     log, clock = FakeLog(), FakeClock(BEGIN + 2 * DAY_S)
     amounts = ["0.3", "0.2", *(f"0.1{'0' * 20}{last}" for last in range(7)), "0.05", "-0.4", "0"]
     log.add(
@@ -107,4 +115,29 @@ async def test_the_dearest_of_a_day_are_read_alone(ledgers: Ledgers) -> None:
         assert [each.cost for each in everything] == sorted([each.cost for each in everything], reverse=True)
         count = partial(count_dearest, most=most)
         read.append(await ledgers.store.read(count))
-    assert read == [1, 2, 9, 9, 11]
+    assert read == [1, 2, 9, 9, 12]
+
+
+async def test_several_days_are_read_together(ledgers: Ledgers) -> None:
+    """
+    Of each day the same sums as alone, by hours and summed up; of those that cost the same the first by their
+    dimensions. The sums of the same dimensions share them.
+    """
+    log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
+    log.add(traffic(), at=clock.at)
+    users = [call(start_time=DAYS[0] * NS, user=user, cost="0.3", cost_source="reported") for user in "cbdae"]
+    log.add(users, at=clock.at)
+    ledger = await ledgers.open(clock=clock)
+    await ledger.catch_up(log)
+    for _ in range(2):
+        for most in (1, 2, 4, 5, 6, 100):
+            alone = [each for day in DAYS for each in await ledger.sums_of_day(day, most=most)]
+            together = await ledger.sums_of_days(DAYS, most=most)
+            found = [each for sums in together for each in sums]
+            assert alone == sorted(found, key=lambda each: (each.day, -each.cost, each.dimensions))
+            assert len(together) == len({id(each.dimensions) for each in found})
+        first = [each.dimensions.user for each in await ledger.sums_of_day(DAYS[0], most=6)]
+        assert ["a", "b", "c", "d", "e"] == [user for user in first if user and user in "abcde"]
+        chosen = await ledger.sums_of_day(DAYS[0], most=2, chosen=lambda each: (each.user or "") > "b")
+        assert ["c", "d"] == [each.dimensions.user for each in chosen]
+        await ledger.tidy()
