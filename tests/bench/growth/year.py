@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import aiohttp
 import click
@@ -30,6 +31,7 @@ from spool.ledger.ledger import HOURS_KEPT_S, Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.money import UNIT
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Dimensions
+from spool.registry.tables.plans import MAX_SEATS
 from tests.bench.growth.engines import Engine, postgres
 from tests.bench.growth.pages import operations
 from tests.bench.growth.plots import Plot, svg
@@ -46,6 +48,7 @@ grpc_listen = ""
 """
 BUDGETS = 10
 SENDER = "search"
+USERS_A_SEAT = 16  # one of so many has a seat
 ASKED_TOO_MUCH = 422
 SETTLING_S = 3  # a start has work of its own
 SHOWN = 3  # questions in the plots
@@ -185,14 +188,14 @@ def plotted(years: Sequence[Year]) -> str:
 
 
 async def ask_all(
-    process: subprocess.Popen[str], data: Path, rounds: int, *, engine: Engine, only: str = "*"
+    process: subprocess.Popen[str], data: Path, rounds: int, *, users: int, engine: Engine, only: str = "*"
 ) -> dict[str, Answered]:
     found = {}
     connector = aiohttp.UnixConnector(str(socket_path(data)))
     async with aiohttp.ClientSession(
         f"http://tollhouse{OPERATOR_API}/", connector=connector, headers={AS: "ada@example.com"}
     ) as session:
-        await prepare(session)
+        await prepare(session, users)
         for name, question in asked():
             if not fnmatchcase(name, only):
                 continue
@@ -212,13 +215,13 @@ async def ask_all(
     return found
 
 
-async def prepare(session: aiohttp.ClientSession) -> None:
-    """Make what pages show of people's own: a view, budgets of it, a plan and an annotation, unless they are there."""
+async def prepare(session: aiohttp.ClientSession, users: int) -> None:
+    """Make what pages show of people's own: views, budgets, a plan with seats, an annotation. Not if there are some."""
     async with session.get("views") as listed:
         if json.loads(await listed.read())["views"]:
             return
 
-    async def make(path: str, document: object) -> dict[str, dict[str, str]]:
+    async def make(path: str, document: object) -> dict[str, dict[str, Any]]:
         async with session.post(path, json=document) as made:
             assert made.status < 300, await made.text()
             return dict(json.loads(await made.read()))
@@ -227,7 +230,10 @@ async def prepare(session: aiohttp.ClientSession) -> None:
     ids = (await make("views", view))["view"]["id"]
     for number in range(BUDGETS):
         await make("budgets", {"name": f"budget {number}", "default_amount": "100", "view": {"id": ids}})
-    await make("plans", {"name": "seats", "view": ids, "fee": "20"})
+    everything = {"name": "an assistant", "filter": {"source": ["litellm"]}, "principal_dimension": "user"}
+    seats = [{"user": f"user-{user:04}", "since": "2020-01-01"} for user in range(0, users, USERS_A_SEAT)]
+    assistant = (await make("views", everything))["view"]["id"]
+    await make("plans", {"name": "seats", "view": assistant, "fee": "20", "seats": seats[:MAX_SEATS]})
     await make("annotations", {"day": f"{today():%Y-%m-%d}", "text": "a new model"})
 
 
@@ -274,7 +280,7 @@ async def measure(
             assert process.stdout is not None
             await asyncio.to_thread(process.stdout.readline)
             await asyncio.sleep(SETTLING_S)
-            answered = await ask_all(process, data, rounds, engine=engine, only=only)
+            answered = await ask_all(process, data, rounds, users=fleet.users, engine=engine, only=only)
         finally:
             process.terminate()
     return Year(calls=calls, sums=int(told.read_text()), size=engine.size(data), answered=answered)
