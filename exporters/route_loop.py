@@ -105,6 +105,7 @@ class RouteLoop:
         self._packed = packed
         self._throttle = RouteThrottle(clock, self._backoff)
         self._resting = RestingWorkers(lambda place: self._throttle.rest_s(place) == 0.0)
+        self._choosing = asyncio.Lock()
         self._faults = 0  # of our own since the last success
         self._is_retired = self._is_let_go = self.is_running = False
         self._waits = ""  # for the spool, as it was last logged
@@ -152,13 +153,16 @@ class RouteLoop:
             while self._throttle.rest_s(0) == 0.0 and await self.forward_once():
                 pass
 
-    async def forward_once(self) -> bool:
+    async def forward_once(self, place: int = 0) -> bool:
         """
-        Begin or resume one delivery, send it, settle it. False when nothing was due.
+        Begin or resume one delivery, send it, settle it. False when nothing was due, or the worker at that place
+        may not send any more.
 
         Cancellation settles nothing: the delivery stays open and is sent again with the same bytes.
         """
-        delivery = await self._next()
+        async with self._choosing:
+            # Who looked before may have met why all wait: the same delivery is there again.
+            delivery = None if self._throttle.rest_s(place) else await self._next()
         if delivery is None:
             return False
         self._resting.wake_one()  # there may be more
@@ -331,10 +335,10 @@ class RouteLoop:
     async def _park(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
         words = str(error)
         self._warn(delivery, "route_parked", words)
+        self._throttle.park(PARKED_S)  # first: once it is given back, another worker that looks would send it
         await self._deliveries.retry(
             delivery, reason=words, not_before=not_before, answer=error.answer, ambiguous=error.ambiguous
         )
-        self._throttle.park(PARKED_S)
         await self._deliveries.set_state(self.name, PARKED, words)
 
     async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
@@ -360,7 +364,7 @@ class RouteLoop:
             rest_s = self._throttle.rest_s(place)
             if rest_s == 0.0:
                 try:
-                    if await self.forward_once():
+                    if await self.forward_once(place):
                         if self._throttle.rest_s(place):  # now another one sends, or says how long all wait
                             self._resting.wake_all()
                         continue

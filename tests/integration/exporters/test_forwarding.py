@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -19,7 +21,7 @@ from exporters.forwarder import Forwarder
 from exporters.otlp.encoding import EncodeElsewhere, encode
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
-from spool.deliveries.values import PARKED, RouteState
+from spool.deliveries.values import PARKED, Delivery, RouteState
 from spool.leases import SoleNode
 from spool.record import Record
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -254,6 +256,38 @@ async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -
         await site.leases.wake(ROUTE)
         await site.until_settled()
     assert {"/v1/traces"} == {request.path for request in site.upstream.requests}
+
+
+@pytest.mark.asyncio
+async def test_who_looks_while_a_route_parks_sends_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that began to look before the answer came find the delivery given back, and leave it."""
+    await site.server.add(calls(1, 10))
+    site.upstream.answers.append(Reply(401, b"who?", "text/plain"))
+    deliveries, given_back, looks = site.server.deliveries, asyncio.Event(), count(1)
+    due, retry = deliveries.due, deliveries.retry
+
+    async def due_late(*args: Any, **named: Any) -> Delivery | None:
+        look = next(looks)
+        if look > 2:
+            await given_back.wait()
+        found = await due(*args, **named)
+        if look == 2:  # others wait for this look to end
+            await given_back.wait()
+        return found
+
+    async def retry_with_others(*args: Any, **named: Any) -> None:
+        await retry(*args, **named)
+        given_back.set()
+        for _ in range(50):
+            await site.server.state()
+
+    monkeypatch.setattr(deliveries, "due", due_late)
+    monkeypatch.setattr(deliveries, "retry", retry_with_others)
+    async with site.forwarding():
+        state = await site.until(lambda state: state.state == "parked")
+    assert (10, 1) == (state.queued, len(site.upstream.requests))
 
 
 @pytest.mark.asyncio
