@@ -153,16 +153,17 @@ class RouteLoop:
             while self._throttle.rest_s(0) == 0.0 and await self.forward_once():
                 pass
 
-    async def forward_once(self, place: int = 0) -> bool:
+    async def forward_once(self, place: int | None = None) -> bool:
         """
-        Begin or resume one delivery, send it, settle it. False when nothing was due, or the worker at that place
-        may not send any more.
+        Begin or resume one delivery, send it, settle it. False when nothing was due, or the worker at a place may
+        not send any more.
 
         Cancellation settles nothing: the delivery stays open and is sent again with the same bytes.
         """
         async with self._choosing:
             # Who looked before may have met why all wait: the same delivery is there again.
-            delivery = None if self._throttle.rest_s(place) else await self._next()
+            rests = place is not None and self._throttle.rest_s(place) > 0
+            delivery = None if rests else await self._next()
         if delivery is None:
             return False
         self._resting.wake_one()  # there may be more

@@ -398,6 +398,7 @@ def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pyte
     body = protobuf_spans(100)
     _learn(memory, (numbered(body, number) for number in range(30)))
     monkeypatch.setattr(memory, "_hits", 50)
+    monkeypatch.setattr(memory, "_next_hits", lambda: 1000)  # drawn by chance, it may be within this request
     monkeypatch.setattr(spans, "SpanReader", None)  # which settles what the memory does not know
     memory.spans.clear()
     before = memory.compared["same"]
