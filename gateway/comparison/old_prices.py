@@ -79,7 +79,7 @@ def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: 
     if plain is None or cheap is None or dear is None or dearest is None:
         return None
     surcharge = (dear - plain) * (written - long) + (dearest - plain) * long
-    return _units((plain - cheap) * read - surcharge, rate)
+    return money.scaled((plain - cheap) * read - surcharge, rate.digits)
 
 
 def _tokens(row: CostRow) -> int:
@@ -108,14 +108,8 @@ def _weight(row: CostRow, rates: Rates) -> int | None:
     fresh = max(0, row.input_tokens - row.cached_input_tokens - cached)
     of_input = price * fresh + read * row.cache_read_tokens + written * row.cache_write_tokens
     of_output = output * (row.output_tokens - row.cached_output_tokens)
-    of_requests = _units(rate.per_request * (fresh + cached), rate) // _size(row)
-    return _units(of_input + of_output, rate) + of_requests
-
-
-def _units(amount: int, rate: Rate) -> int:
-    """Return an amount of a rate in units of money."""
-    units: int = amount * money.UNIT // 10**rate.digits
-    return units
+    of_requests = money.scaled(rate.per_request * (fresh + cached), rate.digits) // _size(row)
+    return money.scaled(of_input + of_output, rate.digits) + of_requests
 
 
 def by_group(

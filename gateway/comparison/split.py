@@ -118,7 +118,7 @@ def _rank(driver: Driver) -> tuple[int, list[str]]:
 def with_nobodys(
     drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
 ) -> list[Driver]:
-    """Return drivers with the money of their groups that no calls are known for: what it changed by is prices."""
+    """Return drivers, in no order, with the money of groups that no calls are known for: its change is of prices."""
     known = {each.group: each for each in drivers}
     for group in dict.fromkeys((*before, *now)):
         old = before.get(group, 0)
@@ -131,7 +131,7 @@ def with_nobodys(
         )
         of_group = [known[group], apart] if group in known else [apart]
         known[group] = together(of_group, group=group)
-    return ranked(known.values())
+    return [*known.values()]
 
 
 def together(drivers: Iterable[Driver], *, group: Group) -> Driver:

@@ -23,7 +23,7 @@ def units(text: str) -> int:
 
 
 def scaled(amount: int, digits: int) -> int:
-    """Units of an amount in 10 ** -digits dollars, not negative; what lies beyond the 27th decimal is cut off."""
+    """Units of an amount in 10 ** -digits dollars, rounded down where it has more than 27 decimals."""
     whole: int = amount * UNIT // 10**digits
     return whole
 
