@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
-
-from tests.figures import Figures, figures_of
 
 
 class Contents(NamedTuple):
@@ -20,25 +17,15 @@ class Contents(NamedTuple):
     classes: list[str]  # at the top
 
 
-class Source(NamedTuple):
-    """What is kept of a file. Its tree is not: those of all files are a million objects."""
-
-    figures: Figures
-    contents: Contents
-
-
 @cache
-def source(path: Path) -> Source:
-    """Parse a file; at most once in a process."""
-    text = path.read_text()
-    tree = ast.parse(text)
-    nodes = list(ast.walk(tree))
-    return Source(figures_of(path, text, nodes), _contents(tree, nodes))
-
-
-def _contents(tree: ast.Module, nodes: Sequence[ast.AST]) -> Contents:
+def contents(path: Path) -> Contents:
+    """
+    Parse a file, at most once in a process. The tree is not kept, because all trees together are a million
+    objects.
+    """
+    tree = ast.parse(path.read_text())
     found = Contents([], [], [], [])
-    for node in nodes:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.modules.extend(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -5,7 +5,7 @@ The rules of the architecture: imports point down, each library and each rule ha
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from graphlib import TopologicalSorter
@@ -14,15 +14,10 @@ from pathlib import Path
 import pytest
 
 from spool.record import Inference
-from tests.sources import Contents, source
+from tests.sources import contents
 
 ROOT = Path(__file__).parents[1]
 BELOW = {"spool": set(), "exporters": {"spool"}, "gateway": {"spool", "exporters"}}
-
-
-def contents(path: Path) -> Contents:
-    """What the rules are about."""
-    return source(path).contents
 
 
 def imported(path: Path, *, members: bool = False) -> Sequence[str]:
@@ -230,17 +225,6 @@ def test_the_compiled_module_knows_nothing_of_what_it_reads() -> None:
         assert set() == found & known, path
         assert "unsafe " not in text, path
         assert path.name in ("lib.rs", "python.rs") or "#![forbid(unsafe_code)]" in text, path
-
-
-MOST_MODULES = 20
-
-
-@pytest.mark.parametrize("package", [*BELOW, "tests"])
-def test_no_folder_is_too_full(package: str) -> None:
-    """A folder holds at most 20 modules: more of them are two folders."""
-    counts = Counter(path.parent for path in modules(package) if path.name != "__init__.py")
-    full = {str(folder): n for folder, n in counts.items() if n > MOST_MODULES}
-    assert {} == full, "move the modules of one subject to a folder of their own"
 
 
 def test_a_class_name_stands_for_one_class() -> None:

@@ -18,7 +18,6 @@ from gateway.operator.log.newest import RECORDS
 from tests.integration.conftest import Serve
 
 OWN = ("gateway", "spool", "exporters")
-SERVER, COMMAND = 450, 80  # the most modules of ours
 # A server that says what it has imported when it is ready, and stops.
 READY = """
 import os, signal, sys
@@ -94,13 +93,12 @@ async def test_a_start_imports_what_a_server_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native: str
 ) -> None:
     """
-    At most 450 modules of ours: no handler, tool, detector or reader of statements, and no format or product,
-    before somebody asks for one. With the compiled module neither, where it is.
+    A start imports no handler, tool, detector, reader of statements, format or product. The first request
+    that needs one imports it. The compiled module changes nothing about that.
     """
     monkeypatch.setenv("TOLLHOUSE_SERVER__NATIVE", native)
     addresses = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     modules = await loaded(READY, "serve", "--data", str(tmp_path / "data"), *addresses)
-    assert len(own(modules)) <= SERVER
     first_used = (
         "gateway.addresses.budgets", "gateway.addresses.operator.money", "gateway.addresses.telemetry",
         "gateway.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.memory",
@@ -135,7 +133,6 @@ async def test_a_command_imports_what_it_says(serve: Serve, words: tuple[str, ..
     serving = await serve()
     data = str(serving.app.config.data_dir)
     modules = await loaded(ENDED, *words, "--json", "--data", data)
-    assert len(own(modules)) <= COMMAND
     heavy = (
         "aiohttp.web",
         "google.protobuf",
@@ -153,7 +150,6 @@ async def test_a_command_imports_what_it_says(serve: Serve, words: tuple[str, ..
 async def test_the_words_of_a_command_cost_what_they_say(words: tuple[str, ...]) -> None:
     """No command that asks the operator API loads a handler of it, or what keeps rows, to know its options."""
     modules = await loaded(ENDED, *words, "--help")
-    assert len(own(modules)) <= COMMAND
     asked = ("gateway.http.services", "gateway.operator.requests", "spool.registry.registry")
     assert [] == [name for name in asked if name in modules]
 
