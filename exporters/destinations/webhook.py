@@ -23,6 +23,7 @@ from exporters.destinations.declaration import DestinationType
 from exporters.errors import DeliveryTooLarge, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.probe import Probe, failed, try_connection
+from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from exporters.turns import in_turns
@@ -61,13 +62,15 @@ class WebhookExporter:
         body = b'{"topic":%b,"records":[%b]}' % (orjson.dumps(topic), b",".join(rows))
         if len(body) > MAX_BYTES and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over {MAX_BYTES}", answered=False)
+        headers = {**self._headers, **self._signed(body)}
         try:
             await self._client.send(
                 self._url,
                 body,
                 content_type="application/json",
                 idempotency_key=delivery.idempotency_key,
-                headers={**self._headers, **self._signed(body)},
+                headers=headers,
+                secrets=[*headers.values(), *secrets_in_query(self._url)],
             )
         except Retryable as error:
             # A 2xx that broke off counts, because the rest of the answer is not read.

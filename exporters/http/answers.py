@@ -1,13 +1,12 @@
 """
 What an answer means for the delivery: pure, from status, headers and the beginning of the body.
 
-The destination's own message is kept, with every secret that was sent replaced.
+The destination's own message is kept, without any secret that was sent.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -18,28 +17,32 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
+from exporters.redaction import redact
 
-LONGEST_WORDS = 500
 _PROTOBUF = ("application/x-protobuf", "application/protobuf")
-_NOT_PRINTABLE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpAnswer:
-    """`headers` by lower-case name; `body` is cut at what the client reads."""
+    """
+    `headers` by lower-case name; `body` is cut at what the client reads. `secrets` were sent: no text of the answer
+    is stored, shown or logged but by `without_secrets`.
+    """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def media_type(self) -> str:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
+    def without_secrets(self, text: str) -> str:
+        return redact(text, self.secrets)
 
-def problem(
-    answer: HttpAnswer, *, secrets: Iterable[str] = (), now: float, may_be_taken: bool = False
-) -> SendError | None:
+
+def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:
     """
     Why a delivery did not arrive; None when it did.
 
@@ -48,7 +51,7 @@ def problem(
     status = answer.status
     if 200 <= status < 300:
         return None
-    message = " ".join(filter(None, (str(status), words(answer, secrets=secrets))))
+    message = " ".join(filter(None, (str(status), words(answer))))
     if 300 <= status < 400:
         message = f"{message} (a redirect; it is not followed, because the key would go along)"
     wait_s = retry_after_s(answer.headers.get("retry-after"), now=now)
@@ -79,18 +82,9 @@ def _used_up_s(headers: Mapping[str, str], *, now: float) -> float | None:
     return max(0.0, float(reset) - now) if reset.isascii() and reset.isdigit() else 0.0
 
 
-def words(answer: HttpAnswer, *, secrets: Iterable[str] = ()) -> str:
+def words(answer: HttpAnswer) -> str:
     """The destination's own message, in one line."""
-    return redact(_message(answer), secrets)
-
-
-def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Make one bounded, printable line without any of the secrets."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "[key]")
-    text = " ".join(_NOT_PRINTABLE.sub(" ", text).split())
-    return text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}..."
+    return answer.without_secrets(_message(answer))
 
 
 def retry_after_s(value: str | None, *, now: float) -> float | None:

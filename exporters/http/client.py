@@ -19,7 +19,8 @@ import aiohttp
 
 from exporters.errors import Misconfigured, Retryable
 from exporters.http import compression
-from exporters.http.answers import HttpAnswer, problem, redact
+from exporters.http.answers import HttpAnswer, problem
+from exporters.redaction import redact
 from spool.clock import Clock
 
 PROTOBUF = "application/x-protobuf"
@@ -73,7 +74,8 @@ class Client:
         The answer if it is a 2xx; every other one raises an error of exporters.errors.
 
         `is_compressed`: the body is gzip already, as this client would have made it.
-        No message holds one of the `secrets`: without them, the value of any header that was given.
+        No message holds one of the `secrets`, or a part that gives one away: without them, the value of any
+        header that was given.
         """
         settings = self._settings
         sent = {"Content-Type": content_type, **(headers or {})}
@@ -123,7 +125,7 @@ class Client:
     ) -> HttpAnswer:
         answer = await self._request(method, url, data, headers, secrets, max_answer_bytes)
         may_be_taken = self._settings.may_take_and_fail
-        error = problem(answer, secrets=secrets, now=self._clock.now(), may_be_taken=may_be_taken)
+        error = problem(answer, now=self._clock.now(), may_be_taken=may_be_taken)
         if error is not None:
             raise error
         return answer
@@ -152,6 +154,7 @@ class Client:
                     status=response.status,
                     headers=names,
                     body=await _read_beginning(response, max_answer_bytes),
+                    secrets=tuple(secrets),
                 )
         except aiohttp.InvalidURL as error:
             raise Misconfigured(f"{redact(url, secrets)} is not an address", answered=False) from error

@@ -44,7 +44,7 @@ class Brokers:
 
     async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
         """Begin to send under an id; return the newest progress under each key, as it is from then on."""
-        with translated():
+        with translated(self._settings, self._secret):
             options = options_of(self._settings, self._secret)
             if self._settings.transactions:
                 options |= {"transactional_id": id, "transaction_timeout_ms": int(TRANSACTION_S * 1000)}
@@ -71,7 +71,7 @@ class Brokers:
         """Send the messages and the progress as one transaction: both are there, or neither is."""
         producer = self._producer
         has_transactions = self._settings.transactions
-        with translated():
+        with translated(self._settings, self._secret):
             # A commit whose broker goes away has no end of its own.
             async with asyncio.timeout(TRANSACTION_S):
                 if has_transactions:
@@ -89,7 +89,7 @@ class Brokers:
         """Begin a transaction and end it without a message; nothing where there are none."""
         if not self._settings.transactions:
             return
-        with translated():
+        with translated(self._settings, self._secret):
             await self._producer.begin_transaction()
             await self._producer.abort_transaction()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +18,12 @@ from exporters.errors import Misconfigured, Retryable
 from exporters.kafka.aws_identity import AwsIdentity
 from exporters.kafka.aws_token import aws_token
 from exporters.kafka.messages import AWS
+from exporters.redaction import lines_of, redact
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 
 REQUEST_S: Final = 30.0
-_MOST_WORDS: Final = 300
 # What it tells is raised as well, and told by the route.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 # The operator has to change something: waiting alone mends none of these.
@@ -166,8 +166,11 @@ def _readable(*files: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Raise what the library raises as Misconfigured where the operator has to change something, else Retryable."""
+def translated(settings: DestinationSettings, secret: SecretSource | None) -> Iterator[None]:
+    """
+    Raise what the library raises as Misconfigured where the operator has to change something, else Retryable; the words
+    of brokers without what was signed in with.
+    """
     try:
         yield
     except msgspec.DecodeError as error:
@@ -175,13 +178,19 @@ def translated() -> Iterator[None]:
         raise Misconfigured(text, answered=False) from error
     except (kafka.KafkaError, OSError, TimeoutError) as error:
         kind = Misconfigured if _is_fault(error) else Retryable
-        raise kind(_words(error), answered=False) from error
+        raise kind(_words(error, _secrets_of(settings, secret)), answered=False) from error
 
 
-def _words(error: BaseException) -> str:
+def _secrets_of(settings: DestinationSettings, secret: SecretSource | None) -> list[str]:
+    """Return the passwords, keys and tokens, without the user that comes first."""
+    token = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
+    return [*lines_of(secret)[1:], *(lines_of(token) if settings.identity_token_file else ())]
+
+
+def _words(error: BaseException, secrets: Iterable[str]) -> str:
     """The kind of an error, its text and its cause, which name topics and addresses, no record."""
     name = type(error).__name__
     text = str(error)
     said = text if name in text else f"{name.removesuffix('Error')}: {text}"
     cause = f" ({error.__cause__})" if isinstance(error.__cause__, ssl.SSLError) else ""
-    return f"{said}{cause}"[:_MOST_WORDS]
+    return redact(f"{said}{cause}", secrets)

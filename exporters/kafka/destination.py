@@ -89,13 +89,12 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
 
 
 async def _setup_probe(settings: DestinationSettings, secret: SecretSource | None) -> Probe:
-    from exporters.kafka.connection import options_of
     from exporters.kafka.setup import problems_of, setups_of
     from exporters.probe import OK, REFUSED, Probe
 
     names = [settings.topic.replace("{topic}", topic) for topic in settings.topics]
     progress = settings.topic.replace("{topic}", "progress")
-    found = await setups_of(options_of(settings, secret), [*names, progress])
+    found = await setups_of(settings, secret, [*names, progress])
     wrong = [
         words
         for topic, setup in found.items()

@@ -51,7 +51,7 @@ async def recount(
     """
     topic = settings.topic.replace("{topic}", route.partition("/")[2])
     options = options_of(settings, secret)
-    with translated():
+    with translated(settings, secret):
         async with reader_of(options) as reader:
             found = await read_progresses(
                 reader,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from exporters.kafka.connection import start, translated
+from exporters.kafka.connection import options_of, start, translated
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
 
 _POLICY, _LEAST = "cleanup.policy", "min.insync.replicas"
 _NOT_ALLOWED: Final = 29
@@ -29,22 +31,25 @@ class TopicSetup:
         return f"{self.partitions} partitions, {self.replicas} replicas{least}"
 
 
-async def setups_of(options: Mapping[str, Any], topics: Sequence[str]) -> Mapping[str, TopicSetup]:
+async def setups_of(
+    settings: DestinationSettings, secret: SecretSource | None, topics: Sequence[str]
+) -> Mapping[str, TopicSetup]:
     """Ask for topics that are there, by their names."""
-    with translated():
+    with translated(settings, secret):
+        options = options_of(settings, secret)
         admin = AIOKafkaAdminClient(**options)
         try:
             await start(admin, options)
             shown = {each["topic"]: each["partitions"] for each in await admin.describe_topics(list(topics))}
-            settings = {topic: await _settings(admin, topic) for topic in topics}
+            kept = {topic: await _settings(admin, topic) for topic in topics}
         finally:
             await admin.close()
     return {
         topic: TopicSetup(
             partitions=len(partitions),
             replicas=min((len(each["replicas"]) for each in partitions), default=0),
-            policy=settings[topic].get(_POLICY, ""),
-            least_in_sync=settings[topic].get(_LEAST, ""),
+            policy=kept[topic].get(_POLICY, ""),
+            least_in_sync=kept[topic].get(_LEAST, ""),
         )
         for topic, partitions in shown.items()
     }

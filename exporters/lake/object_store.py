@@ -25,6 +25,7 @@ from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import ClientSettings
 from exporters.lake.identity.external_account import ExternalAccount
 from exporters.lake.stores import StoredObject
+from exporters.redaction import lines_of, redact
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
@@ -36,7 +37,6 @@ _STATUS: Final = re.compile(r"status(?: code)?:? ?\"?(\d{3})", re.IGNORECASE)
 _REGION: Final = "us-east-1"
 _PAUSES: Final = (0.1, 0.5, 2.0)  # seconds before each repeat
 _SOON: Final = 5.0  # seconds: who waited longer for an answer is not asked again
-_MOST_WORDS: Final = 300
 _SECRET_LINES: Final = 3
 
 Build = Callable[[DestinationSettings, "SecretSource | None", str, str], Any]
@@ -138,7 +138,7 @@ class ObjectStore:
             try:
                 self._store = _client_of(self._settings, self._secret)
             except exceptions.BaseError as error:
-                raise Misconfigured(_words(error), answered=False) from error
+                raise Misconfigured(self._words(error), answered=False) from error
             self._made_with = stamp
         return self._store
 
@@ -147,7 +147,7 @@ class ObjectStore:
         told: SendError | None = getattr(self._store.credential_provider, "error", None)
         if told is not None:
             return told
-        words = _words(error)
+        words = self._words(error)
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
             return Misconfigured(words)
         found = _STATUS.search(str(error))
@@ -157,6 +157,13 @@ class ObjectStore:
             return Misconfigured(words)
         # Without a status: whatever comes of it, the repeat finds what is there under the same name.
         return Retryable(words, answered=status is not None)
+
+    def _words(self, error: BaseException) -> str:
+        """One line of what the library says, without our keys and what it shows of its own inside."""
+        provider = getattr(self._store, "credential_provider", None)
+        token = getattr(provider, "token", "")
+        text = redact(str(error).split("Debug source:")[0], [*lines_of(self._secret), token])
+        return text or type(error).__name__
 
 
 async def _repeated(ask: Callable[[], Awaitable[T]]) -> T:
@@ -249,9 +256,3 @@ def _azure(settings: DestinationSettings, secret: SecretSource | None, bucket: s
 
 
 _BUILDS: Final[dict[str, Build]] = {"s3": _s3, "gs": _gcs, "az": _azure}
-
-
-def _words(error: BaseException) -> str:
-    """One line of what the library says, without what it shows of its own inside."""
-    text = " ".join(str(error).split("Debug source:")[0].split())
-    return text[:_MOST_WORDS] or type(error).__name__

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from exporters.http.answers import HttpAnswer, redact
+from exporters.http.answers import HttpAnswer
 
 _JSON_COUNT = {"traces": "rejectedSpans", "metrics": "rejectedDataPoints"}
 
@@ -23,7 +23,7 @@ def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     """
     is_json = answer.media_type == "application/json"
     count, words = _json(answer.body, stream) if is_json else _protobuf(answer, stream)
-    return (count, redact(words) or None) if count > 0 else (0, None)
+    return (count, answer.without_secrets(words) or None) if count > 0 else (0, None)
 
 
 def _protobuf(answer: HttpAnswer, stream: str) -> tuple[int, str]:

@@ -7,7 +7,6 @@ import logging
 import msgspec
 
 from exporters.errors import DeliveryTooLarge, Rejected, SendError
-from exporters.http.answers import redact
 from exporters.http.client import Client
 from exporters.probe import OK, UNAVAILABLE, Probe, failed
 from exporters.service.upstream_client import UpstreamClient
@@ -69,7 +68,9 @@ class BillingValidation:
             return None
         if verdict.is_valid:
             return []
-        return [redact(each) for each in verdict.errors[:MOST]] or ["the upstream gives no reason"]
+        return [answer.without_secrets(each) for each in verdict.errors[:MOST]] or [
+            "the upstream gives no reason"
+        ]
 
     async def close(self) -> None:
         await self._upstream.close()

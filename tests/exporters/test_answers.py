@@ -10,8 +10,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable
-from exporters.http.answers import LONGEST_WORDS, HttpAnswer, problem, retry_after_s, words
+from exporters.http.answers import HttpAnswer, problem, retry_after_s, words
 from exporters.otlp.partial import rejected
+from exporters.redaction import LONGEST_WORDS
 
 NOW = 1_790_000_000.0  # Mon, 21 Sep 2026 14:13:20 GMT
 JSON = {"content-type": "application/json; charset=utf-8"}
@@ -107,8 +108,8 @@ def test_secrets_are_struck_out_and_words_are_bounded() -> None:
     """
     An upstream that echoes the key does not bring it into our files, and a page of HTML does not either.
     """
-    answer = HttpAnswer(status=403, body=b"key th_secret is disabled. " + b"x" * 10_000)
-    said = words(answer, secrets=["th_secret"])
+    body = b"key th_secret is disabled. " + b"x" * 10_000
+    said = words(HttpAnswer(status=403, body=body, secrets=("th_secret",)))
     assert said.startswith("key [key] is disabled. xxx")
     assert LONGEST_WORDS + 3 == len(said)
 

@@ -45,6 +45,7 @@ class Received:
     headers: dict[str, str]  # by lower-case name
     raw: bytes
     body: bytes
+    target: str = ""  # the path with the query, as they were written
 
     @property
     def key(self) -> str | None:
@@ -121,7 +122,7 @@ class FakeUpstream:
         raw = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
         body = gzip.decompress(raw) if headers.get("content-encoding") == "gzip" else raw
-        received = Received(request.method, request.path, headers, raw, body)
+        received = Received(request.method, request.path, headers, raw, body, request.raw_path)
         async with self._changed:
             self.requests.append(received)
             reply = self.answers.popleft() if self.answers else self.judge(received) or Reply()

@@ -67,6 +67,7 @@ class ExternalAccount:
         self._settings = settings
         self._clock = clock or SystemClock()
         self.error: SendError | None = None
+        self.token = ""  # the last one
 
     async def __call__(self) -> dict[str, Any]:
         try:
@@ -78,6 +79,7 @@ class ExternalAccount:
             self.error = Misconfigured(str(error), answered=False)
             raise
         self.error = None
+        self.token = str(found["token"])
         return found
 
     async def _token(self) -> dict[str, Any]:

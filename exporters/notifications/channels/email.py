@@ -8,18 +8,18 @@ one message, so that programs show them as one conversation. A recipient that is
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import re
 import smtplib
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.message import EmailMessage
 from email.utils import formatdate
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
-from exporters.http.answers import redact
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,
@@ -30,6 +30,7 @@ from exporters.notifications.channel import (
 )
 from exporters.notifications.words import plain, subject
 from exporters.probe import OK, Probe, failed
+from exporters.redaction import redact
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 
@@ -52,7 +53,10 @@ class EmailChannel:
         recipients = message.people or self._settings.to
         left = [address for address in recipients if address not in message.reached]
         refused = await self._talk(lambda smtp: _deliver(smtp, mail, self._settings.sender, left))
-        words = "; ".join(f"{address}: {code} {_text(text)}" for address, (code, text) in refused.items())
+        words = "; ".join(
+            f"{address}: {code} {redact(_text(text), self._secrets())}"
+            for address, (code, text) in refused.items()
+        )
         reached = (*message.reached, *(address for address in left if address not in refused))
         if any(code < 500 for code, _ in refused.values()):
             raise ReachedSome(words, reached=reached)
@@ -78,6 +82,14 @@ class EmailChannel:
     async def close(self) -> None:
         """Nothing stays open: each message has a connection of its own."""
 
+    def _secrets(self) -> list[str]:
+        """Return the password, also as a sign-in writes it."""
+        password = self._password.value() if self._password else ""
+        if not password:
+            return []
+        signs_in = (password, f"\0{self._settings.username}\0{password}")
+        return [password, *(base64.b64encode(each.encode()).decode() for each in signs_in)]
+
     async def _talk(self, say: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
         """
         Connect, sign in, `say`, quit. The library blocks, so a thread does it; a cancelled one is
@@ -97,7 +109,7 @@ class EmailChannel:
         try:
             return await asyncio.to_thread(talk)
         except (OSError, smtplib.SMTPException) as error:
-            raise _meaning(error, password) from error
+            raise _meaning(error, self._secrets()) from error
         except asyncio.CancelledError:
             for smtp in connections:
                 if smtp.sock is not None:
@@ -153,23 +165,23 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
         return error.recipients
 
 
-def _meaning(error: OSError, password: str) -> SendError:
+def _meaning(error: OSError, secrets: Sequence[str]) -> SendError:
     """Return the error for the message that a failure means: every SMTPException is an OSError."""
     if not isinstance(error, smtplib.SMTPException):
-        return Retryable(redact(f"no answer: {error}", [password]), answered=False, ambiguous=True)
+        return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):
-        words = redact(str(error), [password])
+        words = redact(str(error), secrets)
         if isinstance(error, smtplib.SMTPServerDisconnected):
             return Retryable(words, answered=False, ambiguous=True)
         return Misconfigured(words)  # no TLS, or no way to sign in
-    words = redact(f"{error.smtp_code} {_text(error.smtp_error)}", [password])
+    words = redact(f"{error.smtp_code} {_text(error.smtp_error)}", secrets)
     if error.smtp_code < 500:
         return Retryable(words)
     return Rejected(words) if isinstance(error, smtplib.SMTPDataError) else Misconfigured(words)
 
 
 def _text(words: bytes | str) -> str:
-    return redact(words.decode("utf-8", "replace") if isinstance(words, bytes) else words)
+    return words.decode("utf-8", "replace") if isinstance(words, bytes) else words
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:

@@ -36,9 +36,10 @@ class SlackWebhook:
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:
+        address = self._address.value()
         body = orjson.dumps({"text": text(message)})
         try:
-            await self._client.send(self._address.value(), body, content_type="application/json")
+            await self._client.send(address, body, content_type="application/json", secrets=[address])
         except Rejected as error:
             raise as_misconfigured(error) from error
         return ""

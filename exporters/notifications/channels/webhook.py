@@ -26,6 +26,7 @@ from exporters.notifications.channel import (
 )
 from exporters.probe import Probe, failed, try_connection
 from exporters.problems import headers, url
+from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
@@ -53,8 +54,15 @@ class WebhookChannel:
             "webhook-signature": sign(secret_bytes(self._secret.value()), notice.id, at, body),
         }
         sent = {**self._settings.headers, **signed}
+        url = self._settings.url
         try:
-            await self._client.send(self._settings.url, body, content_type="application/json", headers=sent)
+            await self._client.send(
+                url,
+                body,
+                content_type="application/json",
+                headers=sent,
+                secrets=[*sent.values(), *secrets_in_query(url)],
+            )
         except Rejected as error:
             raise as_misconfigured(error) from error
         return ""

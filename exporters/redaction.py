@@ -1,0 +1,86 @@
+"""What a far side said, without our secrets: whatever of it is stored, shown or logged goes through `redact`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+
+from exporters.errors import Misconfigured
+from exporters.secret_source import SecretSource
+
+LONGEST_WORDS = 500
+STRUCK_OUT: Final = "[key]"
+_LEAST_PART: Final = 8  # characters: shorter parts of a secret address are ordinary words
+_NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+")
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """
+    Make one bounded, printable line that holds none of the secrets.
+
+    Of an address its path, the parts of the path and the values of its query are secret too; of a header with a
+    scheme, such as `Bearer`, what follows the scheme.
+    """
+    forms = {form for secret in secrets for part in _parts(secret) for form in _spellings(part)}
+    for form in sorted(forms, key=len, reverse=True):  # a secret may be a part of another one
+        text = text.replace(form, STRUCK_OUT)
+    text = " ".join(_NOT_PRINTABLE.sub(" ", text).split())
+    return text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}..."
+
+
+def secrets_in_query(url: str) -> Iterator[str]:
+    """Yield the values in the query of an address that is no secret itself."""
+    for _, value in parse_qsl(urlsplit(url).query):
+        if len(value) >= _LEAST_PART:
+            yield value
+
+
+def lines_of(source: SecretSource | None) -> list[str]:
+    """Return the lines of a secret; none if it cannot be read, because then it was not sent either."""
+    try:
+        return source.value().split("\n") if source else []
+    except Misconfigured:
+        return []
+
+
+def _parts(secret: str) -> Iterator[str]:
+    if not secret:
+        return
+    yield secret
+    if "://" in secret:
+        yield from _parts_of_address(secret)
+        return
+    scheme, _, credentials = secret.partition(" ")
+    if not credentials or " " in credentials:
+        return
+    yield credentials
+    if scheme.lower() == "basic":
+        yield from _parts_of_basic(credentials)
+
+
+def _parts_of_address(address: str) -> Iterator[str]:
+    parts = urlsplit(address)
+    whole = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    named = [value for _, value in parse_qsl(parts.query)]
+    for part in (whole, parts.path, parts.query, *parts.path.split("/"), *named):
+        if len(part.strip("/")) >= _LEAST_PART:
+            yield part.strip("/")
+
+
+def _parts_of_basic(credentials: str) -> Iterator[str]:
+    try:
+        password = base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return
+    if password:
+        yield password
+
+
+def _spellings(part: str) -> Iterator[str]:
+    """Yield a part as it stands in addresses, forms and JSON."""
+    yield from (part, unquote(part), quote(part), quote(part, safe=""), quote_plus(part))
+    yield part.replace("/", "\\/")
