@@ -10,6 +10,7 @@ import msgspec
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
 from gateway.normalise.formats.engine.rules import column, count_tokens, fail_by_status
 from gateway.normalise.payload import items as payload
+from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path
@@ -64,7 +65,6 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
         operation=text(event.operation) or of_path(event.http_path),
         request_model=model_name(event.request_model, event.provider),
         response_model=model_name(event.response_model, event.provider),
-        cost=money(event.cost, "agw.ai.usage.cost.total"),
     )
     record.region = region_of(address=event.endpoint, model=event.request_model)
     record.start_time = before(record.end_time, duration(event.duration))
@@ -77,6 +77,7 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
         count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
     ))  # fmt: skip
     fail_by_status(record, event.http_status)
+    record.cost = known_cost(record, money(event.cost, "agw.ai.usage.cost.total"))
     metadata = Metadata()
     metadata.tag("route", text(event.route))
     metadata.describe(record, principal=text(event.subject))

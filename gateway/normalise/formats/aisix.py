@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, all_of
-from gateway.normalise.formats.engine.rules import count_tokens, fail, fail_by_status, known_cost
+from gateway.normalise.formats.engine.rules import count_tokens, fail, fail_by_status
+from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.meters import of_numbers
 from gateway.normalise.reading.models import model_name, provider

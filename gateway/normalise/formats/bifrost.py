@@ -17,6 +17,7 @@ from gateway.normalise.formats.engine.declaration import Call, ExampleCall, Item
 from gateway.normalise.formats.engine.rules import column, count_tokens, fail, tag_tier
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
+from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import BY_NAME, of_function
@@ -110,12 +111,12 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
         operation=_operation(span, attributes),
         request_model=model_name(attributes.request_model, attributes.provider),
         response_model=model_name(attributes.response_model, attributes.provider),
-        cost=money(attributes.cost, "gen_ai.usage.cost"),
         api_key=key_name(attributes.key_name, attributes.older_key_name),
     )
     count_tokens(record, _tokens(attributes))
     if span.Status == "error":
         fail(record, attributes.error_type, attributes.older_error_type)
+    record.cost = known_cost(record, money(attributes.cost, "gen_ai.usage.cost"))
     # The exporter's OTLP push carries the same trace and span ids.
     identity = of_call(record, response_id=text(attributes.response_id), span=True, own_id=record.request_id)
     metadata = Metadata()

@@ -15,9 +15,10 @@ from gateway.normalise.formats.engine.declaration import (
     Members,
     any_inside,
 )
-from gateway.normalise.formats.engine.rules import count_tokens, fail, fail_by_status, known_cost
+from gateway.normalise.formats.engine.rules import count_tokens, fail, fail_by_status
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding
+from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, of_path

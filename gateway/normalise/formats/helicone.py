@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import count_tokens, known_cost, tag_tier
+from gateway.normalise.formats.engine.rules import count_tokens, tag_tier
 from gateway.normalise.payload.provider_bodies import ProviderBody
+from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.regions import region_of

@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import column, count_tokens, fail, known_cost, tag_tier
+from gateway.normalise.formats.engine.rules import column, count_tokens, fail, tag_tier
 from gateway.normalise.litellm_calls import identity_of, names_of
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import of_literal
@@ -26,6 +26,7 @@ from gateway.normalise.payload.provider_bodies import (
     of_billed_units,
     searches_in_output,
 )
+from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.meters import BilledUnits, merged
 from gateway.normalise.reading.models import model_name, provider
@@ -205,6 +206,7 @@ def _of_old_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
 
 
 def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | None) -> Inference:
+    operation = of_function(text(event.call_type) or "")
     record = Inference(
         id=b"",
         source=NAME,
@@ -212,7 +214,7 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
         start_time=instant(event.startTime),
         end_time=instant(event.endTime),
         provider=provider(event.custom_llm_provider, event.model),
-        operation=_operation(text(event.call_type)),
+        operation=None if operation == RERANK else operation,  # unnamed in the cases' list of LiteLLM's calls
         request_model=model_name(event.model, event.custom_llm_provider),
     )
     record.region = _region(event, meta)  # of more than 15 names Python makes a dict first
@@ -222,7 +224,7 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
         fail(record, failure.error_class, failure.error_code)
     elif is_true(event.cache_hit):
         record.status = "cached"
-    record.cost = known_cost(record, cost)
+    record.cost = known_cost(record, cost, operation)
     return record
 
 
@@ -236,11 +238,6 @@ def _region(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
     return region_of(
         answered, priced.data_residency, priced.vertex_location, address=event.api_base, model=model
     )
-
-
-def _operation(call_type: str | None) -> str | None:
-    operation = None if call_type is None else of_function(call_type)
-    return None if operation == RERANK else operation  # unnamed in the cases' list of LiteLLM's calls
 
 
 def _client(meta: LiteLLMMeta) -> Any:

@@ -20,10 +20,10 @@ from gateway.normalise.formats.engine.rules import (
     fail,
     fail_by_status,
     is_call,
-    known_cost,
     tag_tier,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
+from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import (

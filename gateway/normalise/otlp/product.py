@@ -139,7 +139,6 @@ class SpanDialect:
     model_names_provider: bool = False  # the model's name is stronger than the stated provider
     response_id: Names = semconv.RESPONSE_ID
     shared_id: Names = semconv.SHARED_ID
-    zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
     not_unique: str | None = None  # a response id that equals this attribute identifies no call
     cached_id: Callable[[Attributes], str | None] | None = None  # its own id of an answer from its cache
     refine: Callable[[Span, Inference], None] | None = None  # exceptions
@@ -176,7 +175,6 @@ class LogDialect:
     without_cache: bool = False
     without_cache_at: frozenset[str] = frozenset()  # providers whose input is passed on as they count it
     without_reasoning: bool = False
-    zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
     operation: str = operations.CHAT
     response_id: Names = ()
     shared_id: Names = ()
@@ -296,6 +294,7 @@ class Product:
 
     # Attributes under names of its own: by field (those of `semconv.FIELDS`), weaker than the names there.
     names: Mapping[str, Names] = field(default_factory=dict)
+    zero_cost_is_unknown: bool = False  # it writes 0 for a model without a price
     metadata: Names = ()  # beginnings of attributes that are tags of the sender's own choice
     no_metadata: Names = ()  # beginnings of others among them
     quotes_metadata: bool = False  # it writes their values as JSON

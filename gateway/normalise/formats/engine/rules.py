@@ -47,12 +47,6 @@ def tag_tier(metadata: Metadata, *stated: Any) -> None:
             return
 
 
-def known_cost(record: Inference, cost: str | None) -> str | None:
-    """The cost, or None for a 0 of a gateway that writes 0 when it does not know the price."""
-    is_unpriced = cost == "0" and record.status == "ok" and (record.input_tokens or record.output_tokens)
-    return None if is_unpriced else cost
-
-
 def fail(record: Inference, *types: Any) -> None:
     """Make it an error of the first of these types that is machine-readable."""
     record.status = "error"

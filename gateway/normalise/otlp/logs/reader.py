@@ -27,6 +27,7 @@ from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.otlp.spans.counts import meters_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, times, values
+from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
 from spool.identity import AS_EVENT, AS_SPAN, of_call, of_call_id, of_end, of_end_alone
@@ -154,10 +155,6 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     tokens = dialect.count(attributes, provider, model)
     operation = values.text(attributes.get("gen_ai.operation.name"))
     cost = semconv.cost_of(attributes, FIELD_NAMES["cost"])
-    if cost == "0" and dialect.zero_cost_is_unknown and tokens and not failed:
-        cost = None
-    if dialect.is_free(attributes):
-        cost = "0"
     call = Inference(  # of more than 15 names Python makes a dict first, which takes longer than all the rest
         id=b"",
         source=product.source,
@@ -180,6 +177,10 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         call.charges = semconv.charges_of(attributes, FIELD_NAMES["cost"])
     if shape.meters:
         call.meters = meters_of(attributes, shape) or call.meters
+    if dialect.is_free(attributes):
+        call.cost = "0"
+    elif product.zero_cost_is_unknown:
+        call.cost = known_cost(call, cost)
     call.region = semconv.region_of(attributes, shape.region, shape.address, provider=provider, model=model)
     return call
 

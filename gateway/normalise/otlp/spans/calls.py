@@ -12,6 +12,7 @@ from gateway.normalise.otlp.shapes import CONTAINERS
 from gateway.normalise.otlp.span_rules import failed
 from gateway.normalise.otlp.spans.counts import counts_of
 from gateway.normalise.reading import operations, values
+from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.tokens import Tokens, set_counts
 from spool.record import Inference
 
@@ -95,8 +96,6 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         status, error_type = "error", semconv.error_type(attributes, _exception_type(span))
     elif dialect.cached_id is not None and (own_id := dialect.cached_id(attributes)) is not None:
         status = "cached"
-    elif cost == "0" and dialect.zero_cost_is_unknown and (tokens.input or tokens.output):
-        cost = None
     request_id = semconv.first_text(attributes, shape.request_id) if shape.request_id else None
     response_id = shared_id = None
     if request_id is not None or dialect.not_unique is not None:
@@ -123,6 +122,8 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         )
     )
     set_counts(record, tokens)
+    if product.zero_cost_is_unknown:
+        record.cost = known_cost(record, cost)
     if cost is None and shape.cost:
         record.charges = semconv.charges_of(attributes, shape.cost)
     if (

@@ -31,10 +31,10 @@ PRODUCT = Product(
     scopes=("opentelemetry.instrumentation.ag2",),
     marks=(_KIND,),
     kinds=(Kind(attribute=_KIND, operation=_operation, steps=_STEPS),),
+    zero_cost_is_unknown=True,
     spans=SpanDialect(
         operation=_operation,
         without_cache=leaves_cache_out,
         usage_of=_repeats_usage,
-        zero_cost_is_unknown=True,
     ),
 )

@@ -22,6 +22,7 @@ PRODUCT = Product(
     scopes=("openlit",),
     sdks=("openlit",),
     weak_marks={_SDK: _names_sdk},
-    spans=SpanDialect(without_cache=leaves_cache_out, zero_cost_is_unknown=True),
-    details=replace(LOGGED, without_cache_at=COUNT_CACHE_APART, zero_cost_is_unknown=True),
+    zero_cost_is_unknown=True,
+    spans=SpanDialect(without_cache=leaves_cache_out),
+    details=replace(LOGGED, without_cache_at=COUNT_CACHE_APART),
 )

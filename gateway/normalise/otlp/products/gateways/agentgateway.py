@@ -9,4 +9,5 @@ PRODUCT = Product(
     scopes=("agentgateway",),
     mark_beginnings=("agw.",),
     names={"cost": ("agw.ai.usage.cost.total",)},
+    zero_cost_is_unknown=True,
 )

@@ -21,6 +21,7 @@ PRODUCT = Product(
     scopes=("bifrost",),
     sdks=("bifrost",),
     weak_marks={_SDK: _names_sdk},
+    zero_cost_is_unknown=True,
     spans=SpanDialect(is_attempt=_is_attempt),
     names={"team": ("gen_ai.team_id",), "api_key": ("gen_ai.virtual_key_name",)},
 )

@@ -21,5 +21,6 @@ PRODUCT = Product(
     marks=("gen_ai.model.provider",),
     names={"provider": ("gen_ai.model.provider",)},
     user=(*semconv.USER, "user_id"),
-    spans=SpanDialect(operation=_operation, zero_cost_is_unknown=True),
+    zero_cost_is_unknown=True,
+    spans=SpanDialect(operation=_operation),
 )

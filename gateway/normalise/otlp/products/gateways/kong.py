@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.product import MONEY_UNIT, MetricFamily, Product, SpanDialect
+from gateway.normalise.otlp.product import MONEY_UNIT, MetricFamily, Product
 
 PRODUCT = Product(
     source="kong",
@@ -11,6 +11,6 @@ PRODUCT = Product(
     services=("kong",),
     mark_beginnings=("kong.",),
     marks_points=True,  # its service name is the operator's to change, its points name routes and consumers
-    spans=SpanDialect(zero_cost_is_unknown=True),
+    zero_cost_is_unknown=True,
     metrics={"kong.gen_ai.llm.cost": MetricFamily(unit=MONEY_UNIT)},
 )

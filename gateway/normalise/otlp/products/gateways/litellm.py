@@ -85,6 +85,7 @@ PRODUCT = Product(
         "api_key": ("metadata.user_api_key_alias",),
     },
     containers={"metadata.usage_object": _usage_object},
+    zero_cost_is_unknown=True,
     spans=SpanDialect(
         operation=_operation,
         cached_id=_cached_id,
@@ -92,6 +93,5 @@ PRODUCT = Product(
         also=_also,
         shared_id=(*semconv.SHARED_ID, _CALL_ID),
         not_unique=_CALL_ID,
-        zero_cost_is_unknown=True,
     ),
 )
