@@ -91,6 +91,7 @@ class DatabaseHealth:
     nodes: int  # live ones
     leases_held: int
     leases_free: int  # that a live node would hold, and none does
+    reporters: int  # rows of `Heard`
 
 
 async def no_database() -> DatabaseHealth | None:

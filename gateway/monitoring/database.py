@@ -54,6 +54,11 @@ def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
         values=[("held", health.leases_held), ("free", health.leases_free)],
         label="state",
     )
+    yield _figure(
+        "postgres_reporters",
+        "Senders of calls that the database remembers, for counters beside them",
+        health.reporters,
+    )
 
 
 def _standbys(standbys: Sequence[Standby], *, needs_standby: bool) -> Iterator[DatabaseFigure]:

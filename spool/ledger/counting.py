@@ -352,12 +352,19 @@ def sum_up(rows: LedgerRows, before: int) -> bool:
     return True
 
 
-def drop_hours(rows: LedgerRows, before: int) -> int:
-    """Drop hours before `before`, a midnight, whose days are summed up; how many sums went."""
+def drop_hours(rows: LedgerRows, before: int) -> int | None:
+    """
+    Drop the hours of the next day before `before`, a midnight, that is summed up; how many sums went.
+
+    None when there is none: so a ledger that was not tidied for weeks takes a transaction for each day.
+    """
     state = state_of(rows)
     before = min(before, state["daily"])
     if before <= state["hourly"]:
-        return 0
+        return None
+    oldest = rows.oldest(HOUR_S, state["hourly"])
+    if oldest is not None:
+        before = min(before, oldest // DAY_S * DAY_S + DAY_S)
     gone = rows.drop_hours(before)
     rows.set_state(hourly=before)
     return gone

@@ -405,7 +405,9 @@ class Ledger:
             while await self._change(lambda rows: counting.sum_up(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
-            removed = await self._change(lambda rows: counting.drop_hours(rows, old))
+            removed = 0
+            while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
+                removed += dropped
             if removed:  # once a day: what earlier versions numbered and never summed, or a rebuild emptied
                 self._placement.forget()
                 await self._change(lambda rows: rows.drop_unused_numbers())

@@ -21,7 +21,7 @@ class Heard(Protocol):
         ...
 
     async def forget(self, before: float) -> int:
-        """Forget those that were last heard before a time; how many."""
+        """Forget those that were last heard before a time, in short transactions; how many."""
         ...
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from spool.postgres.database import Connection, Database
+from spool.postgres.log.queries import HEARD_ROWS
 from spool.postgres.sessions import LIVE
 from spool.settings import REPLICATED
 from spool.storage import DatabaseHealth, Standby
@@ -74,6 +75,7 @@ async def health(database: Database, durability: str) -> DatabaseHealth:
             nodes=nodes,
             leases_held=leases_held,
             leases_free=leases_free,
+            reporters=one(HEARD_ROWS)[0],
         )  # fmt: skip
 
     return await database.read(read)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from spool.log.expectations import version_of
 from spool.log.partial_reports import PartialReport, kind_of
 from spool.log.planning.plan import Plan
+from spool.postgres.aged_rows import remove_aged
 from spool.postgres.database import Connection, Database
 
 SHARD = 0
@@ -35,11 +36,6 @@ _HEARD = f"SELECT reporter, at FROM {{schema}}.heard WHERE shard = {SHARD} AND r
 _NOTE = f"""
     INSERT INTO {{schema}}.heard AS old (shard, reporter, at) SELECT {SHARD}, each, %s FROM unnest(%s::bytea[]) each
         ON CONFLICT (shard, reporter) DO UPDATE SET at = GREATEST(old.at, excluded.at)"""
-# A row that is being written is not old: it is not waited for.
-_FORGET_HEARD = f"""
-    WITH old AS MATERIALIZED (
-        SELECT reporter FROM {{schema}}.heard WHERE shard = {SHARD} AND at < %s FOR UPDATE SKIP LOCKED)
-    DELETE FROM {{schema}}.heard h USING old WHERE h.shard = {SHARD} AND h.reporter = old.reporter"""
 
 
 class PostgresPartialReports:
@@ -125,9 +121,7 @@ class PostgresHeard:
 
     async def forget(self, before: float) -> int:
         """Forget reporters without asking for a standby: if they come back they are forgotten again."""
-        return await self._database.transaction(
-            lambda connection: connection.execute(self._database.sql(_FORGET_HEARD), (before,)).rowcount
-        )
+        return await remove_aged(self._database, "heard", "at", before=before)
 
 
 def _behind(begin: bytes) -> bytes:

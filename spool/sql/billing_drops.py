@@ -47,7 +47,7 @@ _NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY 
 _LOCK = f"SELECT 1 FROM {{schema}}.billing_months WHERE {_OF_MONTH} {{for_update}}"
 _OF_CONNECTION = """
     SELECT connection, month FROM {schema}.billing_months WHERE connection = :connection
-  ORDER BY connection, month {for_update}"""
+  ORDER BY connection, month LIMIT 1 {for_update}"""
 _OLD = """
     SELECT connection, month FROM {schema}.billing_months WHERE month < :before
   ORDER BY month, connection LIMIT 1 {for_update}"""
@@ -128,11 +128,14 @@ class SqlBillingDrops:
         await self._remove_each(_OF_CONNECTION, connection=connection)
 
     async def trim(self, before: str) -> int:
-        """Remove months, one of a connection in each transaction, so that no commit waits long."""
         return await self._remove_each(_OLD, before=before)
 
     async def _remove_each(self, months: str, **values: object) -> int:
-        """Remove the months that a statement finds until it finds none; others may come meanwhile."""
+        """
+        Remove the months that a statement finds, one in each transaction, so that no commit waits long.
+
+        Others may come meanwhile.
+        """
 
         def work(on: SqlConnection) -> int:
             found = on.all(months, **values)

@@ -261,18 +261,11 @@ KEEP_SERIES = """
         ON CONFLICT (shard, id) DO UPDATE SET start_time = excluded.start_time, time = excluded.time,
                                               value = excluded.value, seen_at = excluded.seen_at"""
 
-# Series that were not reported for a long time, and the oldest beyond a bound, but none that is being
-# written.
-REMOVE_OLD_SERIES = """
-    WITH old AS MATERIALIZED (
-        SELECT id FROM {schema}.series WHERE shard = 0 AND seen_at < %s FOR UPDATE SKIP LOCKED)
-    DELETE FROM {schema}.series s USING old WHERE s.shard = 0 AND s.id = old.id"""
-REMOVE_OLDEST_SERIES = """
-    WITH oldest AS MATERIALIZED (
-        SELECT id FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC OFFSET %s),
-    free AS MATERIALIZED (
-        SELECT s.id FROM {schema}.series s JOIN oldest USING (id) WHERE s.shard = 0 FOR UPDATE OF s SKIP LOCKED)
-    DELETE FROM {schema}.series s USING free WHERE s.shard = 0 AND s.id = free.id"""
+# When the oldest of the newest series was reported, so many of them; NULL if there are no more.
+NEWEST_SERIES_SINCE = """
+    SELECT min(seen_at) FROM (
+        SELECT seen_at FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC LIMIT %(most)s) newest
+     WHERE (SELECT count(*) FROM {schema}.series WHERE shard = 0) > %(most)s"""
 
 # -- known ids -----------------------------------------------------------------------------------------------
 
@@ -289,6 +282,11 @@ ADD_RUN = """
     INSERT INTO {schema}.id_runs (shard, id, hour, count, arrived_at, checksum, ids)
     VALUES (0, %s, %s, %s, %s, %s, %s)"""
 REMOVE_RUNS = "DELETE FROM {schema}.id_runs WHERE shard = 0 AND id = ANY(%s::bigint[])"
+
+# -- reporters -----------------------------------------------------------------------------------------------
+
+# As the server counts them meanwhile: a table's file does not shrink when rows go, but has room for others.
+HEARD_ROWS = "SELECT pg_stat_get_live_tuples('{schema}.heard'::regclass)"
 
 # -- periods -------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from spool.log import books, retention
 from spool.log.commits.carrying import DamagedCommits, carried_sums
 from spool.log.commits.following import by_topic
 from spool.log.retention import Candidate, Progress
+from spool.postgres.aged_rows import remove_aged
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
 from spool.postgres.log.entries import accepted, code, oldest
@@ -26,6 +27,7 @@ from spool.record import TOPICS
 
 STEP = 256  # entries in one transaction
 COMMITS = 2048  # commit rows in one transaction
+HEARD_ROW_BYTES = 140  # with its index; measured
 PERIOD_BYTES = 50 << 30
 PERIOD_S = 86_400.0
 PERIODS = 10  # when max_bytes are in use, at least
@@ -144,10 +146,16 @@ class PostgresRetention:
         """Bytes of the log before its oldest period."""
         return self._periods(connection)[0].size
 
+    def heard(self, connection: Connection) -> int:
+        """Bytes of the reporters that are remembered: see `spool.log.heard`."""
+        [rows] = connection.execute(self._database.sql(queries.HEARD_ROWS)).fetchone() or (0,)
+        return int(rows) * HEARD_ROW_BYTES
+
     def used(self, connection: Connection) -> int:
-        """Bytes of the periods that are there."""
+        """Bytes of the periods that are there, and of the reporters."""
         newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
-        return newest[4] - self._periods(connection)[0].size if newest else 0
+        log = newest[4] - self._periods(connection)[0].size if newest else 0
+        return log + self.heard(connection)
 
     def short_of_room(self, connection: Connection) -> bool:
         return self._excess(connection) > 0
@@ -308,7 +316,9 @@ class RemovedMeanwhile(Exception):
     """Another process has removed or carried the same: the next run goes on from there."""
 
 
-def drop_old_series(database: Database, connection: Connection, now: float) -> None:
-    """Bounds on what counters leave behind."""
-    connection.execute(database.sql(queries.REMOVE_OLD_SERIES), (now - retention.SERIES_AGE_S,))
-    connection.execute(database.sql(queries.REMOVE_OLDEST_SERIES), (retention.MAX_SERIES,))
+async def remove_old_series(database: Database, now: float) -> None:
+    """Remove series that were not reported for long, and the oldest beyond their bound."""
+    query, most = database.sql(queries.NEWEST_SERIES_SINCE), {"most": retention.MAX_SERIES}
+    [since] = await database.read(lambda connection: connection.execute(query, most).fetchone()) or (None,)
+    before = now - retention.SERIES_AGE_S
+    await remove_aged(database, "series", "seen_at", before=before if since is None else max(before, since))

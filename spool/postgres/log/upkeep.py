@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 from spool.clock import Clock
 from spool.errors import SpoolFull, SpoolUnavailable
@@ -18,7 +17,7 @@ from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.finds import book_all
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import NodeMemory
-from spool.postgres.log.retention import PostgresRetention, RemovedMeanwhile, drop_old_series
+from spool.postgres.log.retention import PostgresRetention, RemovedMeanwhile, remove_old_series
 from spool.postgres.log.room import LogRoom
 from spool.record import TOPICS
 
@@ -111,7 +110,7 @@ class Upkeep:
         removed = await self._remove()
         now = self._database_clock.now()
         await self._retention.begin_period(now)
-        await self._database.transaction(partial(drop_old_series, self._database, now=now))
+        await remove_old_series(self._database, now)
         while await self._trim(now):
             pass
         return removed

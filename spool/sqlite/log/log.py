@@ -520,7 +520,8 @@ class SqliteLog:
     async def _retain(self) -> int:
         now = settled_now(self._clock)
         removed = await self._remove()
-        await self._database.transaction(partial(drop_old_series, now=now))
+        while await self._database.transaction(partial(drop_old_series, now=now)):
+            pass
         while await self._database.transaction(partial(trim, now=now, settings=self._settings)):
             pass
         return removed

@@ -118,7 +118,8 @@ SERIES = "SELECT start_time, time, value FROM series WHERE id = ?"
 KEEP_SERIES = "INSERT OR REPLACE INTO series (id, start_time, time, value, seen_at) VALUES (?, ?, ?, ?, ?)"
 
 # Series that were not reported for a long time, and the oldest beyond a bound.
-REMOVE_OLD_SERIES = "DELETE FROM series WHERE seen_at < ?"
+REMOVE_OLD_SERIES = """
+    DELETE FROM series WHERE id IN (SELECT id FROM series WHERE seen_at < ? ORDER BY seen_at LIMIT ?)"""
 COUNT_SERIES = "SELECT count(*) FROM series"
 REMOVE_OLDEST_SERIES = "DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY seen_at LIMIT ?)"
 

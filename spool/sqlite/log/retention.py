@@ -24,6 +24,7 @@ from spool.sqlite.log.entries import accepted, oldest
 
 STEP = 64  # entries in one transaction
 COMMITS = 512  # commit rows in one transaction
+SERIES = 2048  # series in one transaction
 FREE_PAGES = 2048  # 16 MiB of empty pages stay for the next commits, the rest goes back to the disk
 VACUUM_PAGES = 512  # given back in one step
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
@@ -213,9 +214,11 @@ class Retention:
             await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
 
 
-def drop_old_series(connection: sqlite3.Connection, now: float) -> None:
-    """Bounds on what counters leave behind."""
-    connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S,))
+def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
+    """Remove some of the series that were not reported for long, else of the oldest beyond their bound."""
+    old = connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S, SERIES)).rowcount
+    if old:
+        return old
     (count,) = connection.execute(queries.COUNT_SERIES).fetchone()
-    if count > retention.MAX_SERIES:
-        connection.execute(queries.REMOVE_OLDEST_SERIES, (count - retention.MAX_SERIES,))
+    excess = min(SERIES, count - retention.MAX_SERIES)
+    return connection.execute(queries.REMOVE_OLDEST_SERIES, (excess,)).rowcount if excess > 0 else 0

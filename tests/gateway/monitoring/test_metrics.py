@@ -243,6 +243,7 @@ DATABASE = DatabaseHealth(
     nodes=3,
     leases_held=8,
     leases_free=1,
+    reporters=7,
 )
 
 
@@ -264,6 +265,7 @@ def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
         "tollhouse_postgres_connections": 18.0,
         "tollhouse_postgres_max_connections": 100.0,
         "tollhouse_postgres_connect_failures_total": 3.0,
+        "tollhouse_postgres_reporters": 7.0,
     }
     assert 99.0 == found["tollhouse_postgres_standby_lag_bytes", (("standby", "b"),)]
     assert 0.5 == found["tollhouse_postgres_standby_lag_seconds", (("standby", "a"),)]

@@ -6,6 +6,7 @@ import pytest
 
 from spool import identity
 from spool.record import NS, UsageMetric
+from spool.sqlite.log import retention as sqlite_retention
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import (
@@ -117,15 +118,18 @@ async def test_a_repeated_export_counts_once(open_spool: Opener) -> None:
 
 
 async def test_a_series_is_forgotten_a_month_after_its_last_point(
-    open_spool: Opener, clock: MovedClock
+    open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """State is bounded by age: a process that is silent for a month is gone, one that reports is not."""
+    monkeypatch.setattr(sqlite_retention, "SERIES", 2)  # in one transaction, of six that are old
     log = (await open_spool()).log
-    await add(log, points=[point(100, at=NOON + 1), point(100, at=NOON + 1, series=b"t" * 16)])
+    others = [point(100, at=NOON + 1, series=bytes([name]) * 16) for name in b"tuvwxy"]
+    await add(log, points=[point(100, at=NOON + 1), *others])
     clock.move(20 * 86_400)
     await add(log, points=[point(101, at=NOON + 2)])
     clock.move(20 * 86_400)
     await log.retain()
-    await add(log, points=[point(103, at=NOON + 3), point(5, at=NOON + 3, series=b"t" * 16)])
+    again = [point(5, at=NOON + 3, series=bytes([name]) * 16) for name in b"tuvwxy"]
+    await add(log, points=[point(103, at=NOON + 3), *again])
     await log.retain()
-    assert [2, 5] == [shown(record)[0] for record in await everything(log)]
+    assert [2, 5, 5, 5, 5, 5, 5] == [shown(record)[0] for record in await everything(log)]

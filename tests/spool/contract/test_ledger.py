@@ -714,6 +714,35 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.asyncio
+async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
+    """A gateway that was stopped for a month removes as much in one transaction as one that was not."""
+    clock = FakeClock(BEGIN)
+    log, ledger = FakeLog(), await ledgers.open(clock=clock)
+    for day in (0, 1, 7, 30):
+        begin = BEGIN + day * DAY
+        calls = [call(start_time=int(begin + hour * HOUR) * NS) for hour in range(24)]
+        log.add(calls, at=begin + DAY)
+    await ledger.catch_up(log)
+    clock.at = BEGIN + 95 * DAY
+    removed, change = [], ledgers.store.change
+
+    def hours(rows: LedgerRows) -> int:
+        return sum(rows.calls(HOUR).values())
+
+    async def noted(work: Callable[[LedgerRows], Any]) -> Any:
+        before = await ledgers.store.read(hours)
+        result = await change(work)
+        removed.append(before - await ledgers.store.read(hours))
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledgers.store, "change", noted)
+        assert 96 == await ledger.tidy()
+    assert ([24] * 4, 96) == ([gone for gone in removed if gone], sum(removed))
+    assert at(BEGIN + 31 * DAY) == (await ledger.state()).hourly_since
+
+
+@pytest.mark.asyncio
 async def test_rebuild(ledgers: Ledgers) -> None:
     """Hours whose records are all kept are counted anew, the others stay; the border is between them."""
     log, ledger = FakeLog(), await ledgers.open()

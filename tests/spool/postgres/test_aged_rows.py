@@ -1,0 +1,146 @@
+"""Old rows go in steps, however many they are: none of the statements that delete takes long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from spool.errors import SpoolError
+from spool.log import retention
+from spool.log.retention import SERIES_AGE_S
+from spool.postgres import aged_rows
+from spool.postgres.database import Connection, Database
+from spool.postgres.log.retention import HEARD_ROW_BYTES, remove_old_series
+from spool.postgres.migrations import migrate
+from spool.postgres.partial_reports import PostgresHeard
+from tests.spool.contract.examples import add, call
+from tests.spool.postgres.logs import LogOpener, clock, open_log
+
+__all__ = ["clock", "open_log"]
+
+pytestmark = pytest.mark.asyncio
+ROWS, MOST = 20_000, 400  # MOST: more than a block holds
+FILL_HEARD = """
+    INSERT INTO {schema}.heard (shard, reporter, at)
+    SELECT 0, decode(md5(n::text), 'hex'), n FROM generate_series(1, %s) AS n ORDER BY md5(n::text)"""
+FILL_SERIES = """
+    INSERT INTO {schema}.series (shard, id, start_time, time, value, seen_at)
+    SELECT 0, decode(md5(n::text), 'hex'), 0, 0, '1', n FROM generate_series(1, %s) AS n ORDER BY md5(n::text)"""
+LEFT = "SELECT count(*), coalesce(min({column}), 0) FROM {{schema}}.{table}"
+REFUSE = """
+    CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      IF (SELECT count(*) FROM gone) > %s THEN RAISE EXCEPTION 'one statement deleted too many rows'; END IF;
+      RETURN NULL;
+    END $$"""
+TRIGGER = """
+    CREATE TRIGGER steps AFTER DELETE ON {schema}.%s REFERENCING OLD TABLE AS gone
+        FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse()"""
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aged_rows, "STEP_BLOCKS", 1)
+
+
+async def filled(database: Database, table: str, fill: str) -> None:
+    """The table has rows that were heard at 1, 2, ... and refuses statements that delete too many."""
+    await migrate(database)
+
+    def work(connection: Connection) -> None:
+        connection.execute(database.sql(fill), (ROWS,))
+        connection.execute(database.sql(REFUSE % MOST))
+        connection.execute(database.sql(TRIGGER % table))
+
+    await database.transaction(work)
+
+
+async def left(database: Database, table: str, column: str) -> tuple[int, float]:
+    text = database.sql(LEFT.format(table=table, column=column))
+    row = await database.read(lambda connection: connection.execute(text).fetchone())
+    assert row is not None
+    return row[0], row[1]
+
+
+async def test_reporters_are_forgotten_in_steps(database: Database) -> None:
+    """However many there are: those that were last heard before a time, and no other."""
+    await filled(database, "heard", FILL_HEARD)
+    heard = PostgresHeard(database)
+    assert ROWS - 101 == await heard.forget(ROWS - 100.0)
+    assert (101, ROWS - 100.0) == await left(database, "heard", "at")
+    assert 0 == await heard.forget(ROWS - 100.0)
+
+
+async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Database) -> None:
+    """Its row is locked by a commit; the others go."""
+    await filled(database, "heard", FILL_HEARD)
+    begun, over = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    note = database.sql("UPDATE {schema}.heard SET at = %s WHERE at = 7")
+
+    def commit(connection: Connection) -> None:
+        connection.execute(note, (2.0 * ROWS,))
+        loop.call_soon_threadsafe(begun.set)
+        asyncio.run_coroutine_threadsafe(over.wait(), loop).result()
+
+    committing = asyncio.create_task(database.append.transaction(commit))
+    await begun.wait()
+    assert ROWS - 1 == await PostgresHeard(database).forget(2.0 * ROWS)
+    over.set()
+    await committing
+    assert (1, 2.0 * ROWS) == await left(database, "heard", "at")
+
+
+async def test_what_is_forgotten_stays_so_when_the_rest_fails(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next time begins with fewer rows."""
+    await filled(database, "heard", FILL_HEARD)
+    transaction, steps = database.transaction, 0
+
+    async def fails_later(work: Callable[[Connection], int]) -> int:
+        nonlocal steps
+        steps += 1
+        if steps > 20:
+            raise SpoolError("the database is away")
+        return await transaction(work)
+
+    monkeypatch.setattr(database, "transaction", fails_later)
+    with pytest.raises(SpoolError):
+        await PostgresHeard(database).forget(2.0 * ROWS)
+    count, _ = await left(database, "heard", "at")
+    assert 0 < count < ROWS
+
+
+async def test_old_series_are_removed_in_steps(database: Database) -> None:
+    """A series goes a month after its last point."""
+    await filled(database, "series", FILL_SERIES)
+    await remove_old_series(database, now=SERIES_AGE_S + ROWS - 100.0)
+    assert (101, ROWS - 100.0) == await left(database, "series", "seen_at")
+
+
+async def test_the_oldest_series_beyond_the_bound_are_removed_in_steps(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest stay, so many of them; with fewer nothing goes."""
+    await filled(database, "series", FILL_SERIES)
+    monkeypatch.setattr(retention, "MAX_SERIES", 100)
+    for _ in range(2):
+        await remove_old_series(database, now=0.0)
+        assert (100, ROWS - 99.0) == await left(database, "series", "seen_at")
+
+
+async def test_reporters_count_within_max_bytes(open_log: LogOpener) -> None:
+    """Once the server knows of them; when they are forgotten there is room again."""
+    log = await open_log(max_bytes=1 << 24)
+    await add(log, call(1))
+    before = (await log.stats()).bytes
+    text = log._database.sql(FILL_HEARD)
+    await log._database.run(lambda connection: connection.execute(text, (ROWS,)))
+    while (await log.stats()).bytes < before + ROWS * HEARD_ROW_BYTES:  # it counts them a moment later
+        pass
+    await PostgresHeard(log._database).forget(2.0 * ROWS)
+    while (await log.stats()).bytes > before:
+        pass
