@@ -11,6 +11,7 @@ from tests.bench.load import payloads
 JSON: Mapping[str, str] = {"Content-Type": "application/json"}
 PROTOBUF: Mapping[str, str] = {"Content-Type": "application/x-protobuf"}
 SPANS = 900
+LARGE_SPANS = 7_400  # 9 MiB of JSON
 RUN = payloads.RUN.decode()
 DROP_ROWS = 200
 OPERATOR = "/console/api"
@@ -27,6 +28,7 @@ class Abuser:
     path: str = "/v1/traces"
     headers: Mapping[str, str] = field(default_factory=dict)
     make: Callable[[], bytes] = bytes
+    compression: str = ""
     is_grpc: bool = False
     as_person: bool = False
     has_key: bool = True
@@ -93,7 +95,17 @@ def _floods() -> list[Abuser]:
 ABUSERS: tuple[Abuser, ...] = (
     *_floods(),
     Abuser(name="single-8", headers=PROTOBUF, make=lambda: payloads.protobuf_spans(1)),
+    Abuser(name="single-32", clients=32, headers=PROTOBUF, make=lambda: payloads.protobuf_spans(1)),
     Abuser(name="single-64", clients=64, headers=PROTOBUF, make=lambda: payloads.protobuf_spans(1)),
+    Abuser(name="odd-8", headers=JSON, make=lambda: payloads.odd_json_spans(SPANS)),
+    Abuser(name="assistants-8", path="/v1/logs", headers=JSON, make=lambda: payloads.assistant_events(SPANS)),
+    Abuser(
+        name="gzip-4",
+        clients=4,
+        headers=JSON,
+        make=lambda: payloads.json_spans(LARGE_SPANS),
+        compression="gzip",
+    ),
     Abuser(
         name="unknown-keys",
         clients=32,
@@ -132,6 +144,16 @@ ABUSERS: tuple[Abuser, ...] = (
             ("tools/call", {"name": "get_org_context", "arguments": {}}),
         )
     ),
+    Abuser(
+        name="mcp-cost-data",
+        path="/mcp",
+        headers=JSON,
+        make=_message(
+            "tools/call",
+            name="get_cost_data",
+            arguments={"group_by": ["user", "model"], "granularity": "daily"},
+        ),
+    ),
     _question("costs", f"/v2/billing/costs?start_date={DAYS}&granularity=daily&group_by=user&limit=1000"),
     _question("dimensions", "/v2/billing/dimensions"),
     _question("insights", "/v2/insights"),
@@ -156,6 +178,7 @@ ABUSERS: tuple[Abuser, ...] = (
 BY_NAME = {each.name: each for each in ABUSERS}
 # A choice that shows every mechanism once, for a first look.
 MAIN = (
-    "json-1", "json-8", "json-32", "protobuf-8", "grpc-8", "litellm-8", "single-64", "unknown-keys", "heartbeats",
-    "metrics", "events", "mcp-tools-list", "costs", "prometheus", "report",
+    "json-1", "json-8", "json-32", "protobuf-8", "grpc-8", "litellm-8", "odd-8", "assistants-8", "gzip-4",
+    "single-32", "single-64", "unknown-keys", "heartbeats",
+    "metrics", "events", "mcp-tools-list", "mcp-cost-data", "costs", "prometheus", "report",
 )  # fmt: skip

@@ -260,6 +260,7 @@ def abuser_job(running: Stand, abuser: Abuser, seconds: float) -> LoadJob:
         path=abuser.path.format(connection=running.connection),
         headers=headers,
         bodies=[str(body)],
+        compression=abuser.compression,
         clients=abuser.clients,
         seconds=seconds,
         first=next(_firsts) % 100_000_000,

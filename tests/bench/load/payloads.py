@@ -114,6 +114,52 @@ def json_spans(spans: int) -> bytes:
     return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}).encode()
 
 
+def odd_json_spans(spans: int) -> bytes:
+    """OTLP JSON spans of which no two share a model, a name, an attribute name or a conversation."""
+    message = json.loads(json_spans(spans))
+    for number, span in enumerate(message["resourceSpans"][0]["scopeSpans"][0]["spans"]):
+        mark = f"{RUN.decode()}-{number}"
+        span["name"] = f"chat model-{mark}"
+        own = {"gen_ai.request.model", "gen_ai.response.model", "gen_ai.conversation.id", "user.id"}
+        kept = [attribute for attribute in span["attributes"] if attribute["key"] not in own]
+        texts = {**{key: f"{key}-{mark}" for key in own}, f"app.label_{mark}": "1"}
+        span["attributes"] = kept + [
+            {"key": key, "value": {"stringValue": text}} for key, text in sorted(texts.items())
+        ]
+    return json.dumps(message).encode()
+
+
+def assistant_events(events: int) -> bytes:
+    """OTLP JSON log records of Claude Code's API requests, each of a session of its own."""
+    now = time.time_ns()
+
+    def record_of(number: int) -> dict[str, Any]:
+        session = f"{RUN.decode()}-{number}"
+        texts = {
+            "event.name": "api_request",
+            "session.id": session,
+            "user.id": f"user-{session}",
+            "model": "claude-sonnet-4-5",
+            "request_id": f"req_{RUN.decode()}{number:016d}",
+            "cost_usd": "0.0153",
+            "input_tokens": "1200",
+            "output_tokens": "80",
+            "cache_read_tokens": "1024",
+            "cache_creation_tokens": "0",
+            "duration_ms": "900",
+        }
+        attributes = [{"key": key, "value": {"stringValue": text}} for key, text in texts.items()]
+        body = {"stringValue": "claude_code.api_request"}
+        return {"timeUnixNano": str(now), "body": body, "attributes": attributes}
+
+    scope = {
+        "scope": {"name": "com.anthropic.claude_code.events"},
+        "logRecords": [record_of(number) for number in range(events)],
+    }
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "claude-code"}}]}
+    return json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]}).encode()
+
+
 def counter_points(points: int, *, first: int = 0) -> bytes:
     """
     Cumulative token counters of Claude Code as OTLP JSON, each a series of its own; they grow with each
