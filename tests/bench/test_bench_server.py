@@ -24,6 +24,7 @@ pytestmark = pytest.mark.bench
 LOADS = (
     "100x4", "10x4-json-gzip", "1x8-zstd", "1x8@100", "10x2-grpc", "10x2-grpc-gzip", "litellm-30x2", "events-10x2",
     "counters-10x2", "heartbeats-1x4", "trees-14x2", "mixed-24x2", "mixed-24x2-cold", "kinds-1x2", "fleet-10x2",
+    "real-10x2", "conversations-10x2",
 )  # fmt: skip
 OPTIONS = RoundOptions(seconds=0.3, warm_up=0.1, counts_commits=False)
 firsts = count(0, 100_000)
@@ -177,3 +178,15 @@ def test_the_table_shows_medians_and_failures() -> None:
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert ["1x1", "tollhouse", "2"] == cells[:3]
     assert "4 refused" == cells[-1]
+
+
+def test_a_load_is_sent_under_many_keys(upstream: LoadSink, tmp_path: Path) -> None:
+    """Each request takes the next key, and all of them are accepted and delivered."""
+    scenario = scenarios.of_name("real-10x4-3keys")
+    cores = meters.cores_for(1)[0]
+    installation = targets.tollhouse(tmp_path / "keys", upstream.url, cores=cores, keys=scenario.keys)
+    with installation as running:
+        assert 3 == len(set(running.keys))
+        figures = measure(scenario, "tollhouse", running, upstream, tmp_path, OPTIONS, next(firsts))
+    assert ({}, 0, 0) == (figures.refused, figures.broken, figures.undelivered)
+    assert figures.records > 0

@@ -11,7 +11,7 @@ from tests.bench.server import backlog, scenarios
 from tests.bench.server.scenarios import Scenario
 
 HOUR, DAY = 3600, 86400
-Prepare = Callable[[Path], None]
+Prepare = Callable[[Path], object]
 
 
 @dataclass(frozen=True, kw_only=True)

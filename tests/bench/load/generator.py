@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from tests.bench.load.job import LoadFigures, LoadJob, quantiles
@@ -78,6 +79,11 @@ class LoadClient:
         return status
 
 
+def _head(job: LoadJob, host: str, headers: Mapping[str, str]) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{job.method} {job.path} HTTP/1.1\r\nHost: {host}\r\n{lines}Content-Length: ".encode()
+
+
 class Load:
     """All clients of a job."""
 
@@ -89,10 +95,8 @@ class Load:
         headers = dict(job.headers)
         if job.compression:
             headers["Content-Encoding"] = job.compression
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self._head = (
-            f"{job.method} {job.path} HTTP/1.1\r\nHost: {target.netloc}\r\n{lines}Content-Length: ".encode()
-        )
+        keys = [{"Authorization": key} for key in job.keys] or [{}]
+        self._heads = [_head(job, target.netloc, headers | key) for key in keys]
         self._poll = select.epoll()
         self._clients = [LoadClient((target.hostname, target.port)) for _ in range(job.clients)]
         self._by_socket: dict[int, LoadClient] = {}
@@ -148,7 +152,8 @@ class Load:
             self._next += 1
             client.begun = due if self._job.rate else time.perf_counter()
             self.figures.sent += 1
-            self._send(client, b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
+            head = self._heads[client.number % len(self._heads)]
+            self._send(client, b"%b%d\r\n\r\n%b" % (head, len(body), body))
 
     def _send(self, client: LoadClient, request: bytes) -> None:
         try:

@@ -22,6 +22,7 @@ class LoadJob:
     method: str = "POST"
     path: str = "/v1/traces"
     headers: Mapping[str, str] = field(default_factory=dict)
+    keys: Sequence[str] = ()  # the requests are sent under them in turn, in place of one in `headers`
     bodies: Sequence[str]
     compression: str = ""
     clients: int = 1

@@ -85,6 +85,67 @@ def protobuf_spans(spans: int, *, first: int = 0, users: int = 50, age_s: int = 
     return message.SerializeToString()
 
 
+# (provider, request model, response model): they alternate within a request.
+REAL_MODELS = tuple(
+    (provider, model, f"{model}-2026-08")
+    for provider, models in {
+        "openai": ("gpt-5", "gpt-5-mini", "gpt-4o", "gpt-4.1", "o4-mini"),
+        "anthropic": ("claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5", "claude-3-7-sonnet"),
+        "gcp.gemini": ("gemini-3-pro", "gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"),
+        "aws.bedrock": ("amazon.nova-pro-v1:0", "amazon.nova-lite-v1:0", "meta.llama3-3-70b-instruct-v1:0"),
+        "mistral_ai": ("mistral-large-latest", "mistral-small-latest"),
+        "deepseek": ("deepseek-chat", "deepseek-reasoner"),
+    }.items()
+    for model in models
+)
+REAL_SERVICES, REAL_TEAMS = 200, 12
+
+
+def real_spans(spans: int, service: int, *, conversation_of_span: bool = False) -> bytes:
+    """
+    A request of one of REAL_SERVICES with what an organization sends: models and providers alternate, 12 teams,
+    5,000 users, tags, and a conversation that no other request has; or one for each span.
+    """
+    message = ExportTraceServiceRequest()
+    group = message.resource_spans.add()
+    for key, text in {"service.name": f"service-{service}", "deployment.environment.name": "prod"}.items():
+        group.resource.attributes.add(key=key).value.string_value = text
+    scope = group.scope_spans.add()
+    scope.scope.name = "opentelemetry.instrumentation.openai_v2"
+    chance = Random(service)
+    for number in range(spans):
+        provider, asked, answered = REAL_MODELS[(service + number) % len(REAL_MODELS)]
+        user = chance.randrange(FLEET_USERS)
+        span = scope.spans.add(name=f"chat {asked}", kind=3)
+        span.trace_id = RUN + number.to_bytes(7, "big") + b"\1"
+        span.span_id = b"\1" + number.to_bytes(7, "big")
+        span.start_time_unix_nano = time.time_ns()
+        span.end_time_unix_nano = span.start_time_unix_nano + chance.randrange(200, 9000) * 1_000_000
+        conversation = f"conversation-{RUN.decode()}"
+        texts = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": provider,
+            "gen_ai.request.model": asked,
+            "gen_ai.response.model": answered,
+            "gen_ai.response.id": f"chatcmpl-{RUN.decode()}{number:016d}",
+            "gen_ai.conversation.id": f"{conversation}-{number}" if conversation_of_span else conversation,
+            "user.id": f"user-{user:04}",
+            "team.id": f"team-{user % REAL_TEAMS:02}",
+            "app.feature": f"feature-{service % 30}",
+        }
+        numbers = {
+            "gen_ai.usage.input_tokens": chance.randrange(200, 60_000),
+            "gen_ai.usage.output_tokens": chance.randrange(10, 2_000),
+            "gen_ai.usage.cache_read.input_tokens": chance.randrange(0, 200),
+            "gen_ai.request.max_tokens": 4096,
+        }
+        for key, text in texts.items():
+            span.attributes.add(key=key).value.string_value = text
+        for key, value in numbers.items():
+            span.attributes.add(key=key).value.int_value = value
+    return message.SerializeToString()
+
+
 def json_spans(spans: int) -> bytes:
     """The same spans as OTLP JSON."""
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from gateway.assembly.storage import open_storage
@@ -42,18 +43,16 @@ async def _fill(directory: Path, records: int, users: int, age_s: int) -> None:
         await storage.ledger.catch_up(storage.log)
 
 
-def add_keys(directory: Path, keys: int) -> None:
-    """Add so many keys that nobody uses."""
-    asyncio.run(_add_keys(directory, keys))
+def add_keys(directory: Path, keys: int) -> list[str]:
+    """Create keys that may send telemetry; return their secrets."""
+    return asyncio.run(_add_keys(directory, keys))
 
 
-async def _add_keys(directory: Path, keys: int) -> None:
+async def _add_keys(directory: Path, keys: int) -> list[str]:
     async with _opened(directory) as storage:
         assert storage.registry is not None
-        for number in range(keys):
-            await storage.registry.keys.create(
-                name=f"unused-{number:06d}", scopes=[INGEST], actor=Actor("bench", "")
-            )
+        create = partial(storage.registry.keys.create, scopes=[INGEST], actor=Actor("bench", ""))
+        return [(await create(name=f"key-{number:06d}"))[1] for number in range(keys)]
 
 
 def add_devices(directory: Path, devices: int) -> None:

@@ -28,6 +28,8 @@ PATHS = {
     "trees": "/v1/traces",
     "mixed": "/v1/traces",
     "kinds": "/v1/traces",
+    "real": "/v1/traces",
+    "conversations": "/v1/traces",
     "litellm": "/v1/ai-telemetry/litellm",
     "fleet": "/v1/ai-telemetry/litellm",
     "events": "/v1/events",
@@ -148,6 +150,9 @@ def bodies_of(scenario: Scenario) -> Iterator[bytes]:
         yield from traces.captured_spans()
     elif scenario.kind == "kinds":
         yield from traces.spans_of_kinds(size)
+    elif scenario.kind in ("real", "conversations"):
+        for service in range(payloads.REAL_SERVICES):
+            yield payloads.real_spans(size, service, conversation_of_span=scenario.kind == "conversations")
     elif scenario.form == "json":
         yield payloads.json_spans(size)
     else:
@@ -171,6 +176,7 @@ def job_of(scenario: Scenario, running: Running, directory: Path, seconds: float
         url=running.grpc_url if scenario.is_grpc else running.url,
         path=PATHS[scenario.kind],
         headers=headers | dict(running.headers),
+        keys=running.keys,
         bodies=write_bodies(scenario, directory),
         compression=scenario.compression,
         clients=scenario.clients,

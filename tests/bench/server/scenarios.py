@@ -1,7 +1,7 @@
 """
 The loads by name.
 
-    [KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][-cold][@RECORDS a second][+BACKLOG]
+    [KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][-cold][-NUMBERkeys][@RECORDS a second][+BACKLOG]
     drain-BACKLOG, start-BACKLOG, idle
 
 `100x8`: requests of 100 spans, 8 clients, each sends its next request when it has the answer. `10x32@5000`:
@@ -10,7 +10,10 @@ it; `+0`: while none do. `drain-1M`: a million records leave, the upstream answe
 how long until the server is ready. `trees-98x8`: agents, their calls and the HTTP requests of these.
 `mixed-24x8`: what real clients sent, in turn; a request counts as 24 spans. `mixed-24x8-cold`: without the warm-up,
 so that the compiled module learns meanwhile. `kinds-1x64@1000`: 64 kinds of spans in turn, which it learns, too.
-`fleet-100x8`: LiteLLM logs of 500 teams, 5,000 users and 200 models, of calls within 300 days.
+`fleet-100x8`: LiteLLM logs of 500 teams, 5,000 users and 200 models, of calls within 300 days. `real-100x8`:
+spans of 20 models that alternate, 200 services, 12 teams and 5,000 users, each request a new conversation;
+`conversations-100x8`: the same with a new conversation in each span. `real-100x8-200keys`: requests under 200 keys
+in turn.
 """
 
 from __future__ import annotations
@@ -23,18 +26,19 @@ from fnmatch import fnmatchcase
 from tests.bench.load.traces import CALLS_OF_TREE, SPANS_OF_TREE
 
 NAME = re.compile(
-    r"(?:(?P<kind>litellm|fleet|events|heartbeats|counters|trees|mixed|kinds)-)?(?P<items>\d+)x(?P<clients>\d+)"
-    r"(?:-(?P<form>json|grpc))?(?:-(?P<compression>gzip|zstd))?(?P<cold>-cold)?"
+    r"(?:(?P<kind>litellm|fleet|events|heartbeats|counters|trees|mixed|kinds|real|conversations)-)?(?P<items>\d+)x(?P<clients>\d+)"
+    r"(?:-(?P<form>json|grpc))?(?:-(?P<compression>gzip|zstd))?(?P<cold>-cold)?(?:-(?P<keys>\d+)keys)?"
     r"(?:@(?P<rate>\d+))?(?:\+(?P<backlog>\d+[kM]?))?"
 )
 STATE = re.compile(r"(?P<kind>drain|start)-(?P<backlog>\d+[kM]?)|(?P<idle>idle)")
-SPANS = (None, "trees", "mixed", "kinds")  # kinds that are sent as spans
+SPANS = (None, "trees", "mixed", "kinds", "real", "conversations")  # kinds that are sent as spans
+FORWARDED = ("spans", "litellm", "fleet", "trees", "kinds", "real", "conversations")
 MULTIPLES = {"k": 1000, "M": 1_000_000}
 
 MAIN = (
     "100x8", "10x32", "1x64", "10x32@5000", "1x64@1000", "100x8-gzip", "100x8-json", "100x8-grpc",
-    "litellm-512x4", "events-100x8", "counters-100x8", "heartbeats-1x64", "100x8+0",
-    "100x8+200k", "drain-200k", "start-200k", "idle",
+    "real-100x8", "real-10x32", "real-1x64", "litellm-512x4", "events-100x8", "counters-100x8", "heartbeats-1x64",
+    "100x8+0", "100x8+200k", "drain-200k", "start-200k", "idle",
 )  # fmt: skip
 
 
@@ -59,6 +63,7 @@ class Scenario:
     series: int = 100
     age_s: int = 0
     is_cold: bool = False
+    keys: int = 1
 
     @property
     def is_grpc(self) -> bool:
@@ -67,7 +72,7 @@ class Scenario:
     @property
     def is_forwarded(self) -> bool:
         """Whether what is accepted goes on to the upstream meanwhile."""
-        return self.kind in ("spans", "litellm", "fleet", "trees", "kinds") and self.backlog is None
+        return self.kind in FORWARDED and self.backlog is None
 
     @property
     def calls(self) -> int:
@@ -76,7 +81,7 @@ class Scenario:
 
     @property
     def has_yardstick(self) -> bool:
-        return self.kind == "spans" and self.backlog is None
+        return self.kind in ("spans", "real", "conversations") and self.backlog is None
 
 
 def of_name(name: str) -> Scenario:
@@ -97,10 +102,11 @@ def of_name(name: str) -> Scenario:
         rate=int(given["rate"] or 0),
         backlog=None if given["backlog"] is None else _count(given["backlog"]),
         is_cold=bool(given["cold"]),
+        keys=int(given["keys"] or 1),
     )
     if scenario.is_grpc and (scenario.compression == "zstd" or scenario.kind != "spans"):
         raise ValueError(f"{name} is not a scenario: gRPC takes spans, plain or gzip")
-    least = 1 if scenario.kind == "kinds" else SPANS_OF_TREE
+    least = 1 if scenario.kind in ("kinds", "real", "conversations") else SPANS_OF_TREE
     if scenario.kind in SPANS and (scenario.form != "protobuf" or scenario.items < least):
         raise ValueError(
             f"{name} is not a scenario: trees are sent as protobuf, {SPANS_OF_TREE} spans or more"
@@ -140,6 +146,10 @@ def listed() -> list[str]:
         "mixed-24x8-cold",
         "kinds-1x64@1000",
         "fleet-100x8",
+        "conversations-100x8",
+        "real-100x8-200keys",
+        "real-10x32-200keys",
+        "real-1x64-200keys",
     )
     return list(dict.fromkeys((*MAIN, *more, *matrix())))
 

@@ -75,7 +75,7 @@ def play(
     target: str,
     work: Path,
     options: RoundOptions,
-    prepare: Callable[[Path], None] | None = None,
+    prepare: Callable[[Path], object] | None = None,
 ) -> Figures:
     """One round of one target, with processes and directories of its own."""
     server_cores, load_cores = meters.cores_for(options.server_cores)
@@ -107,6 +107,7 @@ def play(
             prepare=prepared,
             profile=slow_profile,
             workers=options.workers,
+            keys=scenario.keys,
         )
         with installation as running:
             if scenario.kind in STATES:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
-from tests.bench.server import meters
+from tests.bench.server import backlog, meters
 from tests.bench.server.meters import affinity
 
 CONFIG = """
@@ -53,6 +53,7 @@ class Running:
     url: str
     grpc_url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    keys: Sequence[str] = ()  # several, in place of the one in `headers`
     ready_s: float = 0.0  # from the start of the process
     forwards: bool = False  # what it accepted arrives at the sink
     has_metrics: bool = False
@@ -66,13 +67,15 @@ def tollhouse(
     name: str = "tollhouse",
     cores: set[int],
     grpc: bool = False,
-    prepare: Callable[[Path], None] | None = None,
+    prepare: Callable[[Path], object] | None = None,
     profile: Path | None = None,
     workers: int = 0,
+    keys: int = 1,
 ) -> Iterator[Running]:
     """
     An installation with a key for every kind of load; `prepare` may put something into its directory. With
     `profile` it runs under cProfile, slowly, and writes there when it stops. `workers` is `server.workers`.
+    With several `keys` the load is sent under them in turn.
     """
     installation = Tollhouse(
         directory, CONFIG.format(sink=sink, grpc="127.0.0.1:0" if grpc else "", workers=workers)
@@ -80,6 +83,7 @@ def tollhouse(
     if prepare is not None:
         prepare(directory)
     key = installation.key("load", *(word for scope in SCOPES for word in ("--scope", scope)))
+    others = backlog.add_keys(directory, keys) if keys > 1 else ()
     command = (*PROFILED, str(profile)) if profile else COMMANDS[name]
     try:
         began = time.perf_counter()
@@ -94,6 +98,7 @@ def tollhouse(
             ready_s=time.perf_counter() - began,
             grpc_url=installation.grpc_url() if grpc else "",
             headers={"Authorization": key},
+            keys=others,
             forwards=True,
             has_metrics=True,
         )
