@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from exporters.errors import Rejected
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import Record
@@ -18,8 +19,19 @@ class Tally:
     shadow: int
     damaged: int
 
-    def settlement(self, *, refused: int = 0, words: str | None = None) -> Settlement:
-        """Account for all numbers, after the destination took the records except `refused`."""
+    def settlement(
+        self, *, refused: int = 0, items: int | None = None, words: str | None = None
+    ) -> Settlement:
+        """
+        Account for all numbers, after the destination accepted the `items` that were sent except `refused`.
+        `items` defaults to one per record.
+
+        Raises Rejected if the destination accepted none of them: then the answer's 2xx means as little as a 400.
+        """
+        items = self.sent if items is None else items
+        if items and refused >= items:
+            said = f": {words}" if words else ""
+            raise Rejected(f"200, but {items:,} of {items:,} items are rejected{said}", status=200)
         refused = min(refused, self.sent)
         return Settlement(
             delivered=self.sent - refused,
@@ -43,9 +55,11 @@ class Batch:
     def tally(self) -> Tally:
         return Tally(len(self.records), self.shadow, self.damaged)
 
-    def settlement(self, *, refused: int = 0, words: str | None = None) -> Settlement:
+    def settlement(
+        self, *, refused: int = 0, items: int | None = None, words: str | None = None
+    ) -> Settlement:
         """Account for all numbers as its tally does."""
-        return self.tally.settlement(refused=refused, words=words)
+        return self.tally.settlement(refused=refused, items=items, words=words)
 
 
 def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:

@@ -191,7 +191,7 @@ def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | 
     if stream == EVENTS and paths.template(EVENTS) is None and not settings.events:
         return "it has no path and no type in upstream.events: usage events are kept here for spool.retention"
     if STREAMS[stream].telemetry and paths.template(stream) is None:
-        return "its path is empty: its records are counted as refused"
+        return "its path is empty: its records are not sent, and counted as unmapped"
     return None
 
 

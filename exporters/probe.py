@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from exporters.errors import Rejected, Retryable, SendError
+from exporters.http.answers import refuse_page
 from exporters.http.client import PROTOBUF, Client
 
 OK = "ok"
@@ -34,7 +35,10 @@ async def try_export(
 ) -> Probe:
     """Sends an empty OTLP export."""
     try:
-        await client.send(url, b"", content_type=PROTOBUF, authorization=authorization, headers=headers)
+        answer = await client.send(
+            url, b"", content_type=PROTOBUF, authorization=authorization, headers=headers
+        )
+        refuse_page(answer)
     except SendError as error:
         return failed(error)
     return Probe(status=OK)

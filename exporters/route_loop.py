@@ -51,7 +51,7 @@ FAULTS = 3  # without a success between: then the route is at fault, and it park
 # The refusals that are never given to a request that was taken under the same key: a service that honours
 # keys would have repeated its first answer. Every other one may come from somebody in between, or while the
 # first is worked on.
-_NOT_TAKEN = (400, 413)
+_NOT_TAKEN = (200, 400, 413)  # 200: it rejected every item
 _BUSY = (502, 503, 504)  # these say nothing of the request
 
 

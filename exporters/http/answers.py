@@ -6,6 +6,7 @@ The destination's own message is kept, without any secret that was sent.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -20,6 +21,8 @@ from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryabl
 from exporters.redaction import redact
 
 _PROTOBUF = ("application/x-protobuf", "application/protobuf")
+RECEIPT = "tollhouse-receipt"  # a header that every Tollhouse adds to what it accepted
+_REJECTED = re.compile(r"\brejected=(\d{1,9})(?:;|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,21 @@ def _used_up_s(headers: Mapping[str, str], *, now: float) -> float | None:
         return None
     reset = headers.get("x-ratelimit-reset", "").strip()
     return max(0.0, float(reset) - now) if reset.isascii() and reset.isdigit() else 0.0
+
+
+def rejected_by_receipt(answer: HttpAnswer) -> int:
+    """Return how many items another Tollhouse rejected; 0 for an answer without its receipt."""
+    found = _REJECTED.search(answer.headers.get(RECEIPT, ""))
+    return int(found[1]) if found else 0
+
+
+def refuse_page(answer: HttpAnswer) -> None:
+    """Raise Misconfigured if a web page answers in place of an API, such as a sign-in page: it accepts nothing."""
+    if answer.media_type == "text/html" and answer.body.lstrip().startswith(b"<"):
+        raise Misconfigured(
+            f"{answer.status}, but a web page answers: the address is wrong, or a proxy answers in its place",
+            status=answer.status,
+        )
 
 
 def words(answer: HttpAnswer) -> str:

@@ -31,6 +31,7 @@ class Encoded(NamedTuple):
     body: bytes
     size: int
     is_compressed: bool
+    items: int | None = None  # spans or data points in it; None: one per record
 
 
 def packed(spans: Spans, *, compresses: bool) -> bytes:

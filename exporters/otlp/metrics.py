@@ -54,6 +54,7 @@ class MetricsRequest:
         self._scope = resource.scope_metrics.add()
         self._scope.scope.name = "tollhouse"
         self._sums: dict[tuple[str, str, bool], Sum] = {}
+        self.points = 0
 
     def add(self, records: Iterable[tuple[UsageMetric | Correction, float]]) -> None:
         """Each record comes with the time of its commit, in seconds."""
@@ -68,6 +69,7 @@ class MetricsRequest:
                 metric.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
                 metric.sum.is_monotonic = not falls
                 self._sums[series] = metric.sum
+            self.points += 1
             _fill(self._sums[series].data_points.add(), record, committed_at)
 
     def encoded(self) -> bytes:

@@ -1,4 +1,4 @@
-"""OTLP's partial success: how many items of a 2xx answer were not taken, and why."""
+"""OTLP's partial success: how many items of a 2xx answer were rejected, and why."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from exporters.http.answers import HttpAnswer
+from exporters.http.answers import HttpAnswer, rejected_by_receipt
 
 _JSON_COUNT = {"traces": "rejectedSpans", "metrics": "rejectedDataPoints"}
 
 
 def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     """
-    The count and the message. (0, None) if the answer cannot be read: the status was a 2xx, so everything was
-    taken.
+    Return how many items were rejected, and the message. The receipt of a Tollhouse counts too.
 
-    A message without a count is a warning, and nothing was refused.
+    (0, None) if neither can be read: the status was a 2xx, so everything was accepted. A message without a count is
+    a warning.
     """
     is_json = answer.media_type == "application/json"
     count, words = _json(answer.body, stream) if is_json else _protobuf(answer, stream)
+    count = max(count, rejected_by_receipt(answer))
     return (count, answer.without_secrets(words) or None) if count > 0 else (0, None)
 
 

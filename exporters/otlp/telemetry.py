@@ -16,6 +16,7 @@ from typing import Protocol
 from exporters import batch as batches
 from exporters.batch import Batch, Tally
 from exporters.errors import DeliveryTooLarge, Divide, Rejected
+from exporters.http.answers import refuse_page
 from exporters.http.client import PROTOBUF, Client
 from exporters.otlp import encoding
 from exporters.otlp.encoding import Encoded, EncodeElsewhere
@@ -88,7 +89,9 @@ class TelemetryExporter:
             return batch.settlement()
         stream = METRICS if isinstance(batch.records[0][0], (UsageMetric, Correction)) else TRACES
         if self._target.url(stream) is None:
-            return batch.settlement(refused=len(batch.records), words=f"the path of {stream} is empty")
+            # The operator's own setting, not a refusal of the upstream.
+            count = len(batch.records)
+            return Settlement(delivered=0, unmapped=count, shadow=batch.shadow, damaged=batch.damaged)
         return await self._send(delivery, stream, batch.tally, await self._encoded(batch))
 
     async def close(self) -> None:
@@ -128,8 +131,9 @@ class TelemetryExporter:
                 idempotency_key=delivery.idempotency_key,
                 headers=self._target.headers(),
             )
+        refuse_page(answer)
         refused, words = rejected(answer, stream)
-        return tally.settlement(refused=refused, words=words)
+        return tally.settlement(refused=refused, items=encoded.items, words=words)
 
     async def _encoded(self, batch: Batch) -> Encoded:
         spans = [(record, at) for record, at in batch.records if isinstance(record, Inference)]
@@ -141,16 +145,17 @@ class TelemetryExporter:
         points = [
             (record, at) for record, at in batch.records if isinstance(record, (UsageMetric, Correction))
         ]
+        items = None
         try:
             if spans:
                 body = request_of(await in_turns(spans, self._spans.fields))
             else:
                 request = MetricsRequest()
                 await in_turns(points, request.add)
-                body = request.encoded()
+                body, items = request.encoded(), request.points
         except OUT_OF_RANGE as error:
             raise _unsendable(error) from error
-        return Encoded(body, len(body), is_compressed=False)
+        return Encoded(body, len(body), is_compressed=False, items=items)
 
 
 def _unsendable(error: Exception) -> Rejected:

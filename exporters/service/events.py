@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import msgspec
 import orjson
 
 from exporters import batch as batches
 from exporters.errors import DeliveryTooLarge
+from exporters.http.answers import rejected_by_receipt
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import EventStream, UpstreamSettings
@@ -89,8 +91,10 @@ class EventExporter:
             raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         key = delivery.idempotency_key
         answer = await self._upstream.send(STREAM, body, content_type=BATCH, idempotency_key=key)
-        refused = _rejected(answer.body)
-        return batch.settlement(refused=refused, words="the answer names refused events" if refused else None)
+        count, words = _rejected(answer.body)
+        refused = max(count, rejected_by_receipt(answer))
+        said = answer.without_secrets(words) or "the answer names refused events"
+        return batch.settlement(refused=refused, words=said if refused else None)
 
     async def close(self) -> None:
         await self._upstream.close()
@@ -116,14 +120,29 @@ def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:
     }
 
 
-def _rejected(body: bytes) -> int:
-    """Return how many events another Tollhouse names as refused in its answer."""
+class _Error(msgspec.Struct):
+    message: str = ""
+
+
+class _Fate(msgspec.Struct):
+    error: _Error | None = None
+
+
+class _Answer(msgspec.Struct):
+    rejected: int = 0
+    events: list[_Fate] = []
+
+
+_answer = msgspec.json.Decoder(_Answer)
+
+
+def _rejected(body: bytes) -> tuple[int, str]:
+    """Return how many events another Tollhouse rejected, and its words about the first; (0, "") of other answers."""
     try:
-        answer = orjson.loads(body) if body else {}
-    except orjson.JSONDecodeError:
-        return 0
-    refused = answer.get("rejected") if isinstance(answer, dict) else None
-    return refused if isinstance(refused, int) and refused > 0 else 0
+        answer = _answer.decode(body)
+    except msgspec.MsgspecError:
+        return 0, ""
+    return answer.rejected, next((fate.error.message for fate in answer.events if fate.error), "")
 
 
 class StreamMapper:

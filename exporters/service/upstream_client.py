@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import urlencode
 
 from exporters.errors import Misconfigured
-from exporters.http.answers import HttpAnswer
+from exporters.http.answers import HttpAnswer, refuse_page
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
 from exporters.keyring import Keyring
 from exporters.service.paths import STREAMS, Paths
@@ -43,7 +43,7 @@ class UpstreamClient:
         Misconfigured before a byte is sent when its path is empty or no key covers it; else as `Client.send`.
         """
         with self.naming_key(name):
-            return await self.client.send(
+            answer = await self.client.send(
                 self._paths.needed(name, **parts),
                 body,
                 method=method,
@@ -51,6 +51,8 @@ class UpstreamClient:
                 authorization=self.authorization(name),
                 idempotency_key=idempotency_key,
             )
+        refuse_page(answer)
+        return answer
 
     async def post(
         self,

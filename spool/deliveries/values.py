@@ -66,7 +66,7 @@ class Settlement:
     delivered: int
     refused: int = 0  # a partial success named them
     shadow: int = 0
-    # usage events that the destination takes only as something else, which nothing makes of them
+    # not sent because of a setting: usage events without a stream, telemetry whose path is empty
     unmapped: int = 0
     damaged: int = 0
     words: str | None = None  # the upstream's, when it refused some

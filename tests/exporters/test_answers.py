@@ -17,6 +17,7 @@ from exporters.redaction import LONGEST_WORDS
 NOW = 1_790_000_000.0  # Mon, 21 Sep 2026 14:13:20 GMT
 JSON = {"content-type": "application/json; charset=utf-8"}
 PROTOBUF = {"content-type": "application/x-protobuf"}
+RECEIPT = {"tollhouse-receipt": "id=a; records=0; ignored=0; rejected=7; durability=fsync"}
 
 
 @pytest.mark.parametrize(
@@ -135,10 +136,19 @@ def test_secrets_are_struck_out_and_words_are_bounded() -> None:
             ).SerializeToString(),
             (4, "no"),
         ),
+        ("traces", RECEIPT, b"", (7, None)),
+        ("traces", {"tollhouse-receipt": "id=a; rejected=many"}, b"", (0, None)),
+        (
+            "traces",
+            JSON,
+            b'{"partialSuccess": {"rejectedSpans": 1, "errorMessage": "for s3cret"}}',
+            (1, "for [key]"),
+        ),
     ],
 )
 def test_a_partial_success_is_read_in_both_encodings(
     stream: str, headers: dict[str, str], body: bytes, expected: tuple[int, str | None]
 ) -> None:
-    """Count and words; a warning or an unreadable body refuses nothing."""
-    assert expected == rejected(HttpAnswer(status=200, headers=headers, body=body), stream)
+    """Count and words without a key; a receipt counts too; a warning or an unreadable body refuses nothing."""
+    answer = HttpAnswer(status=200, headers=headers, body=body, secrets=("s3cret",))
+    assert expected == rejected(answer, stream)

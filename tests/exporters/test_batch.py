@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from exporters import batch
+from exporters.errors import Rejected
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Record
@@ -40,7 +41,9 @@ def test_a_destination_that_keeps_gets_shadows_too() -> None:
 def test_no_more_can_be_refused_than_was_sent() -> None:
     """An upstream that counts wrong does not upset the books."""
     sorted_out = batch.without_shadows(delivery(1, 2), [entry(1, calls(1, 2))])
-    assert Settlement(delivered=0, refused=2) == sorted_out.settlement(refused=99)
+    assert Settlement(delivered=0, refused=2) == sorted_out.settlement(refused=99, items=100)
+    with pytest.raises(Rejected, match="200, but 2 of 2 items are rejected: why"):
+        sorted_out.settlement(refused=99, words="why")
 
 
 @pytest.mark.parametrize(

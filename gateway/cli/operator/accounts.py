@@ -30,7 +30,7 @@ _WORDS = {
     "dead": "dead letters",
     "unknown": "unconfirmed",
     "shadow": "shadows",
-    "unmapped": "without a stream",
+    "unmapped": "without a stream or path",
     "by_sync": "sent as states",
     "handed_over": "handed over",
 }

@@ -249,7 +249,7 @@ async def test_a_delivery_is_the_same_bytes_whoever_encodes_it() -> None:
             answer = await pool.encode(encoding.packed(records, compresses=compresses))
             assert answer is not None
             found = encoding.unpacked(answer, compresses=compresses)
-            assert (expected, len(plain), compresses) == found
+            assert encoding.Encoded(expected, len(plain), compresses) == found
 
 
 async def test_what_a_worker_cannot_do_is_done_here() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from exporters.backoff import Backoff
@@ -21,7 +22,7 @@ from exporters.forwarder import Forwarder
 from exporters.otlp.encoding import EncodeElsewhere, encode
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
-from spool.deliveries.values import PARKED, Delivery, RouteState
+from spool.deliveries.values import PARKED, REFUSING, Delivery, RouteState
 from spool.leases import SoleNode
 from spool.record import Record
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -550,3 +551,102 @@ async def test_an_upstream_that_was_down_gets_everything_in_the_end(site: Site) 
         await site.until_settled()
         await site.until(lambda state: state.reason is None)
     assert sorted(ids(calls(1, 5000))) == sorted(site.upstream.ids)
+
+
+def rejecting(*numbers: int, words: str = "not taken") -> Callable[[Received], Reply | None]:
+    """An upstream that answers 200 and names these records as rejected; without numbers, all of them."""
+    bad = {record_id(n).hex() for n in numbers}
+
+    def judge(request: Received) -> Reply | None:
+        count = len(bad & set(request.ids)) if bad else len(request.ids)
+        answer = ExportTraceServiceResponse()
+        answer.partial_success.rejected_spans = count
+        answer.partial_success.error_message = words
+        return Reply(200, answer.SerializeToString()) if count else None
+
+    return judge
+
+
+@pytest.mark.asyncio
+async def test_an_upstream_that_answers_200_and_rejects_everything_is_refusing(site: Site) -> None:
+    """
+    T1: nothing is settled and nothing is set aside. The reason is the upstream's, without the key that it echoes. Once
+    it accepts, everything arrives once.
+    """
+    await site.server.add(calls(1, 1000))
+    site.upstream.judge = rejecting(words=f"no chain for {SECRET} \x1b[31m")
+    async with site.forwarding():
+        state = await site.until(lambda state: state.state == REFUSING)
+        assert "200, but 1 of 1 items are rejected: no chain for [key] [31m" == state.reason
+        before = len(site.upstream.requests)
+        await site.upstream.until(lambda: len(site.upstream.requests) >= before + 40)
+        assert [1] * 40 == [len(request.ids) for request in site.upstream.requests[-40:]]
+        assert {"queued": 1000} == await site.server.terms()
+        site.upstream.accepted.clear()
+        site.upstream.judge = lambda request: None
+        await site.until_settled()
+        await site.until(lambda state: state.state == "running")
+    assert ids(calls(1, 1000)) == sorted(site.upstream.ids, key=ids(calls(1, 1000)).index)
+    assert {"delivered": 1000} == await site.server.terms()
+    assert [] == list((await site.server.log.books()).imbalances)
+
+
+@pytest.mark.asyncio
+async def test_one_record_that_is_rejected_alone_is_set_aside_once_others_pass(site: Site) -> None:
+    """
+    T1: a 200 that rejects one record among others settles; one that rejects the only record is held until another
+    record is accepted, because until then the route may be at fault.
+    """
+    site.upstream.judge = rejecting(2, 11)
+    await site.server.add(calls(1, 10))
+    async with site.forwarding():
+        await site.until_settled()
+        await site.server.add(calls(11, 11))
+        await site.until(lambda state: state.state == REFUSING)
+        assert [] == list(await site.server.deliveries.dead())
+        await site.server.add(calls(12, 13))
+        await site.until_settled()
+        await site.until(lambda state: state.state == "running")
+    (letter,) = await site.server.deliveries.dead()
+    assert (11, "200, but 1 of 1 items are rejected: not taken", "200") == (
+        letter.number, letter.error, letter.status,
+    )  # fmt: skip
+    assert {"delivered": 11, "refused_upstream": 1, "dead": 1} == await site.server.terms()
+    assert [] == list((await site.server.log.books()).imbalances)
+
+
+@pytest.mark.asyncio
+async def test_a_rejection_of_everything_after_no_answer_is_definite(site: Site) -> None:
+    """T1: a service that honours keys would repeat its first answer, so the rejected batch is split, not repeated."""
+    await site.server.add(calls(1, 4))
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = 4
+    site.upstream.answers += [Reply(drop=True), Reply(200, answer.SerializeToString())]
+    async with site.forwarding():
+        await site.until_settled()
+    assert [4, 4, 2, 2] == [len(request.ids) for request in site.upstream.requests]
+    assert 3 == len({request.key for request in site.upstream.requests})
+    assert {"delivered": 4} == await site.server.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_rejected_share_of_points_is_not_all_of_the_records(site: Site) -> None:
+    """T1: a correction leaves as several points, so the points are compared with points."""
+    await site.server.add([counter(1), counter(2)])
+    answer = ExportMetricsServiceResponse()
+    answer.partial_success.rejected_data_points = 2
+    site.upstream.answers.append(Reply(200, answer.SerializeToString()))
+    async with site.forwarding():
+        await site.until_settled()
+    assert [2, 1, 1] == [len(request.ids) for request in site.upstream.requests]
+    assert {"delivered": 2} == await site.server.terms()
+
+
+@pytest.mark.asyncio
+async def test_a_stream_without_a_path_is_not_a_refusal(site: Site) -> None:
+    """The operator sends no counters: they are counted as unmapped, and nothing was refused."""
+    await site.server.add([*calls(1, 2), counter(3)])
+    async with site.forwarding(paths={"metrics": ""}):
+        await site.until_settled()
+    assert {"delivered": 2, "unmapped": 1} == await site.server.terms()
+    assert [] == list(await site.server.deliveries.partial_refusals())

@@ -1,0 +1,148 @@
+"""Destinations that answer success and accept nothing, over real sockets: nothing of it is taken for delivered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from exporters.check import check_destinations
+from exporters.destinations.otlp import OtlpEndpoint
+from exporters.errors import Misconfigured, Rejected
+from exporters.exporter import Exporter
+from exporters.http.client import Client, ClientSettings
+from exporters.otlp.telemetry import TelemetryExporter
+from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
+from exporters.service.events import EventExporter
+from exporters.service.unit_cost import UnitCostExporter
+from exporters.service.upstream_client import UpstreamClient
+from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
+from spool.clock import SystemClock
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
+from spool.record import BillingDrop, Record, UnitCostOperation, UsageEvent
+from spool.registry.scopes import BILLING_DROP, CREATE_EVENT
+from spool.streams import StreamReader
+from tests.exporters.spools import call
+from tests.exporters.upstream import FakeUpstream, Reply
+
+CLOCK = SystemClock()
+SECRET = "upstream-secret-1"
+PAGE = Reply(200, b"\n<!doctype html><title>Sign in</title>", "text/html")
+SCOPES = (CREATE_EVENT, BILLING_DROP, "unit-cost_v1:manage_telemetry_records")
+OPERATION = UnitCostOperation(
+    id=bytes(16), stream="s", stream_type="metric", operation="sum", value="1", start_time=0
+)
+
+
+@pytest_asyncio.fixture
+async def upstream() -> AsyncIterator[FakeUpstream]:
+    async with FakeUpstream() as upstream:
+        yield upstream
+
+
+def client_of(upstream: FakeUpstream, directory: Path) -> UpstreamClient:
+    file = directory / "key"
+    file.write_text(SECRET)
+    key = UpstreamKey(name="all", secret_file=file, scopes=SCOPES)
+    return UpstreamClient.of(
+        UpstreamSettings(base_url=upstream.url, kind="tollhouse", keys=(key,)), clock=CLOCK
+    )
+
+
+def otlp(upstream: FakeUpstream, directory: Path) -> Exporter:
+    settings = DestinationSettings(name="d", type="otlp", url=upstream.url)
+    return TelemetryExporter(Client(ClientSettings(), clock=CLOCK), OtlpEndpoint(settings, None))
+
+
+def events(upstream: FakeUpstream, directory: Path) -> Exporter:
+    return EventExporter(client_of(upstream, directory), max_bytes=1024**2)
+
+
+def unit_cost(upstream: FakeUpstream, directory: Path) -> Exporter:
+    return UnitCostExporter(
+        client_of(upstream, directory),
+        cast("StreamReader", None),
+        clock=CLOCK,
+        single_writer=(),
+        to_tollhouse=True,
+    )
+
+
+def drops(upstream: FakeUpstream, directory: Path) -> Exporter:
+    return BillingDropExporter(client_of(upstream, directory), ConnectionLocks(), lambda drop: "there")
+
+
+def event(number: int) -> UsageEvent:
+    return UsageEvent(id=bytes([number]) * 16, source="/app", event_type="call")
+
+
+async def sent(exporter: Exporter, *records: Record) -> Settlement:
+    delivery = Delivery(id=1, route="d/t", first=1, last=len(records), attempts=0, idempotency_key="k")
+    try:
+        return await exporter.send(
+            delivery, [Entry(topic=records[0].topic, first=1, committed_at=0.0, records=list(records))]
+        )
+    finally:
+        await exporter.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("make", "record"),
+    [
+        (otlp, call(1)),
+        (events, event(1)),
+        (unit_cost, OPERATION),
+        (drops, BillingDrop(id=bytes(16), connection_id="here")),
+    ],
+    ids=["otlp", "events", "unit cost", "billing drops"],
+)
+async def test_a_web_page_in_place_of_an_answer_accepts_nothing(
+    upstream: FakeUpstream, tmp_path: Path, make: Callable[..., Exporter], record: Record
+) -> None:
+    """T1: a sign-in page of a proxy answers 200 to everything. The route parks, and the data stays here."""
+    upstream.answers.append(PAGE)
+    with pytest.raises(Misconfigured, match="200, but a web page answers"):
+        await sent(make(upstream, tmp_path), record)
+
+
+@pytest.mark.asyncio
+async def test_check_says_that_a_web_page_answers(upstream: FakeUpstream) -> None:
+    """T1: an empty export that a page answers with 200 proves nothing."""
+    upstream.answers.append(PAGE)
+    settings = DestinationSettings(name="d", type="otlp", url=upstream.url)
+    (found,) = await check_destinations([settings], clock=CLOCK)
+    assert "refused" == found.status
+    assert "a web page answers" in (found.words or "")
+
+
+def fates(*rejected: bool) -> Reply:
+    error = {"type": "malformed", "message": f"no type, said to {SECRET}"}
+    answer: dict[str, Any] = {
+        "accepted": len(rejected) - sum(rejected),
+        "rejected": sum(rejected),
+        "events": [{"item": n, **({"error": error} if bad else {})} for n, bad in enumerate(rejected)],
+    }
+    return Reply(200, orjson.dumps(answer), "application/json")
+
+
+@pytest.mark.asyncio
+async def test_rejected_events_are_counted_in_the_words_of_the_upstream(
+    upstream: FakeUpstream, tmp_path: Path
+) -> None:
+    """T1: some are refused and settled, all of them are a refusal of the request; the key is never repeated."""
+    upstream.answers.append(fates(False, True))
+    settlement = await sent(events(upstream, tmp_path), event(1), event(2))
+    assert Settlement(delivered=1, refused=1, words="no type, said to [key]") == settlement
+    upstream.answers.append(fates(True, True))
+    with pytest.raises(Rejected, match=r"200, but 2 of 2 items are rejected: no type, said to \[key\]"):
+        await sent(events(upstream, tmp_path), event(1), event(2))
+    receipt = {"Tollhouse-Receipt": "id=x; records=1; ignored=0; rejected=1; durability=fsync"}
+    upstream.answers.append(Reply(200, b"{", "application/json", headers=receipt))
+    settlement = await sent(events(upstream, tmp_path), event(1), event(2))
+    assert (1, 1) == (settlement.delivered, settlement.refused)
