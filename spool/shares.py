@@ -6,13 +6,16 @@ leaves room for another. Pure; whoever keeps the rows asks here.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
 V = TypeVar("V")
 NEARLY_FULL = 0.8  # of its share: then the operator hears which key it is
+HEAP_ENTRIES = 64  # of a heap, apart from two for each owner, before it is made again
 
 
 def may_add(own: int, total: int, n: int, most: int) -> bool:
@@ -56,19 +59,106 @@ def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator
         yield KeyShare(limit, key, held[key], max(most - (total - held[key]), held[key]), gives_way=True)
 
 
+class Amounts(Mapping[Owner, int]):
+    """
+    What each owner holds. Finds the owner that holds the most without looking at the others.
+
+    The heap is made when it is first needed. It has an entry for each change since then, of which the newest of an
+    owner is right; it is made again when most are old.
+    """
+
+    def __init__(self, amounts: Mapping[Owner, int] = MappingProxyType({})) -> None:
+        self._amounts = {owner: amount for owner, amount in amounts.items() if amount}
+        self._heap: list[tuple[int, int, Owner]] | None = None
+        self._changes = 0
+
+    def __getitem__(self, owner: Owner) -> int:
+        return self._amounts[owner]
+
+    def __iter__(self) -> Iterator[Owner]:
+        return iter(self._amounts)
+
+    def __len__(self) -> int:
+        return len(self._amounts)
+
+    def add(self, owner: Owner, amount: int) -> None:
+        """Add an amount, which may be negative; an owner that holds nothing any more is forgotten."""
+        held = self._amounts.get(owner, 0) + amount
+        if held:
+            self._amounts[owner] = held
+        else:
+            self._amounts.pop(owner, None)
+        if self._heap is None:
+            return
+        if len(self._heap) > HEAP_ENTRIES + 2 * len(self._amounts):
+            self._heap = None
+            return
+        self._changes -= 1  # of two owners with as much the one that changed last is first
+        heappush(self._heap, (-held, self._changes, owner))
+
+    def fullest(self) -> Owner:
+        """Return the owner that holds the most. KeyError if nobody holds anything."""
+        heap = self._in_order()
+        while heap:
+            held, _, owner = heap[0]
+            if self._amounts.get(owner) == -held:
+                return owner
+            heappop(heap)
+        raise KeyError("nobody holds anything")
+
+    def fullest_first(self) -> Iterator[Owner]:
+        """Yield the owners from the one with the most on. Each costs the logarithm of those before it."""
+        heap = self._in_order()
+        seen = set[Owner]()
+        places = [(heap[0], 0)] if heap else []
+        while places:
+            (held, _, owner), place = heappop(places)
+            for below in (2 * place + 1, 2 * place + 2):
+                if below < len(heap):
+                    heappush(places, (heap[below], below))
+            if owner not in seen and self._amounts.get(owner) == -held:
+                seen.add(owner)
+                yield owner
+
+    def _in_order(self) -> list[tuple[int, int, Owner]]:
+        if self._heap is None:
+            self._heap = [(-held, place, owner) for place, (owner, held) in enumerate(self._amounts.items())]
+            heapify(self._heap)
+            self._changes = 0
+        return self._heap
+
+
 def fullest_first(
-    queues: Mapping[Owner, Iterable[K]], held: Mapping[Owner, int], size: Callable[[K], int]
+    held: Amounts[Owner],
+    queue_of: Callable[[Owner], Iterable[K]],
+    size: Callable[[K], int],
+    *,
+    gone: Mapping[Owner, Collection[K]] = MappingProxyType({}),
 ) -> Iterator[K]:
-    """Yield what is removed to make room, in order: the oldest of the key that holds the most by then."""
-    left = dict(held)
-    turns = {owner: iter(queue) for owner, queue in queues.items()}
-    while turns:
-        owner = max(turns, key=lambda each: left[each])
-        name = next(turns[owner], None)
-        if name is None:
-            del turns[owner]
+    """
+    Yield what is removed to make room, in order: the oldest of the key that holds the most by then.
+
+    A queue is asked for when something of it is removed. `gone` is removed in any case, by its owners: it is not
+    yielded, and nobody holds it any more.
+    """
+    fullest = held.fullest_first()
+    next_owner = next(fullest, None)
+    begun: list[tuple[int, int, Owner, Iterator[K]]] = []
+    number = 0
+    while begun or next_owner is not None:
+        if next_owner is not None and (not begun or held[next_owner] > -begun[0][0]):
+            number += 1
+            left = held[next_owner] - sum(map(size, gone.get(next_owner, ())))
+            heappush(begun, (-left, number, next_owner, iter(queue_of(next_owner))))
+            next_owner = next(fullest, None)
             continue
-        left[owner] -= size(name)
+        negative, order, owner, queue = begun[0]
+        names_gone = gone.get(owner, ())
+        name = next((each for each in queue if each not in names_gone), None)
+        if name is None:
+            heappop(begun)
+            continue
+        heapreplace(begun, (negative + size(name), order, owner, queue))
         yield name
 
 
@@ -76,11 +166,12 @@ class Shared(Generic[K, V]):
     """
     Values by name, each with the key that it belongs to, in the order in which they were put.
 
-    Over `most` the oldest of the key goes that has the most.
+    Over `most` the oldest of the key goes that has the most. Nothing here depends on the number of keys.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
+        self.held = Amounts[str]()
         self._owners: dict[K, str] = {}
         self._of: dict[str, OrderedDict[K, V]] = {}
 
@@ -93,13 +184,20 @@ class Shared(Generic[K, V]):
 
     def put(self, name: K, value: V, owner: str) -> K | None:
         """Put a value in as the newest; returns the name that had to go, None if there was room."""
-        self.pop(name)
+        before = self._owners.get(name)
+        if before == owner:
+            values = self._of[owner]
+            values[name] = value
+            values.move_to_end(name)
+            return None
+        if before is not None:
+            self.pop(name)
         self._owners[name] = owner
         self._of.setdefault(owner, OrderedDict())[name] = value
+        self.held.add(owner, 1)
         if len(self._owners) <= self.most:
             return None
-        fullest = max(self._of, key=lambda key: (len(self._of[key]), key == owner))
-        gone = next(iter(self._of[fullest]))
+        gone = next(iter(self._of[self.held.fullest()]))
         self.pop(gone)
         return gone
 
@@ -111,4 +209,5 @@ class Shared(Generic[K, V]):
         value = values.pop(name)
         if not values:
             del self._of[owner]
+        self.held.add(owner, -1)
         return value

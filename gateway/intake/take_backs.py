@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +24,7 @@ from spool.log.partial_reports import COUNTED, Expectation, PartialReport
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
-from spool.shares import fullest_first
+from spool.shares import Amounts, fullest_first
 from spool.turns.fair_turns import pause
 
 STEP = 1024  # records read at a time
@@ -100,7 +99,7 @@ class TakeBacks:
         self.max_items = max_items
         self._kept: dict[bytes, _Kept] = {}
         self._of_key: dict[str, dict[bytes, None]] = {}  # the same by the key that brought it
-        self._held: Counter[str] = Counter()  # items of each key
+        self._held = Amounts[str]()  # items of each key
         self._is_shared = False
         self._items = 0
         self._open_s = self._not_before = 0.0
@@ -129,7 +128,7 @@ class TakeBacks:
         self._is_shared = True
         self._kept.clear()
         self._of_key.clear()
-        self._held.clear()
+        self._held = Amounts()
         self._items = 0
 
     def reporters(self) -> set[Reporter]:
@@ -171,37 +170,34 @@ class TakeBacks:
         now = self._clock.now()
         items = self._items
         gone = []
+        gone_of: dict[str, set[bytes]] = {}
         for key, (at, counted, _) in self._kept.items():
             if now - at <= WINDOW_S:
                 break
             items -= counted.count
             gone.append(key)
-        if items > self.max_items:
-            for key in self._fullest_first(gone):
+            gone_of.setdefault(counted.key, set()).add(key)
+        if items > self.max_items:  # no key pushes out counters of another
+            for key in fullest_first(
+                self._held,
+                self._of_key.__getitem__,
+                lambda key: self._kept[key].counted.count,
+                gone=gone_of,
+            ):
                 if items <= self.max_items:
                     break
                 items -= self._kept[key].counted.count
                 gone.append(key)
         return gone
 
-    def _fullest_first(self, gone: Collection[bytes]) -> Iterator[bytes]:
-        """Yield what makes room besides `gone`: no key pushes out counters of another."""
-        over = frozenset(gone)
-        held = Counter(self._held)
-        for key in gone:
-            counted = self._kept[key].counted
-            held[counted.key] -= counted.count
-        queues = {name: [key for key in keys if key not in over] for name, keys in self._of_key.items()}
-        return fullest_first(queues, held, lambda key: self._kept[key].counted.count)
-
     def drop(self, keys: Iterable[bytes]) -> None:
         for key in keys:
             counted = self._kept.pop(key).counted
             self._items -= counted.count
-            self._held[counted.key] -= counted.count
+            self._held.add(counted.key, -counted.count)
             del self._of_key[counted.key][key]
             if not self._of_key[counted.key]:
-                del self._of_key[counted.key], self._held[counted.key]
+                del self._of_key[counted.key]
 
     async def take_back(self) -> int:
         """Correct what was counted of reporters that told calls since; how many records were corrected."""
@@ -260,7 +256,7 @@ class TakeBacks:
         counted = kept.counted
         self._kept[key] = kept
         self._of_key.setdefault(counted.key, {})[key] = None
-        self._held[counted.key] += counted.count
+        self._held.add(counted.key, counted.count)
         self._items += counted.count
 
 

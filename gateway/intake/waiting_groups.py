@@ -11,7 +11,7 @@ from gateway.intake.shadows import Reporters
 from spool.identity import Identity
 from spool.log.values import CounterPoint
 from spool.record import AiRecord
-from spool.shares import HeldByKey, fullest_first
+from spool.shares import Amounts, HeldByKey, fullest_first
 
 
 class CounterGroup(msgspec.Struct, array_like=True):
@@ -71,8 +71,8 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         self.items_held = 0  # counters
         self.bytes_held = 0
         self._queues: dict[str, dict[bytes, WaitingGroup]] = {}  # the same by the key that they count for
-        self._queue_items: Counter[str] = Counter()
-        self._queue_bytes: Counter[str] = Counter()
+        self._queue_items = Amounts[str]()
+        self._queue_bytes = Amounts[str]()
         self._queue_of: dict[Reporters, str] = {}  # whose points wait already
         self._reporters: Counter[Reporters] = Counter()
 
@@ -87,15 +87,15 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
         """Yield what makes room: no key pushes out counters of another."""
         if by_bytes:
-            return fullest_first(self._queues, self._queue_bytes, lambda key: len(self[key].body))
-        return fullest_first(self._queues, self._queue_items, lambda key: self[key].items)
+            return fullest_first(self._queue_bytes, self._queues.__getitem__, lambda key: len(self[key].body))
+        return fullest_first(self._queue_items, self._queues.__getitem__, lambda key: self[key].items)
 
     def add(self, key: bytes, one: WaitingGroup) -> None:
         self[key] = one
         queue = self._queue_of.setdefault(one.reporters, one.key) if one.has_points else one.key
         self._queues.setdefault(queue, {})[key] = one
-        self._queue_items[queue] += one.items
-        self._queue_bytes[queue] += len(one.body)
+        self._queue_items.add(queue, one.items)
+        self._queue_bytes.add(queue, len(one.body))
         self._reporters[one.reporters] += 1
         self.items_held += one.items
         self.bytes_held += len(one.body)
@@ -104,10 +104,10 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         del self[key]
         queue = self._queue_of[one.reporters] if one.has_points else one.key
         del self._queues[queue][key]
-        self._queue_items[queue] -= one.items
-        self._queue_bytes[queue] -= len(one.body)
+        self._queue_items.add(queue, -one.items)
+        self._queue_bytes.add(queue, -len(one.body))
         if not self._queues[queue]:
-            del self._queues[queue], self._queue_items[queue], self._queue_bytes[queue]
+            del self._queues[queue]
         self._reporters[one.reporters] -= 1
         if not self._reporters[one.reporters]:
             del self._reporters[one.reporters]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import sys
+from collections.abc import Callable, Sequence
+from itertools import islice
 
-from spool.shares import KeyShare, Shared, may_add, nearly_full, nearly_gives_way
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spool.shares import Amounts, KeyShare, Shared, fullest_first, may_add, nearly_full, nearly_gives_way
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 10, 51])
@@ -43,3 +49,79 @@ def test_the_key_that_gives_way_first_is_named() -> None:
         nearly_gives_way("x", {"b": 39, "a": 41}, 100)
     )
     assert [KeyShare("x", "a", 120, 120, gives_way=True)] == list(nearly_gives_way("x", {"a": 120}, 100))
+
+
+def calls_made(work: Callable[[], object]) -> int:
+    """Count the functions that are called: unlike time it is the same on a busy machine."""
+    calls = 0
+
+    def count(frame: object, event: str, function: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("keys", [1, 1000])
+def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
+    """A full table costs as much with a thousand keys as with one."""
+    shared: Shared[int, int] = Shared(2000)
+    for number in range(2000):
+        shared.put(number, number, f"key-{number % keys}")
+
+    def put() -> None:
+        for number in range(2000, 4000):
+            assert shared.put(number, number, f"key-{number % keys}") is not None
+
+    assert calls_made(put) < 30 * 2000
+    assert 2000 == len(shared) == sum(shared.held.values())
+
+
+@pytest.mark.parametrize("keys", [1, 1000])
+def test_what_makes_room_is_found_without_a_look_at_every_key(keys: int) -> None:
+    """The queues of keys that have less than others are not even asked for."""
+    queues = {f"key-{key}": [f"{key} {number}" for number in range(key % 7 + 2)] for key in range(keys)}
+    held = Amounts({key: len(queue) for key, queue in queues.items()})
+    held.fullest()
+
+    def make_room() -> None:
+        for _ in range(100):
+            list(islice(fullest_first(held, queues.__getitem__, lambda _: 1), 2))
+
+    assert calls_made(make_room) < 60 * 100
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)), max_size=30),
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-9, 9)), max_size=30),
+    st.frozensets(st.integers(0, 29)),
+)
+def test_room_is_made_by_who_has_the_most(
+    waiting: Sequence[tuple[str, int]], changes: Sequence[tuple[str, int]], gone: frozenset[int]
+) -> None:
+    """However the amounts changed before: each that goes is the oldest of whoever has the most by then."""
+    held = Amounts[str]()
+    for owner, amount in changes:
+        held.add(owner, max(amount, -held.get(owner, 0)))
+        assert not held or max(held.values()) == held[held.fullest()]
+    for owner, amount in list(held.items()):
+        held.add(owner, -amount)
+    queues: dict[str, list[int]] = {}
+    for place, (owner, size) in enumerate(waiting):
+        queues.setdefault(owner, []).append(place)
+        held.add(owner, size)
+    gone_of = {owner: gone.intersection(queue) for owner, queue in queues.items()}
+    left = {
+        owner: sum(waiting[place][1] for place in queue if place not in gone)
+        for owner, queue in queues.items()
+    }
+    for place in fullest_first(held, queues.__getitem__, lambda place: waiting[place][1], gone=gone_of):
+        owner, size = waiting[place]
+        assert left[owner] == max(left.values())
+        left[owner] -= size
+    assert not any(left.values())

@@ -17,10 +17,11 @@ Reports are merged within one sender's key only: nobody completes, or names a us
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from itertools import islice, takewhile
 
@@ -44,7 +45,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.identity import Identity
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of
 from spool.record import Inference
-from spool.shares import HeldByKey, fullest_first
+from spool.shares import Amounts, HeldByKey, fullest_first
 
 KEY_BYTES = 16
 STEPS = 4  # of a window, in which the time at which a trace was asked for is stored
@@ -117,7 +118,8 @@ class Merger:
         self._max_bytes = max_bytes
         self._waiting: OrderedDict[bytes, WaitingReport] = OrderedDict()
         self._of_key: dict[str, OrderedDict[bytes, WaitingReport]] = {}  # the same by the name of the key
-        self._held_bytes: Counter[str] = Counter()
+        self._held_items = Amounts[str]()
+        self._held_bytes = Amounts[str]()
         self._bytes = 0
         self._asked_for: set[bytes] = (
             set()
@@ -129,7 +131,7 @@ class Merger:
 
     @property
     def held(self) -> HeldByKey:
-        return HeldByKey({name: len(kept) for name, kept in self._of_key.items()}, self._held_bytes)
+        return HeldByKey(self._held_items, self._held_bytes)
 
     @property
     def is_over_full(self) -> bool:
@@ -230,24 +232,25 @@ class Merger:
         return list(due)
 
     def _fullest_first(
-        self, due: Container[bytes], busy: Container[bytes], *, by_bytes: bool
+        self, due: Iterable[bytes], busy: Container[bytes], *, by_bytes: bool
     ) -> Iterator[bytes]:
         """
         Yield the oldest reports of the key that has the most waiting: no key pushes out reports of another.
         """
-        held = (
-            dict(self._held_bytes) if by_bytes else {name: len(kept) for name, kept in self._of_key.items()}
-        )
-        turns = {name: self._in_turn(kept, due, busy) for name, kept in self._of_key.items()}
-        return fullest_first(turns, held, lambda key: len(self._waiting[key].facts) if by_bytes else 1)
+        held = self._held_bytes if by_bytes else self._held_items
+        gone: dict[str, set[bytes]] = {}
+        for key in due:
+            gone.setdefault(self._waiting[key].sender.name, set()).add(key)
 
-    @staticmethod
-    def _in_turn(
-        kept: Mapping[bytes, WaitingReport], due: Container[bytes], busy: Container[bytes]
-    ) -> Iterator[bytes]:
+        def size(key: bytes) -> int:
+            return len(self._waiting[key].facts) if by_bytes else 1
+
+        return fullest_first(held, partial(self._in_turn, busy=busy), size, gone=gone)
+
+    def _in_turn(self, name: str, busy: Container[bytes]) -> Iterator[bytes]:
         for kind in (TRACE, GENERATION):
-            for key, report in kept.items():
-                if report.kind == kind and key not in due and key not in busy:
+            for key, report in self._of_key[name].items():
+                if report.kind == kind and key not in busy:
                     yield key
 
     def _release_one(self, key: bytes, report: WaitingReport, released: Released, now: float) -> None:
@@ -366,17 +369,19 @@ class Merger:
         self._waiting[key] = report
         self._bytes += len(report.facts)
         self._of_key.setdefault(report.sender.name, OrderedDict())[key] = report
-        self._held_bytes[report.sender.name] += len(report.facts)
+        self._held_items.add(report.sender.name, 1)
+        self._held_bytes.add(report.sender.name, len(report.facts))
 
     def _drop(self, key: bytes) -> None:
         report = self._waiting.pop(key, None)
         if report is not None:
             self._bytes -= len(report.facts)
             name = report.sender.name
-            self._held_bytes[name] -= len(report.facts)
+            self._held_items.add(name, -1)
+            self._held_bytes.add(name, -len(report.facts))
             del self._of_key[name][key]
             if not self._of_key[name]:
-                del self._of_key[name], self._held_bytes[name]
+                del self._of_key[name]
 
 
 def key_that_sent(stored: PartialReport) -> str:
