@@ -185,6 +185,22 @@ def rule_of(record: Inference) -> str:
     return "known by an id that is not on record, or that another Tollhouse gave it"
 
 
+def stated_by(record: Inference) -> Identity | None:
+    """
+    Return the identity of a record if it follows from the ids that the record shows, so that any report of
+    the call has it; None if its id was given in another way.
+    """
+    candidates = []
+    if record.request_id:
+        if is_long(record.request_id):
+            candidates.append(_known_by(of_response(record.request_id)))
+        candidates.append(_by_shared_id(record, record.request_id))
+        candidates.append(Identity(digest(5, record.source, record.request_id)))
+    if record.trace_id and record.span_id:
+        candidates.append(_known_by(of_span(record.trace_id, record.span_id)))
+    return next((candidate for candidate in candidates if candidate.id == record.id), None)
+
+
 def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
     Names for a call of groups whose ids several calls share: by its model, outcome, counts and exact start.

@@ -60,7 +60,8 @@ class Bearer:
     """
     The key of a request: its name (never its secret), its scopes, and the labels for what it brings.
 
-    `device` is the device whose own key it is, `named` the device that the request names as its origin.
+    Every right is off unless whoever makes a bearer grants it. `device` is the device whose own key it is,
+    `named` the device that the request names as its origin.
     `may_chain`: its sender may be another Tollhouse, whose records are taken as they are. `is_gateway`: the
     configuration names this key as that of a Tollhouse, which may revoke and reset the devices that report to
     it. `expects`: what it brings is kept only while the key is good, where other gateways may end it.
@@ -73,7 +74,7 @@ class Bearer:
     labels: Mapping[str, str] = field(default_factory=dict)
     device: str | None = None
     named: str | None = None
-    may_chain: bool = True
+    may_chain: bool = False
     is_gateway: bool = False
     expects: tuple[Expectation, ...] = ()
     number: int | None = None
@@ -367,7 +368,7 @@ class Access:
         if secret.startswith("thd_") and self._devices:
             bearer = self._devices(secret)
             if bearer:
-                return bearer
+                return replace(bearer, may_chain=True) if self._chaining(bearer.name) else bearer
             raise self._guessed(address)
         key = self._find(secret)
         if key is None:
@@ -386,10 +387,14 @@ class Access:
         expectation = self._registry.keys.expectation(secret) if self._registry and key.id else None
         return bearer if expectation is None else replace(bearer, expects=(expectation,))
 
+    def _chaining(self, name: str) -> Sequence[str]:
+        """Return the patterns of `server.chain_keys` that name a bearer."""
+        return [pattern for pattern in self._chain_keys if fnmatchcase(name, pattern)]
+
     def _bearer_of(self, key: Key) -> Bearer:
         known, bearer = self._bearers.get(key.id, (None, None))
         if bearer is None or known is not key:  # a key that was changed is another object
-            naming = [pattern for pattern in self._chain_keys if fnmatchcase(key.name, pattern)]
+            naming = self._chaining(key.name)
             is_gateway = any(map(names_some, naming))  # "*" lets every key chain, and names none
             bearer = Bearer(
                 key.name,

@@ -14,8 +14,10 @@ from gateway.authentication.access import NO_LABELS, Bearer
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
+from spool import identity
 from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
-from spool.record import AiRecord
+from spool.identity import Identity
+from spool.record import AiRecord, Inference, UsageMetric
 
 CLAIMED = "claimed_device"  # the tag of a record that named a device whose key it did not come under
 DEVICE_REVOKED = "device_revoked"
@@ -46,7 +48,8 @@ class DeviceAssignment:
         Sets `device` of every record and point, after enrolling new devices if the key may.
 
         Items of a revoked device, and records of another Tollhouse under a key that may not chain, are
-        rejected, and the rest is kept; Refusal 410 if the header names a revoked device.
+        rejected, and the rest is kept; Refusal 410 if the header names a revoked device. Under a device's own
+        key, which an agent uses, records of a Tollhouse are taken as reports of this device.
         """
         if not (
             bearer.device or bearer.named or outcome.named or outcome.named_points or outcome.forwarded
@@ -54,7 +57,8 @@ class DeviceAssignment:
         ):  # fmt: skip
             return
         if outcome.forwarded and not bearer.may_chain:
-            _reject(outcome, set(outcome.forwarded), MAY_NOT_CHAIN, _NO_CHAIN)
+            refused = outcome.forwarded if bearer.device is None else _taking_back(outcome)
+            _reject(outcome, set(refused), MAY_NOT_CHAIN, _NO_CHAIN)
         names = {name for _, name, _ in _named(outcome, bearer)}
         if bearer.device is None:
             await self._meet(sorted(name for name in names if name is not None), bearer)
@@ -74,6 +78,8 @@ class DeviceAssignment:
             self._count_claims(claims)
         if gone:
             _reject(outcome, set(gone), DEVICE_REVOKED, "its device was revoked")
+        if bearer.device is not None and not bearer.may_chain:
+            _take_as_reports(outcome, bearer.device)
 
         def is_revoked(name: str | None) -> bool:
             return self._verdict(_usable(name) or bearer.named, bearer).revoked
@@ -136,6 +142,37 @@ def _is_revoked(device: Device, bearer: Bearer) -> bool:
     before.
     """
     return device.state == REVOKED and device.revoked_by != bearer.name
+
+
+def _taking_back(outcome: Outcome) -> set[int]:
+    """Return the places of records that lower a sum: no report of a device does."""
+    return {
+        place
+        for place in outcome.forwarded
+        if isinstance(record := outcome.records[place], UsageMetric) and str(record.value).startswith("-")
+    }
+
+
+def _take_as_reports(outcome: Outcome, device: str) -> None:
+    """
+    Take what a device's own Tollhouse sent as reports of this device, with no more weight than others.
+
+    An id that does not follow from the ids that the record shows stands for a record of this device only, so
+    the device cannot claim a call of somebody else. The gateway prices the calls: what the device says of
+    their cost counts only if `server.chain_keys` names it.
+    """
+    for place in outcome.forwarded:
+        record = outcome.records[place]
+        stated = identity.stated_by(record) if isinstance(record, Inference) else None
+        known = stated or Identity(identity.of_derived(record.id, f"device {device}"))
+        record.id, outcome.identities[place] = known.id, known
+        if isinstance(record, Inference):
+            record.cost = record.estimated_cost = record.price_book = None
+            record.charges, record.cost_source = {}, "none"
+    # the device's Tollhouse has decided which counters repeat calls
+    outcome.forwarded = {
+        place for place in outcome.forwarded if not isinstance(outcome.records[place], Inference)
+    }
 
 
 def _usable(name: str | None) -> str | None:

@@ -38,7 +38,7 @@ async def admit_person(request: web.Request, services: Services) -> Bearer | Non
         message = "who signs in here is not known now: repeat later, or use an API key"
         raise Refusal(503, "people_unavailable", message, retry_after_s=30)
     person = await people.admit(token, address=request.remote or "")
-    return Bearer(person.principal, frozenset({AI_HUB}), may_chain=False, person=person)
+    return Bearer(person.principal, frozenset({AI_HUB}), person=person)
 
 
 def _token(given: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:

@@ -86,6 +86,7 @@ async def open_door(
     oidc: Mapping[str, Any] | None = None,
     oauth: Mapping[str, Any] | None = None,
     mcp: Mapping[str, Any] | None = None,
+    **server: Any,
 ) -> AsyncIterator[Door]:
     clock = MovedClock()
     async with openid_provider(clock) as provider:
@@ -101,4 +102,4 @@ async def open_door(
         )
         tools = McpSettings(oauth=McpOAuthSettings(**{"resource": RESOURCE, **(oauth or {})}), **(mcp or {}))
         config = Config(oidc=settings, mcp=tools, spool=SpoolSettings(hold=0, counter_wait=0))
-        yield Door(await serve(config=replace(config), clock=clock), provider, clock)
+        yield Door(await serve(config=replace(config), clock=clock, **server), provider, clock)

@@ -1,0 +1,71 @@
+"""Every right of a bearer is off unless the place that makes the bearer grants it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import gateway
+from gateway.authentication.access import Bearer
+
+# Fields that say who asks or when the request counts, next to those that open something.
+FACTS = {"name", "labels", "named", "expects", "number"}
+RIGHTS = {"scopes", "device", "may_chain", "is_gateway", "person"}
+# Every way to a bearer, by the function that makes it, and the rights that it gives a value.
+WAYS = {
+    ("authentication/access.py", "_bearer_of"): {"scopes", "may_chain", "is_gateway"},  # a key of the list
+    ("authentication/access.py", "_bearer"): {"may_chain"},  # a device that server.chain_keys names
+    ("devices/keys.py", "find"): {"scopes", "device"},
+    ("http/admission.py", ""): {"scopes"},  # nobody is asked for a key
+    ("mcp/credentials.py", "admit_person"): {"scopes", "person"},
+    ("cli/agent.py", "_run"): {"scopes", "device"},  # programs of the agent's machine
+    ("cli/explain.py", "explained"): {"scopes"},
+    ("demo/filling.py", "_send"): {"scopes"},
+    ("intake/merge_window.py", "_put_on_record"): {"scopes", "device"},
+    ("intake/shared_merge_window.py", "_put_on_record"): {"scopes", "device"},
+}
+
+
+def test_every_field_of_a_bearer_is_a_fact_or_a_right() -> None:
+    """A field that is added later is put down as one of the two here, before anything makes use of it."""
+    assert RIGHTS | FACTS == {field.name for field in dataclasses.fields(Bearer)}
+
+
+def test_a_bearer_of_nothing_but_a_name_may_do_nothing() -> None:
+    bearer = Bearer("anybody", frozenset())
+    assert [] == [name for name in RIGHTS if getattr(bearer, name)]
+
+
+def test_each_way_to_a_bearer_grants_what_it_is_to_grant() -> None:
+    """A new way, or a right given in one more place, is put down in the table."""
+    made: dict[tuple[str, str], set[str]] = {}
+    root = Path(gateway.__file__).parent
+    for file in sorted(root.rglob("*.py")):
+        text = file.read_text("utf-8")
+        if "Bearer" in text or "bearer" in text:
+            for function, given in _grants(ast.parse(text)):
+                made.setdefault((str(file.relative_to(root)), function), set()).update(given & RIGHTS)
+    assert WAYS == {way: rights for way, rights in made.items() if rights}
+
+
+def _grants(module: ast.Module) -> list[tuple[str, set[str]]]:
+    """The fields that a module gives bearers: where it makes one, and where it changes one with `replace`."""
+    names = [field.name for field in dataclasses.fields(Bearer)]
+    found: list[tuple[str, set[str]]] = []
+
+    def walk(node: ast.AST, function: str) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node.name
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            given = {word.arg for word in node.keywords if word.arg is not None}
+            first = node.args[0] if node.args else None
+            if node.func.id == "Bearer":
+                found.append((function, given | set(names[: len(node.args)])))
+            elif node.func.id == "replace" and isinstance(first, ast.Name) and first.id == "bearer":
+                found.append((function, given))
+        for child in ast.iter_child_nodes(node):
+            walk(child, function)
+
+    walk(module, "")
+    return found

@@ -1,0 +1,237 @@
+"""The rights of every way in, and what a laptop's own key cannot do to calls of others."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import orjson
+import pytest
+from google.protobuf.json_format import ParseDict
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config
+from gateway.http import endpoint
+from gateway.http.requests import KeyRequest
+from gateway.receivers import otlp_grpc
+from spool.identity import of_response
+from spool.record import AI_TELEMETRY, Inference
+from spool.registry.scopes import AI_HUB, ENROLL, HEARTBEAT, INGEST, PING
+from spool.settings import SpoolSettings
+from tests.integration.conftest import Serve, Serving
+from tests.integration.mcp.people import ADA, open_door
+from tests.integration.payloads import JSON, PROTOBUF, REQUESTS, json_span, json_traces
+from tests.integration.receivers.test_otlp_grpc import Calling
+
+pytestmark = pytest.mark.asyncio
+
+FORGED = "0123456789abcdef" * 2
+
+
+def rights(bearer: Bearer) -> dict[str, Any]:
+    """What a bearer opens, without what is off."""
+    told = {field.name: getattr(bearer, field.name) for field in dataclasses.fields(bearer)}
+    facts = ("name", "labels", "named", "expects", "number")
+    return {name: value for name, value in told.items() if name not in facts and value}
+
+
+async def own_key(serving: Serving, device: str = "laptop-1", **more: Any) -> str:
+    fleet = await serving.make_key(f"fleet of {device}", scopes=[ENROLL])
+    body = orjson.dumps({"device_id": device, "want_key": True, **more})
+    answer = await serving.send("/v1/ai-control-plane/enroll", body, key=fleet)
+    return str(json.loads(answer.body)["key"])
+
+
+async def test_no_way_in_has_a_right_that_nobody_granted(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys of the list and the file, of devices, Basic, gRPC, assistants with a key or a token, and nobody."""
+    seen: list[Bearer] = []
+    admit = otlp_grpc._admit
+
+    def noted(**fields: Any) -> Any:
+        seen.append(fields["bearer"])
+        return KeyRequest(**fields)
+
+    async def admitted(*given: Any) -> Bearer:
+        seen.append(await admit(*given))
+        return seen[-1]
+
+    monkeypatch.setattr(endpoint, "KeyRequest", noted)
+    monkeypatch.setattr(otlp_grpc, "_admit", admitted)
+    (tmp_path / "deployment.key").write_text("of-the-deployment-0123456789abcdef")
+    server: dict[str, Any] = {
+        "grpc_listen": "127.0.0.1:0",
+        "api_key_file": tmp_path / "deployment.key",
+        "accept_bearer": True,
+    }
+    async with open_door(serve, tmp_path, **server) as door:
+        serving = door.serving
+        device, hub = await own_key(serving), await serving.make_key("hub", scopes=[AI_HUB])
+        seen.clear()
+
+        async def of(path: str, body: bytes = b"{}", **given: Any) -> dict[str, Any]:
+            answer = await serving.send(path, body, **given)
+            assert answer.status < 500, answer.body
+            return rights(seen.pop())
+
+        async def over_grpc(key: str) -> dict[str, Any]:
+            async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
+                await Calling(serving, channel).export(b"", metadata=(("authorization", key),))
+            return rights(seen.pop())
+
+        ingest = {"scopes": frozenset({INGEST})}
+        of_device = {"scopes": frozenset({INGEST, HEARTBEAT, PING}), "device": "laptop-1"}
+        basic = "Basic " + base64.b64encode(b"pk:" + serving.key.encode()).decode()
+        ping = orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert ingest == await of("/v1/traces")
+        assert ingest == await of("/v1/traces", headers={"Authorization": f"Bearer {serving.key}"})
+        assert ingest == await of("/v1/traces", key="of-the-deployment-0123456789abcdef")
+        assert ingest == await of("/api/public/ingestion", headers={"Authorization": basic})
+        assert ingest == await over_grpc(serving.key)
+        assert of_device == await of("/v1/traces", key=device)
+        assert of_device == await over_grpc(device)
+        assert {"scopes": frozenset({AI_HUB})} == await of("/mcp", ping, key=hub)
+        await door.limit(ADA, "search")
+        person = await of("/mcp", ping, headers={"Authorization": f"Bearer {door.provider.access_token()}"})
+        assert {"scopes", "person"} == person.keys()
+        assert {} == await of("/livez", b"", content_type=None, method="GET", key=None)
+
+
+def attribute(name: str, value: str | int) -> dict[str, Any]:
+    kind = "intValue" if isinstance(value, int) else "stringValue"
+    return {"key": name, "value": {kind: str(value)}}
+
+
+def call(**more: str | int) -> dict[str, Any]:
+    """A span of one call of 120 and 30 tokens; underscores of names stand for dots."""
+    span = json_span(startTimeUnixNano="1790000000000000000")
+    span["attributes"] += [attribute(name.replace("__", "."), value) for name, value in more.items()]
+    return span
+
+
+def claiming(id: str, **more: str | int) -> dict[str, Any]:
+    return call(tollhouse__id=id, tollhouse__cost="777", tollhouse__cost_source="reported", **more)
+
+
+def points(id: str, value: int) -> dict[str, Any]:
+    """A counter of dollars that another Tollhouse forwards."""
+    marks = [attribute("tollhouse.id", id), attribute("tollhouse.source", "claude_code")]
+    point = {
+        "startTimeUnixNano": "1790000000000000000", "timeUnixNano": "1790000060000000000",
+        "asInt": str(value), "attributes": marks,
+    }  # fmt: skip
+    metric = {
+        "name": "claude_code.cost.usage", "unit": "USD",
+        "sum": {"aggregationTemporality": 1, "isMonotonic": value > 0, "dataPoints": [point]},
+    }  # fmt: skip
+    return {"resourceMetrics": [{"scopeMetrics": [{"scope": {"name": "tollhouse"}, "metrics": [metric]}]}]}
+
+
+async def stored(serving: Serving, count: int) -> list[Any]:
+    """All records and corrections, once so many are closed."""
+    log = serving.app.services.storage.log
+    async with asyncio.timeout(60):
+        while True:
+            closed = log.closed_below(AI_TELEMETRY) - 1
+            if closed >= count:
+                break
+            await asyncio.sleep(0.02)
+    entries = await log.read(AI_TELEMETRY, 1, closed)
+    return [record for entry in entries for record in entry.records if record is not None]
+
+
+async def send_spans(serving: Serving, way: str, span: dict[str, Any], key: str) -> None:
+    request = orjson.loads(json_traces(span))
+    if way == "json":
+        assert 200 == (await serving.send("/v1/traces", orjson.dumps(request), JSON, key=key)).status
+        return
+    for one in request["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        for name in ("traceId", "spanId"):
+            one[name] = base64.b64encode(bytes.fromhex(one[name])).decode()
+    body = ParseDict(request, REQUESTS["traces"]()).SerializeToString()
+    if way == "protobuf":
+        assert 200 == (await serving.send("/v1/traces", body, PROTOBUF, key=key)).status
+        return
+    async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
+        reply = await Calling(serving, channel).export(body, metadata=(("authorization", key),))
+    assert grpc.StatusCode.OK == reply.code
+
+
+@pytest.mark.parametrize("hold", [0, 2])
+@pytest.mark.parametrize("way", ["json", "protobuf", "grpc"])
+async def test_a_laptops_own_key_changes_no_call_of_others(serve: Serve, way: str, hold: int) -> None:
+    """
+    A call that counted stays as it is, and one that comes later counts as itself. A laptop's claim under an
+    id of somebody else is a call of the laptop, at this gateway's price.
+    """
+    config = Config(spool=SpoolSettings(hold=hold, counter_wait=0))
+    serving = await serve(config=config, grpc_listen="127.0.0.1:0")
+    laptop = await own_key(serving)
+    send = partial(send_spans, serving, way)
+    honest, later = "chatcmpl-" + "a" * 24, "chatcmpl-" + "b" * 24
+    spans = {answer: call(gen_ai__response__id=answer) for answer in (honest, later)}
+    ids = {answer: of_response(answer) for answer in (honest, later)}
+    await send(spans[honest], serving.key)
+    for id in ids.values():
+        await send(claiming(id.hex()), laptop)
+        await send(claiming(id.hex()), laptop)  # the laptop's own call again
+    await send(claiming(FORGED, tollhouse__api_key="sender", tollhouse__device="laptop-2"), laptop)
+    await send(spans[later], serving.key)
+    records = {record.id: record for record in await stored(serving, 5)}
+    assert 5 == len(records)
+    (price,) = {(record.cost, record.estimated_cost, record.cost_source) for record in records.values()}
+    assert (None, "estimated") == price[::2], price
+    assert {None} == {records.pop(id).device for id in ids.values()}
+    assert bytes.fromhex(FORGED) not in records
+    assert {"laptop-1"} == {record.device for record in records.values()}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_laptop_that_reports_an_answer_sets_no_price(serving: Serving, is_first: bool) -> None:
+    """Two reports of one answer are one call, and the price is not the one that the laptop makes up."""
+    answer = "chatcmpl-" + "a" * 24
+    claim = claiming(of_response(answer).hex(), gen_ai__response__id=answer)
+    reports = [(call(gen_ai__response__id=answer), serving.key), (claim, await own_key(serving))]
+    for report, key in reversed(reports) if is_first else reports:
+        await send_spans(serving, "json", report, key)
+    (record,) = await stored(serving, 1)
+    assert (None, "estimated") == (record.cost, record.cost_source)
+
+
+async def test_a_laptops_counters_are_its_own(serving: Serving) -> None:
+    """Under an id of somebody else a counter is the laptop's, and none takes back what was counted."""
+    laptop = await own_key(serving)
+    for value, rejected in ((777, False), (-777, True)):
+        answer = await serving.send("/v1/metrics", orjson.dumps(points(FORGED, value)), key=laptop)
+        assert (200, rejected) == (answer.status, b"server.chain_keys" in answer.body)
+    (record,) = await serving.records()
+    assert (True, "laptop-1") == (record.id != bytes.fromhex(FORGED), record.device)
+
+
+async def test_log_records_of_a_laptop_are_no_records_of_another_tollhouse(serving: Serving) -> None:
+    """No log record is: what it says under names of Tollhouse is not read."""
+    laptop = await own_key(serving)
+    marks = claiming(FORGED)["attributes"]
+    record = {"eventName": "gen_ai.client.inference.operation.details", "attributes": marks}
+    body = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+    await serving.send("/v1/logs", orjson.dumps(body), key=laptop)
+    for kept in await serving.records():
+        assert isinstance(kept, Inference)
+        assert (True, None) == (kept.id != bytes.fromhex(FORGED), kept.cost)
+
+
+async def test_an_operator_may_name_devices_that_chain(serve: Serve) -> None:
+    """Then records of this agent are taken as they are; it is no gateway that speaks for other devices."""
+    serving = await serve(chain_keys=("device laptop-1",))
+    for device in ("laptop-1", "laptop-2"):
+        await send_spans(serving, "json", claiming(FORGED), await own_key(serving, device))
+    costs = {record.device: (record.id.hex(), record.cost) for record in await stored(serving, 2)}
+    assert (FORGED, "777") == costs["laptop-1"]
+    assert (False, None) == (costs["laptop-2"][0] == FORGED, costs["laptop-2"][1])
