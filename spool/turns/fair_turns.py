@@ -2,6 +2,9 @@
 Whose work is done next: keys, people and addresses take turns by the time that their work took, not by
 requests.
 
+A party that used less than a tenth of the time lately waits for nobody, so that many quiet keys are as quick as
+one that sends the same.
+
 A party that is alone works as it comes. Beside others, each step of one that used more waits for its turn:
 one step for each pass of the event loop, the party that used least first, and none for a moment while a
 request of one that used less is pending. So does the reading of its next request. What others waited for a
@@ -37,7 +40,7 @@ URGENT_S: Final = 0.05  # since its last step: a request that waits longer for s
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
 FAR_LESS: Final = 2.0  # so many times less was used
-HEAVY_S: Final = 0.2  # who used less than this of late, a tenth of the time, waits for nobody's commits
+HEAVY_S: Final = 0.2  # a party that used less than this lately, a tenth of the time, gives way to nobody
 MOST_LOOKED_AT: Final = 64  # parties with pending requests, among which one that used less is looked for
 _RENEW_S: Final = 0.1  # how long a weight is used
 _FAR: Final = 100.0  # of the exponent: then all sums are scaled down
@@ -61,6 +64,11 @@ class Party:
         self.step_s = LEAST_STEP_S  # how long its steps take, rather too much
         # True: the turn is taken in any case
         self.waiting: deque[asyncio.Future[bool] | Callable[[], None]] = deque()
+
+    @property
+    def is_little(self) -> bool:
+        """True if it used less than a tenth of the time lately: then it gives way to nobody."""
+        return self.used < HEAVY_S * self.turns.weight
 
     def spend(self, seconds: float) -> None:
         """Count time that was used for it; from any thread."""
@@ -148,9 +156,10 @@ class FairTurns:
 
     async def turn(self, party: Party) -> None:
         """
-        Wait until it is the party's turn; at once if it is alone, or used the least of those with requests.
+        Wait until it is the party's turn. Return at once if it is alone, used little, or used the least of those
+        with requests. Many keys that each send a little are so as quick as one key that sends as much.
         """
-        if not self.are_shared:
+        if not self.are_shared or party.is_little:
             return
         if not party.waiting and not self._lighter(party):
             if not self._waiting and self._left_s > 0:
@@ -183,8 +192,7 @@ class FairTurns:
     def heavy(self, name: str) -> Party | None:
         """The party of that name if it used much, beside others: its next request is begun in its turn."""
         party = self._parties.get(name)
-        is_heavy = party is not None and self.are_shared and party.used > HEAVY_S * self.weight
-        return party if is_heavy else None
+        return None if party is None or party.is_little or not self.are_shared else party
 
     def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
         """Call a job, which raises nothing, when it is the party's turn."""
@@ -194,7 +202,7 @@ class FairTurns:
 
     async def background_turn(self) -> None:
         """Wait for a turn of what is done behind the answers: not before requests of those that used little."""
-        self._nobody.used = HEAVY_S * self.weight
+        self._nobody.used = FAR_LESS * HEAVY_S * self.weight
         await self.turn(self._nobody)
 
     @asynccontextmanager
@@ -291,11 +299,13 @@ class FairTurns:
         return left
 
     def _lighter(self, party: Party) -> Party | None:
-        """A party that used less and has a pending request that was at work a moment ago."""
-        now, used = self._now(), party.used
-        for each in islice(self._in_hand.values(), MOST_LOOKED_AT):
-            if each.used < used and each is not party and each.urgent_until > now:
-                return each
+        """Return a party that used far less and has a pending request that was at work a moment ago."""
+        if party.is_little:
+            return None
+        now, most = self._now(), party.used / FAR_LESS
+        for other in islice(self._in_hand.values(), MOST_LOOKED_AT):
+            if other.used < most and other.urgent_until > now:
+                return other
         return None
 
     def _renew(self, now: float) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.log.planning.plan import Answer
 from spool.log.values import Receipt, Submission
-from spool.turns.fair_turns import FAR_LESS, HEAVY_S, Party, current_work
+from spool.turns.fair_turns import FAR_LESS, Party, current_work
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
 SHARE_RECORDS = 128  # of them for one party, while others were heard of lately; one submission may have more
@@ -181,9 +181,7 @@ class GroupWriter:
             self._began = self._loop.time()
             self._not_before = 0.0
             if self._in_hand:
-                first = self._in_hand[0].party
-                is_little = first is None or first.used < HEAVY_S * first.turns.weight
-                self._much = 0.0 if is_little else _much_used(self._in_hand)
+                self._much = min(map(_used, self._in_hand))
                 self._least = 0.0 if self._gave_way else self._much
                 self.may_give_way, self.is_overtaken = self._least > 0, False
                 await self._answer(self._in_hand)
@@ -255,7 +253,7 @@ class GroupWriter:
         is_little = not self._passed_over
         self._passed_over = False
         for one in waiting:
-            is_beside = is_little and bool(group) and one.party is not group[0].party
+            is_beside = is_little and bool(group) and one.party is not group[0].party and _used(one) > 0
             weight = one.records + is_beside * SUBMISSION_WEIGHT
             share = BESIDE_WEIGHT if is_beside else SHARE_RECORDS
             is_bounded = one.party is not None and one.party.turns.commits_are_shared
@@ -358,14 +356,8 @@ def _items(submission: Submission) -> int:
 
 
 def _used(one: _WaitingSubmission) -> float:
-    return 0.0 if one.party is None else one.party.used
-
-
-def _much_used(group: Sequence[_WaitingSubmission]) -> float:
-    """Return what each party of a group used at least; 0 if that is not much."""
-    party = group[0].party
-    least = min(map(_used, group))
-    return 0.0 if party is None or least < HEAVY_S * party.turns.weight else least
+    """Return what the party of a submission used lately; 0 if that is little: such parties are alike."""
+    return 0.0 if one.party is None or one.party.is_little else one.party.used
 
 
 def _until(one: _WaitingSubmission) -> float:

@@ -159,6 +159,26 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     assert 1001 == sum(group.get("busy", 0) for group in groups.groups)
 
 
+async def test_many_parties_that_used_little_share_a_group() -> None:
+    """Requests of 100 records under 40 keys share one commit, as those of one key do, in their order."""
+    turns, groups = FairTurns(), HeldGroups()
+    writer = GroupWriter(groups.commit, groups.between)
+    turns.party("first").spend(0.01)
+    appended = [append_as(writer, turns, "first", 1)]
+    await asyncio.wait_for(groups.began.wait(), 60)
+    names = [f"key {number}" for number in range(40)]
+    for number, name in enumerate(names):
+        turns.party(name).spend((40 - number) / 1000)
+        appended.append(append_as(writer, turns, name, 100, first=1000 * number))
+    await asyncio.sleep(0.05)
+    groups.go_on.set()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*appended)
+        await writer.close()
+    assert [{"first": 1}, dict.fromkeys(names, 100)] == groups.groups
+    assert names == list(groups.groups[1])
+
+
 @pytest.mark.parametrize("is_waiting", [False, True])
 async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting: bool) -> None:
     """By the work that it is: many submissions are more than one, and counters that wait are kept, too."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spool.turns.fair_turns import (
+    HEAVY_S,
     LITTLE_S,
     MOST_REST_S,
     STEP_S,
@@ -74,6 +75,24 @@ async def test_who_had_something_to_commit_is_there_between_requests(commits: bo
     assert are_shared == turns.are_shared
 
 
+async def test_many_parties_that_used_little_wait_for_nobody() -> None:
+    """Requests under 200 keys begin at once, in the order in which they came, though some keys used more."""
+    turns, begun = FairTurns(), list[str]()
+    names = [f"key {number}" for number in range(200)]
+    parties(turns, **{name: 0.0005 * number for number, name in enumerate(names)})
+
+    async def request(name: str) -> None:
+        with turns.request(name) as one:
+            await one.begin()
+            begun.append(name)
+            await pause()
+
+    requests = [asyncio.create_task(request(name)) for name in names]
+    await asyncio.sleep(0)
+    assert names == begun
+    await asyncio.gather(*requests)
+
+
 async def test_who_used_less_is_done_first() -> None:
     """A short request of one party is not behind the long ones of another that came before."""
     turns, order = FairTurns(), list[str]()
@@ -90,7 +109,7 @@ async def test_who_used_less_is_done_first() -> None:
 async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
     """What others waited for it is charged to its party."""
     turns, order = FairTurns(), list[str]()
-    _, slow = parties(turns, busy=0.05, slow=0.0)
+    _, slow = parties(turns, busy=HEAVY_S, slow=0.0)
     is_over = asyncio.Event()
 
     async def stand() -> None:
