@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
@@ -40,6 +42,23 @@ class Buckets:
         self._buckets.move_to_end(name)
         if len(self._buckets) > self._size:
             self._buckets.popitem(last=False)
+
+    @contextmanager
+    def paid_by(self, name: str, failure: type[Exception]) -> Iterator[None]:
+        """
+        Charge `name` for work that is about to begin, and give the charge back unless `failure` is raised.
+
+        So attempts that are judged at the same moment count as well.
+        """
+        self.charge(name)
+        try:
+            yield
+        except failure:
+            raise
+        except BaseException:
+            self.charge(name, -1)
+            raise
+        self.charge(name, -1)
 
     def _bucket_of(self, name: str) -> TokenBucket:
         return self._buckets.get(name) or TokenBucket(self._clock, per_s=self._per_s, burst=self._burst)

@@ -20,6 +20,11 @@ from gateway.authentication.oidc.tokens import (
 MAX_CHARACTERS = 16 * 1024
 _TYPES = ("at+jwt", "application/at+jwt", "jwt")
 _OF_ID_TOKENS = ("at_hash", "c_hash")
+# How providers name the kind of a token, in its claims or when they are asked about it, and access tokens there.
+_KIND_CLAIMS = ("typ", "token_type", "token_use")
+_ACCESS_KINDS = (
+    *_TYPES, "bearer", "access", "access_token", "urn:ietf:params:oauth:token-type:access_token"
+)  # fmt: skip
 _MOST_CLIENT = 200
 _MOST_SCOPES = 1000
 
@@ -62,8 +67,12 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
     if ends - began > expected.max_life_s:
         raise TokenRefused("it is good for longer than mcp.oauth.max_life (exp, iat)")
     check_subject(claims)
-    if any(name in claims for name in _OF_ID_TOKENS) or claims.get("typ") == "ID":
+    if any(name in claims for name in _OF_ID_TOKENS):
         raise TokenRefused("it is an ID token")
+    for name in _KIND_CLAIMS:
+        kind = claims.get(name)
+        if kind is not None and not (isinstance(kind, str) and kind.lower() in _ACCESS_KINDS):
+            raise TokenRefused(f"it is no access token ({name})")
     if "cnf" in claims:
         raise TokenRefused("it is bound to a key of its client (cnf), which is not looked at here")
     if expected.clients and client_of(claims) not in expected.clients:

@@ -2,7 +2,7 @@
 People who sign their assistants in with the provider of [oidc]: from a token to the person, at each request.
 
 Who it is and what the person may do is as in the console. No token is made here, none is passed on, and none is
-kept: what stands here is the provider's keys.
+kept: what is kept is the provider's keys, and hashes of tokens that were good.
 """
 
 from __future__ import annotations
@@ -107,6 +107,21 @@ class AssistantSignIns:
             raise self._not_let(str(error)) from error
 
     async def _claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
+        """
+        What a token says. A refused token is a guess of its address, which pays before the token is judged; a
+        token that was good a while ago is none.
+        """
+        if self._provider.knows(text) or self._introspection.knows(text):
+            return await self._judged(text, oauth)
+        place = neighbourhood(address)
+        wait_s = self._guesses.wait_s(place)
+        if wait_s:
+            message = "too many unknown tokens from this address; repeat later"
+            raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
+        with self._guesses.paid_by(place, TokenRefused):
+            return await self._judged(text, oauth)
+
+    async def _judged(self, text: str, oauth: McpOAuthSettings) -> Claims:
         expected = ExpectedAccess(
             issuer=self._oidc.issuer,
             audiences=oauth.audiences or (oauth.resource,),
@@ -119,14 +134,8 @@ class AssistantSignIns:
             return await self._provider.access_claims(text, expected)
         if not oauth.introspect:
             raise TokenRefused("it is not a signed token in the compact form")
-        place = neighbourhood(address)
-        wait_s = self._guesses.wait_s(place)
-        if wait_s:
-            message = "too many unknown tokens from this address; repeat later"
-            raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
         claims = await self._introspection.claims(text)
         if claims is None:
-            self._guesses.charge(place)
             raise TokenRefused("the provider says that it is not active")
         check_access_token(claims, expected)
         return claims

@@ -23,9 +23,14 @@ class Introspection:
         self._kept: OrderedDict[bytes, tuple[float, Claims | None]] = OrderedDict()
         self._asked: dict[bytes, asyncio.Task[Claims | None]] = {}
 
+    def knows(self, text: str) -> bool:
+        """Return whether the provider said a moment ago that a token is active."""
+        until, kept = self._kept.get(_hash_of(text), (0.0, None))
+        return kept is not None and until > self._clock.monotonic()
+
     async def claims(self, text: str) -> Claims | None:
         """Return the claims of an active token, else None. ProviderDown if the provider does not answer."""
-        digest = sha256(text.encode()).digest()
+        digest = _hash_of(text)
         until, kept = self._kept.get(digest, (0.0, None))
         if until > self._clock.monotonic():
             return kept
@@ -49,3 +54,7 @@ class Introspection:
         """Return how long an answer is kept: never past the end of the token."""
         ends = None if found is None else found.get("exp")
         return KEEP_S if not isinstance(ends, (int, float)) else min(KEEP_S, ends - self._clock.now())
+
+
+def _hash_of(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()

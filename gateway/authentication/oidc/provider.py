@@ -109,17 +109,22 @@ class IdentityProvider:
 
     async def logout_claims(self, text: str) -> Claims:
         """The claims of a logout token; TokenRefused if it is none of this provider's."""
-        token = await self._checked(text)
+        token = read_token(text)
         check_logout_token(token.claims, self._expected())
-        return token.claims
+        return await self._signed(token)
 
     async def access_claims(self, text: str, expected: ExpectedAccess) -> Claims:
-        """The claims of an access token; TokenRefused if it is not for us, or not good now."""
+        """
+        The claims of an access token; TokenRefused if it is not for us, or not good now. The signature, which
+        costs most, is looked at last.
+        """
         token = read_access_token(text)
-        if not await self._keys.have_signed(token):
-            raise TokenRefused("no key of the provider has signed it")
         check_access_token(token.claims, expected)
-        return token.claims
+        return await self._signed(token)
+
+    def knows(self, text: str) -> bool:
+        """Return whether the signature of a token was verified a while ago."""
+        return self._keys.know(text)
 
     async def introspected(self, text: str) -> Claims | None:
         """Ask the provider about a token (RFC 7662); None for one that is not active."""
@@ -137,15 +142,15 @@ class IdentityProvider:
         return (await self._described()).document
 
     async def _id_claims(self, text: object, *, nonce: str | None) -> Claims:
-        token = await self._checked(text)
-        check_id_token(token.claims, self._expected(), nonce=nonce)
-        return token.claims
-
-    async def _checked(self, text: object) -> SignedToken:
         token = read_token(text)
+        check_id_token(token.claims, self._expected(), nonce=nonce)
+        return await self._signed(token)
+
+    async def _signed(self, token: SignedToken) -> Claims:
+        """The claims of a token that the provider signed; TokenRefused for another one."""
         if not await self._keys.have_signed(token):
             raise TokenRefused("no key of the provider has signed it")
-        return token
+        return token.claims
 
     def _expected(self) -> Expected:
         settings = self._settings

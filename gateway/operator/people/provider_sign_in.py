@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from gateway.attempts import Buckets
+from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
@@ -92,9 +92,16 @@ async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) 
     if request.http.content_type != _FORM:
         raise Refusal(415, "unsupported_media_type", f"send the logout token as {_FORM}")
     body = await read_bounded(request.http)
+    # The wide limit: a provider ends many sessions at once.
+    buckets, name = request.services.shared_sign_ins, f"logout {neighbourhood(request.actor.address)}"
+    wait_s = buckets.wait_s(name)
+    if wait_s:
+        message = "too many refused logout tokens from this address; repeat later"
+        raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
     try:
         [token] = parse_qs(body.decode("ascii"), max_num_fields=20)["logout_token"]
-        return uncached_json({"ended": await provider.log_out(token)})
+        with buckets.paid_by(name, TokenRefused):
+            return uncached_json({"ended": await provider.log_out(token)})
     except (KeyError, ValueError) as error:
         raise Refusal(400, "bad_payload", "send one logout_token") from error
     except TokenRefused as error:
