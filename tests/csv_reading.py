@@ -6,6 +6,8 @@ import csv
 import io
 import re
 
+from tests.hostile_names import HOSTILE_NAMES
+
 _SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _BREAKS = ("\r", "\n", "\r\n", "\t", "\x00", "\x85", "\u2028", "\u2029")
 _FORMULA = "cmd|' C calc'!A0"
@@ -17,6 +19,7 @@ HOSTILE = (
     *(f"{mark}＝{_FORMULA}" for mark in _BREAKS),
     f'a"\r={_FORMULA},1,2\r',
     f" \u200b\ufeff={_FORMULA}",
+    *HOSTILE_NAMES,
 )
 _ROW_ENDS = tuple(map(re.compile, ("\r", "\n", "\r\n|\r|\n", "\r\n|[\r\n\x0b\x0c\x85\u2028\u2029]")))
 _NUMBER = re.compile(r"[+-]?[0-9.]+")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from spool.printable import printable
 from spool.registry.notices import REPORT, Notice
 
 _MARKS = str.maketrans({
@@ -14,6 +15,8 @@ _MARKS = str.maketrans({
     "]": ")",
     "`": "\u02cb",  # nor be set as code or struck out
     "~": "\u223c",
+    "<": "<\u200b",  # nor call people in a chat that is told by what we tell
+    "{": "{\u200b",  # nor be filled in
 })  # fmt: skip
 # Nor be emphasis at a word's edge, nor an address that a click opens.
 _EDGES = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
@@ -30,6 +33,14 @@ def plain(notice: Notice) -> str:
     named = {} if notice.kind == REPORT else notice.fields  # its text has them, in better words
     fields = "\n".join(f"{name}: {value}" for name, value in named.items())
     return "\n\n".join(part for part in (notice.text, fields, notice.link) if part)
+
+
+def in_header(text: str) -> str:
+    """
+    A text in a header of a mail: one printable line, of which no program makes an encoded word, whose decoded line
+    breaks would begin headers of their own.
+    """
+    return printable(text).replace("=?", "=\u200b?")
 
 
 def letter_by_letter(text: str) -> str:

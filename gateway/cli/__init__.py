@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from spool.printable import printable
+
 if TYPE_CHECKING:
     from gateway.configuration.sections import Config
 
@@ -163,11 +165,12 @@ def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Conf
         return load(config, flags=flags)
     except ConfigError as error:
         for problem in error.problems:
-            click.echo(f"tollhouse: {problem}", err=True)
+            click.echo(f"tollhouse: {printable(problem)}", err=True)
         sys.exit(2)
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
-    """Say why and leave."""
-    click.echo(f"tollhouse: {message}", err=True)
+    """Say why and leave. What is said may quote a file or an answer."""
+    lines = "\n".join(map(printable, message.split("\n")))
+    click.echo(f"tollhouse: {lines}", err=True)
     sys.exit(code)

@@ -41,6 +41,7 @@ from gateway.configuration.sections import Config, ConfigError
 from gateway.monitoring import logs
 from spool.clock import SystemClock
 from spool.errors import SpoolError
+from spool.printable import json_for_people
 from spool.record import moment
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 from spool.steady_clock import SteadyClock
@@ -311,7 +312,7 @@ def status(endpoint: str | None, as_json: bool, data: Path | None, config: Path 
     today = activity.day_of(SystemClock().now())
     rows = [_status_row(assistant, endpoint, seen, today) for assistant in ASSISTANTS.values()]
     if as_json:
-        click.echo(orjson.dumps({"assistants": rows}, option=orjson.OPT_INDENT_2).decode())
+        click.echo(json_for_people({"assistants": rows}, option=orjson.OPT_INDENT_2))
     else:
         show_table(rows, ("assistant", "configured", "last_seen", "records_today"))
 

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-import orjson
 
 from exporters.check import (
     ChannelCheck,
@@ -36,6 +35,7 @@ from gateway.rate_cards.card import CardUnreadable
 from spool.clock import SystemClock
 from spool.disks.mounts import mount_of
 from spool.installation import FILE, kept_id
+from spool.printable import json_for_people
 from spool.settings import SQLITE
 
 VALIDATED_HERE = "drops are validated here alone"
@@ -84,7 +84,7 @@ def check(config: Path | None, as_json: bool) -> None:
             if settings.mcp.oauth.resource
             else None,
         }
-        click.echo(orjson.dumps(report))
+        click.echo(json_for_people(report))
     else:
         _show(settings, problems, warned, streams, destinations)
         _show_channels(channels)

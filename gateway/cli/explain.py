@@ -43,6 +43,7 @@ from spool.engines import MEMORY, open_storage
 from spool.identity import rule_of
 from spool.log.books import LEFT_OUT
 from spool.log.counters import BASE_LINE, LATE, NOT_FINITE, UNCHANGED
+from spool.printable import json_for_people
 from spool.record import AiRecord, Inference, Record, as_json
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
@@ -114,9 +115,9 @@ def explain(
             click.echo(f"tollhouse: {file}: {error.message}", err=True)
             continue
         if len(files) > 1:
-            click.echo(orjson.dumps({"file": file, **result}))
+            click.echo(json_for_people({"file": file, **result}))
         else:
-            click.echo(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+            click.echo(json_for_people(result, option=orjson.OPT_INDENT_2))
     if failed:
         sys.exit(1)
 

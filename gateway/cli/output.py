@@ -8,13 +8,15 @@ from typing import Any
 import click
 import orjson
 
+from spool.printable import json_for_people, printable
+
 JsonObject = dict[str, Any]  # of an answer of the operator API, or of a request to it
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the operator API's answer.")
 
 
 def show_json(payload: object) -> None:
-    click.echo(orjson.dumps(payload, option=orjson.OPT_INDENT_2).decode())
+    click.echo(json_for_people(payload, option=orjson.OPT_INDENT_2))
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
@@ -49,8 +51,3 @@ def _cell(value: object) -> str:
     else:
         text = f"{value:.1f}" if isinstance(value, float) else str(value)
     return printable(text) or "-"
-
-
-def printable(text: str) -> str:
-    """Returns the text without control characters: a sender must not move the terminal's cursor."""
-    return "".join(mark if mark.isprintable() else " " for mark in text)

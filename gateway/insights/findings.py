@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import blake2b
 
+from spool.printable import printable
 from spool.registry.insights import Concerned, Draft, Finding, dollars
 
 MAX_NAME = 60
@@ -60,7 +61,7 @@ def named(value: str | None, unknown: str = "unknown", *, most: int = MAX_NAME) 
     """Returns a name that a sender chose, or a text with one, shortened and printable."""
     if not value:
         return unknown
-    text = "".join(mark if mark.isprintable() else " " for mark in value)
+    text = printable(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

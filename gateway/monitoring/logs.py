@@ -19,6 +19,7 @@ import orjson
 
 from gateway.attempts import Buckets, neighbourhood
 from spool.clock import Clock, SystemClock
+from spool.printable import json_for_people
 
 FRAMES = 12
 LINES_PER_MINUTE = 60
@@ -101,7 +102,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1]:
             line["error"] = type(record.exc_info[1]).__name__
             line["where"] = where(record.exc_info[1])
-        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return json_for_people(line, option=orjson.OPT_NON_STR_KEYS)
 
 
 def where(error: BaseException) -> list[str]:

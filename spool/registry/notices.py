@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from spool.errors import Invalid
+from spool.printable import printable
 from spool.registry.insights import Insight, web_link
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
@@ -207,5 +208,5 @@ def read_notification(document: Mapping[str, Any]) -> Notification:
 
 def _line(text: str, most: int) -> str:
     """Make one printable line of a text: a line break in a name would begin a new header of an e-mail."""
-    text = "".join(mark if mark.isprintable() else " " for mark in text).strip()
+    text = printable(text).strip()
     return text if len(text) <= most else f"{text[: most - 3]}..."

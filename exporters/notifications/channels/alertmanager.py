@@ -16,6 +16,7 @@ from exporters.errors import Rejected, SendError
 from exporters.http.client import Client
 from exporters.notifications.channel import ChannelType, Message, as_misconfigured, secret_of
 from exporters.notifications.channels.webhook import client_settings
+from exporters.notifications.words import letter_by_letter
 from exporters.probe import OK, Probe, failed
 from exporters.problems import headers, url
 from exporters.settings import NotifySettings
@@ -74,7 +75,7 @@ class AlertmanagerChannel:
 
 def alert(notice: Notice, *, now: float) -> dict[str, object]:
     """Set endsAt after the time of sending: Alertmanager drops alerts that are already over."""
-    fields = {_NO_NAME.sub("_", name): value for name, value in notice.fields.items()}
+    fields = {_annotation(name): letter_by_letter(value) for name, value in notice.fields.items()}
     words = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
     known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}
     shown: dict[str, object] = {
@@ -84,11 +85,21 @@ def alert(notice: Notice, *, now: float) -> dict[str, object]:
             "severity": notice.severity,
             **known_by,
         },
-        "annotations": {"summary": notice.title, "description": notice.text, **fields},
+        "annotations": {
+            **fields,
+            "summary": letter_by_letter(notice.title),
+            "description": letter_by_letter(notice.text),
+        },
         "startsAt": moment(notice.at),
         "endsAt": moment(max(now, notice.at) + LASTS_S),
     }
     return {**shown, "generatorURL": notice.link} if notice.link else shown
+
+
+def _annotation(name: str) -> str:
+    """Return the name of a field as one of an annotation, which begins with a letter."""
+    found = _NO_NAME.sub("_", name)
+    return f"_{found}" if found[:1].isdigit() else found or "_"
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:

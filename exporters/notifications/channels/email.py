@@ -28,7 +28,7 @@ from exporters.notifications.channel import (
     has_secret,
     secret_of,
 )
-from exporters.notifications.words import plain, subject
+from exporters.notifications.words import in_header, plain, subject
 from exporters.probe import OK, Probe, failed
 from exporters.redaction import redact
 from exporters.settings import NotifySettings
@@ -36,7 +36,7 @@ from spool.clock import Clock
 
 MAX_RECIPIENTS = 50
 NO_TLS = "none"
-_ADDRESS = re.compile(r"[^\s,<>@]+@[A-Za-z0-9.-]+")
+_ADDRESS = re.compile(r"(?!.*=\?)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+")
 _SERVER = re.compile(r"[^\s/@]+:\d{1,5}")
 
 Refused = Mapping[str, tuple[int, bytes]]  # by recipient
@@ -51,8 +51,11 @@ class EmailChannel:
     async def send(self, message: Message) -> str:
         mail = written(message, self._settings, now=self._clock.now())
         recipients = message.people or self._settings.to
-        left = [address for address in recipients if address not in message.reached]
-        refused = await self._talk(lambda smtp: _deliver(smtp, mail, self._settings.sender, left))
+        odd = {address: (553, b"not an e-mail address") for address in recipients if not _is_address(address)}
+        left = [address for address in recipients if address not in {*message.reached, *odd}]
+        refused = dict(odd)
+        if left:
+            refused |= await self._talk(lambda smtp: _deliver(smtp, mail, self._settings.sender, left))
         words = "; ".join(
             f"{address}: {code} {redact(_text(text), self._secrets())}"
             for address, (code, text) in refused.items()
@@ -119,16 +122,20 @@ class EmailChannel:
 
 
 def written(message: Message, settings: NotifySettings, *, now: float) -> EmailMessage:
-    mail = EmailMessage()
-    mail["From"] = settings.sender
-    mail["To"] = ", ".join(message.people or settings.to)
-    mail["Subject"] = f"[Tollhouse] {subject(message.notices)}"
-    mail["Date"] = formatdate(now)
-    mail["Message-ID"] = _message_id(message.id, settings)
-    mail["Auto-Submitted"] = "auto-generated"
+    headers = {
+        "From": settings.sender,
+        "To": ", ".join(message.people or settings.to),
+        "Subject": f"[Tollhouse] {subject(message.notices)}",
+        "Date": formatdate(now),
+        "Message-ID": _message_id(message.id, settings),
+        "Auto-Submitted": "auto-generated",
+    }
     threads = {notice.thread for notice in message.notices if notice.thread}
     for thread in sorted(threads)[:1] if len(threads) == 1 else ():
-        mail["In-Reply-To"] = mail["References"] = _message_id(f"thread {thread}", settings)
+        headers["In-Reply-To"] = headers["References"] = _message_id(f"thread {thread}", settings)
+    mail = EmailMessage()
+    for name, text in headers.items():
+        mail[name] = in_header(text)
     parts = ["\n\n".join(filter(None, (notice.title, plain(notice)))) for notice in message.notices]
     mail.set_content("\n\n----\n\n".join(parts) + "\n")
     return mail

@@ -23,6 +23,7 @@ from exporters.notifications.channel import (
     secret_of,
 )
 from exporters.notifications.channels.webhook import client_settings
+from exporters.notifications.words import letter_by_letter
 from exporters.probe import Probe, failed, try_connection
 from exporters.problems import url
 from exporters.secret_source import SecretSource
@@ -77,13 +78,14 @@ class PagerDutyChannel:
 
 def event(notice: Notice, *, key: str) -> dict[str, object]:
     about = "\n".join((notice.thread or notice.id, notice.kind, notice.severity))
+    details = {**notice.fields, "text": notice.text} if notice.text else dict(notice.fields)
     payload = {
-        "summary": notice.title,
+        "summary": letter_by_letter(notice.title),
         "source": "tollhouse",
         "severity": notice.severity,
         "timestamp": moment(notice.at),
         "class": notice.kind,
-        "custom_details": {**notice.fields, "text": notice.text} if notice.text else dict(notice.fields),
+        "custom_details": {letter_by_letter(name): letter_by_letter(text) for name, text in details.items()},
     }
     told: dict[str, object] = {
         "routing_key": key,

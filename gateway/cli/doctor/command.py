@@ -14,7 +14,8 @@ from gateway.cli.doctor.bundle import write_bundle
 from gateway.cli.doctor.diagnosis import OK, PROBLEM, Diagnosis
 from gateway.cli.doctor.installation import installation, read_state, receivers, shared_storage
 from gateway.cli.doctor.machine import machine
-from gateway.cli.output import printable, show_json
+from gateway.cli.output import show_json
+from spool.printable import printable
 
 MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}
 

@@ -9,7 +9,8 @@ import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.output import JsonObject, as_json, printable, show_json
+from gateway.cli.output import JsonObject, as_json, show_json
+from spool.printable import printable
 from spool.registry.insights import EFFORTS, STATUSES
 
 COLUMNS = ("id", "status", "severity", "cost_impact", "effort", "category", "title")

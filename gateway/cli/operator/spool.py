@@ -12,10 +12,11 @@ from gateway.cli.operator.accounts import accounts
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.recover import recover
-from gateway.cli.output import JsonObject, as_json, printable, show_fields, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
 from gateway.cli.transfer.bundles import export_bundle, import_bundle
 from spool.log.books import LEFT_OUT
+from spool.printable import printable
 from spool.record import USAGE_EVENTS
 
 ROUTE_COLUMNS = ("route", "state", "since", "queued", "oldest_age_s", "unknown", "reason")

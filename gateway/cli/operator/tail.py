@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 import aiohttp
 import click
-import orjson
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OPENED, OperatorClient, with_client
-from gateway.cli.output import JsonObject, printable
+from gateway.cli.output import JsonObject
 from gateway.operator.log.filters import FILTERS, MAX_LIMIT
+from spool.printable import json_for_people, printable
 
 _UNKNOWN = "-"
 _WIDTHS = (24, 14, 24, 12, 12)  # longer words push the rest of their line
@@ -84,7 +84,7 @@ async def _show_older(
 
 
 def _show_json(row: JsonObject) -> None:
-    click.echo(orjson.dumps(row))
+    click.echo(json_for_people(row))
 
 
 def _show_line(row: JsonObject) -> None:

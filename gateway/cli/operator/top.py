@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.output import JsonObject, printable, show_table
+from gateway.cli.output import JsonObject, show_table
 from gateway.cli.parameters import Seconds
+from spool.printable import printable
 from spool.settings import MIB
 
 LEAST_EVERY_S = 0.5

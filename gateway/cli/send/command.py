@@ -16,7 +16,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.examples import EXAMPLES, example
-from gateway.cli.output import printable, show_json
+from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
 from gateway.cli.send.acknowledged import Acknowledged, RunningDigest
 from gateway.cli.send.older_calls import OlderCalls
@@ -39,6 +39,7 @@ from gateway.cli.send.upload import (
     session,
 )
 from gateway.normalise.formats.list import FORMAT_NAMES
+from spool.printable import printable
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 KEY_ENV = "TOLLHOUSE_KEY"

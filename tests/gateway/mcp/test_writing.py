@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gateway.mcp.prompts import PROMPTS
-from gateway.mcp.writing import cell, suggestion
+from gateway.mcp.writing import cell, suggestion, table
+from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,12 @@ def test_a_name_is_text(name: str, expected: str) -> None:
     assert f"; did you mean {expected}?" == suggestion(name, [name])
     messages = PROMPTS["cut_costs"].filled({"team": name})["messages"]
     assert f"the team {expected} could" in str(messages[0]["content"]["text"])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_no_name_leaves_its_cell(name: str) -> None:
+    """A table of one row stays one, whatever the name is, and holds no markup, tag or hidden mark."""
+    lines = table(["model"], [[cell(name)]]).split("\n")
+    assert 3 == len(lines)
+    shown = re.sub(r"\\.", "", lines[2].removeprefix("| ").removesuffix(" |"))
+    assert not UNPRINTABLE.search(shown) and not re.search(r"[<>|\[\]`*~]|://|www\.", shown)

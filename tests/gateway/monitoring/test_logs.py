@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.monitoring import logs
+from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 from tests.moved_clock import MovedClock
 
 
@@ -54,6 +55,16 @@ def test_an_exception_is_its_type_and_place(lines: io.StringIO) -> None:
     assert "ValueError" == line["error"]
     assert line["where"][-1].endswith(" decode")
     assert "secret" not in lines.getvalue()
+
+
+@pytest.mark.parametrize("name", [*HOSTILE_NAMES, "half a \ud83d character"])
+def test_a_name_neither_ends_a_line_nor_moves_a_cursor(lines: io.StringIO, name: str) -> None:
+    """Whatever others call a thing, a line of the log stays one line, and a terminal shows it as text."""
+    logging.getLogger("x").warning("refused %s", name, extra={"action": name})
+    written = lines.getvalue()
+    assert not UNPRINTABLE.search(written.removesuffix("\n"))
+    line = json.loads(written)
+    assert (f"refused {name}", name) == (line["message"], line["action"])
 
 
 def test_the_level_comes_from_the_configuration(lines: io.StringIO) -> None:

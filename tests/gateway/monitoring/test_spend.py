@@ -14,6 +14,7 @@ from gateway.monitoring.snapshot import Snapshot
 from gateway.monitoring.spend import SpendSeries
 from spool.record import NS, Inference
 from tests.gateway.monitoring.test_metrics import STATS, samples
+from tests.hostile_names import HOSTILE_NAMES
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -136,3 +137,14 @@ async def test_sets_of_labels_are_bounded(in_files: Ledgers, monkeypatch: pytest
     await spend.read()
     found = shown(spend, MONTH)
     assert (4, 20.0, 17.0) == (len(found), sum(found.values()), found["(other)"])
+
+
+async def test_a_name_is_one_label_whatever_it_holds(in_files: Ledgers) -> None:
+    """Neither a quote nor a line break in it begins a metric of its own."""
+    ledger, log = await in_files.open(), FakeLog()
+    spend = SpendSeries(ledger, FakeClock(BEGIN + HOUR), top=2 * len(HOSTILE_NAMES))
+    log.add([spent("1.5", team=name) for name in HOSTILE_NAMES])
+    await ledger.catch_up(log)
+    assert await spend.read()
+    found = shown(spend, MONTH)
+    assert {name[:256] for name in HOSTILE_NAMES} == set(found) - {"other", "unknown"}

@@ -15,8 +15,9 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, paged, show_page
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
-from gateway.cli.output import JsonObject, as_json, printable, show_fields, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.resources.namespaces import NewNamespace
+from spool.printable import printable
 from spool.registry.allocation import STATES
 
 _MOST_SHOWN = 20  # elements of a dimension

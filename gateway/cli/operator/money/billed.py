@@ -8,7 +8,8 @@ import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
-from gateway.cli.output import JsonObject, as_json, printable, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_json, show_table
+from spool.printable import printable
 
 INVOICE_COLUMNS = ("id", "provider", "month", "number", "account", "issued", "total", "tax", "lines")
 CLOSED_COLUMNS = (

@@ -21,6 +21,7 @@ from gateway.plans.seat_lists import ListedSeat, chosen, merged, read_list, read
 from gateway.resources.plans import NewPlan
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
+from spool.printable import printable
 from spool.record import CURRENCY
 from spool.registry.tables.plans import Seat
 
@@ -153,7 +154,7 @@ def fill(
     _tell_cycle(listed, before["cycle_day"])
     for word, users in (("new", changes.added), ("ended", changes.ended)):
         for user in users:
-            click.echo(f"{word}: {user}", err=True)
+            click.echo(f"{word}: {printable(user)}", err=True)
     if dry_run:
         return
     body = {"seats": [asdict(seat) for seat in changes.seats], "version": before["version"]}

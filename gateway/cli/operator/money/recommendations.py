@@ -10,8 +10,9 @@ import orjson
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
-from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
+from gateway.cli.output import as_json, show_fields, show_json, show_table
 from spool.ledger.queries import DIMENSIONS
+from spool.printable import printable
 from spool.registry.insights import STATUSES
 from spool.registry.recommendations import CONFIDENCES
 

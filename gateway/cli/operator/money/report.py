@@ -30,7 +30,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import show_cursor
 from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
 from gateway.cli.operator.money.what_if import show_what_if
-from gateway.cli.output import JsonObject, printable, show_json, show_table
+from gateway.cli.output import JsonObject, show_json, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
@@ -45,6 +45,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
+from spool.printable import printable
 from spool.record import CURRENCY
 
 _FAMILY = FAMILY_DIMENSIONS[0]

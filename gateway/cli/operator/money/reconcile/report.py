@@ -12,10 +12,11 @@ import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
-from gateway.cli.output import JsonObject, printable, show_json, show_table
+from gateway.cli.output import JsonObject, show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.mounts import WHOLE_SINCE
 from gateway.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
+from spool.printable import printable
 
 TABLE = "table"
 _SHOWN = ("billed", "counted", "difference", *PARTS, "unexplained", "billed_tokens", "counted_tokens")

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import JsonObject, as_json, printable, show_json, show_table
+from gateway.cli.output import JsonObject, as_json, show_json, show_table
+from spool.printable import printable
 
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
 PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success", "next_at")
