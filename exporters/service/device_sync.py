@@ -76,6 +76,7 @@ class DeviceSync:
     def state(self) -> RouteState:
         """Return the state in the form of a route's; `queued` are devices, refused ones among them."""
         waiting = [device for device in self._table.all() if self._is_due(device)]
+        held = [device.held for device in waiting if device.held is not None]
         return RouteState(
             name=NAME,
             topic="devices",
@@ -86,9 +87,11 @@ class DeviceSync:
             queued=len(waiting),
             oldest_age_s=self._oldest_age_s(waiting),
             delivered=0,
-            refused=sum(device.held is not None for device in waiting),
+            refused=len(held),
             dead=0,
             stuck=0,
+            refused_recently=len(held),
+            refusal=next(iter(held), None),
         )
 
     def stamps(self) -> list[object]:

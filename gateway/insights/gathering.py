@@ -21,6 +21,7 @@ from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
 from spool.deliveries.lake_verdicts import LakeState
 from spool.deliveries.protocols import Deliveries
+from spool.deliveries.refusals import routes_with_refusals
 from spool.devices.device import Device
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
@@ -117,7 +118,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
             hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), include={"status": ("error",)}
         ),
         recent=await recent_calls(sources.log, now - 7 * DAY_S),
-        routes=await sources.deliveries.routes(),
+        routes=await routes_with_refusals(sources.deliveries, now),
         dead=await _dead(sources.deliveries, now),
         shapes=await _shapes(sources.log),
         read_otherwise=sources.read_otherwise(),

@@ -14,6 +14,7 @@ from gateway.monitoring.health import describe_route
 from gateway.monitoring.nodes import describe_nodes
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
+from spool.deliveries.refusals import routes_with_refusals
 from spool.deliveries.values import ORPHANED, ROUTE_STATES, RouteState
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.log.values import Books
@@ -52,9 +53,14 @@ def describe_books(books: Books) -> dict[str, object]:
     }
 
 
+def _show_route(route: RouteState) -> dict[str, object]:
+    """`refused_24h` records were rejected by answers that accepted others; `refusal` is the newest reason."""
+    return {**describe_route(route), "refused_24h": route.refused_recently, "refusal": route.refusal}
+
+
 ROUTES: List[RouteState] = List(
     root="routes",
-    show=describe_route,
+    show=_show_route,
     identity=Sort(value=lambda route: route.name),
     sorts={
         "route": Sort(value=lambda route: route.name),
@@ -63,6 +69,7 @@ ROUTES: List[RouteState] = List(
         "oldest_age_s": Sort(value=lambda route: route.oldest_age_s),
         "unknown": Sort(value=lambda route: route.unknown),
         "ambiguous": Sort(value=lambda route: route.ambiguous),
+        "refused_24h": Sort(value=lambda route: route.refused_recently),
     },
     default_sort=("route", "asc"),
     filters={
@@ -83,7 +90,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
     return {
         "topics": topics,
-        "routes": [describe_route(route) for route in sorted(routes, key=lambda route: route.name)],
+        "routes": [_show_route(route) for route in sorted(routes, key=lambda route: route.name)],
         "space": {
             "entries": stats.entries,
             "bytes": stats.bytes,
@@ -227,7 +234,8 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 
 async def _routes(request: OperatorRequest[SpoolServices, Any]) -> list[RouteState]:
-    return [*await request.services.deliveries.routes(), *request.services.syncs()]
+    services = request.services
+    return [*await routes_with_refusals(services.deliveries, request.now()), *services.syncs()]
 
 
 def _time(name: str, text: str) -> float:

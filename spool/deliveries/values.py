@@ -107,6 +107,10 @@ class RouteState:
     # records that were sent without a clear answer so far, and then again under the same key
     ambiguous: int = 0
     since: float | None = None  # when it began to stand so; None while it runs, and where that is not known
+    # Records that the destination rejected within a day while it accepted others, and the newest reason. Filled only by
+    # spool.deliveries.refusals.
+    refused_recently: int = 0
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,6 +175,15 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
                 f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"
             )
             yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=words)
+        # A server of an earlier release does not count them.
+        if count := route.get("refused_24h"):
+            words = f"the destination rejected {count} records within 24 hours and accepted others"
+            reason = f": {route['refusal']}" if route["refusal"] else ""
+            yield Diagnosis(
+                about=f"route {route['route']}",
+                status=PROBLEM,
+                words=f"{words}{reason} (tollhouse spool refused)",
+            )
 
 
 def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:

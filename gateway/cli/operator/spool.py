@@ -19,7 +19,7 @@ from spool.log.books import LEFT_OUT
 from spool.printable import printable
 from spool.record import USAGE_EVENTS
 
-ROUTE_COLUMNS = ("route", "state", "since", "queued", "oldest_age_s", "unknown", "reason")
+ROUTE_COLUMNS = ("route", "state", "since", "queued", "oldest_age_s", "unknown", "refused_24h", "reason")
 DELIVERY_COLUMNS = ("id", "route", "first", "last", "state", "attempts", "not_before", "last_error")
 NODE_COLUMNS = ("name", "version", "live", "this", "seen_s", "leases")
 DEAD_COLUMNS = ("id", "route", "number", "status", "at", "error")
@@ -60,6 +60,9 @@ def status(client: OperatorClient, as_json: bool) -> None:
     unknown = sum(route["unknown"] for route in payload["routes"])
     if unknown:
         click.echo(f"\n{unknown} records may or may not have arrived: tollhouse streams list --unknown")
+    refused = sum(route["refused_24h"] for route in payload["routes"])
+    if refused:
+        click.echo(f"\n{refused} records were rejected within 24 hours: tollhouse spool refused")
     if any(topic["topic"] == USAGE_EVENTS for topic in payload["topics"]):
         _show_unsent_events(client)
     space = payload["space"]

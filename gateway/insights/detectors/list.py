@@ -20,7 +20,13 @@ from gateway.insights.detectors import (
     view_anomaly,
     wide_key,
 )
-from gateway.insights.detectors.delivery import dead_letters, lake_differs, stuck_route, unknown_arrival
+from gateway.insights.detectors.delivery import (
+    dead_letters,
+    lake_differs,
+    refused_records,
+    stuck_route,
+    unknown_arrival,
+)
 from gateway.insights.detectors.senders import crowding_key, mute_device, silent_cluster, unapplied_config
 from gateway.insights.detectors.shared_storage import different_settings, old_transaction
 from gateway.insights.detectors.statements import (
@@ -33,8 +39,8 @@ from gateway.insights.facts import Detector
 
 DETECTORS: tuple[Detector, ...] = (
     spend_spike, view_anomaly, missing_price, missing_rate, cost_gap, reconciliation_difference, coverage_drop,
-    no_owner,    doubled_source, retry_storm, unrecognised_shape, stuck_route,
-    unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, unapplied_config, crowding_key,
+    no_owner, doubled_source, retry_storm, unrecognised_shape, stuck_route, unknown_arrival,
+    dead_letters, refused_records, idle_key, wide_key, mute_device, silent_cluster, unapplied_config, crowding_key,
     statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
     missed_records, lake_differs, read_otherwise, rows_left_out,
 )  # fmt: skip

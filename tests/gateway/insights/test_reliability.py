@@ -11,7 +11,13 @@ from gateway.insights.detectors import (
     unmapped_events,
     unrecognised_shape,
 )
-from gateway.insights.detectors.delivery import dead_letters, lake_differs, stuck_route, unknown_arrival
+from gateway.insights.detectors.delivery import (
+    dead_letters,
+    lake_differs,
+    refused_records,
+    stuck_route,
+    unknown_arrival,
+)
 from gateway.insights.detectors.senders import mute_device, silent_cluster, unapplied_config
 from gateway.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.clusters import Cluster
@@ -75,6 +81,19 @@ def test_deliveries_of_unknown_fate() -> None:
     )
     assert "upstream/unit-cost may or may not have 1,200 records" == finding.draft.title
     assert "tollhouse streams resolve" in finding.draft.description
+
+
+def test_records_that_were_rejected_within_a_day() -> None:
+    """With the newest reason; a route without any is not named."""
+    routes = [
+        RUNNING,
+        replace(RUNNING, refused_recently=1250, refusal="no chain"),
+        replace(RUNNING, name="b/ai-telemetry"),
+    ]
+    [finding] = found(refused_records, routes=routes)
+    assert "upstream/ai-telemetry rejected 1,250 records within a day" == finding.draft.title
+    assert "The newest reason: no chain." in finding.draft.description
+    assert "tollhouse spool replay" in finding.draft.description
 
 
 def test_dead_letters_that_grow() -> None:

@@ -73,6 +73,8 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
         "oldest_age_s",
         "unknown",
         "ambiguous",
+        "refused_24h",
+        "refusal",
     } == set(route)
     assert moment(server.clock.now()) == route["since"]
     assert (ROUTE, "parked", "403: the key lacks the scope", 2) == (

@@ -42,13 +42,15 @@ const ROUTES = {
     {title: "Records waiting", kind: "number", value: (row) => exactCount(row.queued), sort: "queued"},
     {title: "Waiting for", wide: true, kind: "number", value: (row) => (row.queued ? duration(row.oldest_age_s * 1000) : "–"), sort: "oldest_age_s"},
     {title: "Unconfirmed", wide: true, kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
+    {title: "Rejected in 24 h", wide: true, kind: "number", value: (row) => exactCount(row.refused_24h), sort: "refused_24h"},
     {title: "Since", wide: true, value: (row) => (row.since ? ago(row.since) : "–"), exact: (row) => row.since},
     {title: "Reason", wide: true, value: (row) => row.reason ?? ""},
   ],
   Details: ({row}) => html`<p><${State} word=${row.state} /> ${FIXES[row.state] ? `${troubleOf(row)}.` : row.reason}</p>
     ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${{
       since: row.since && `${row.since} (${ago(row.since)})`, records_waiting: row.queued, the_oldest_waits_for: row.queued ? duration(row.oldest_age_s * 1000) : null, last_answer: row.reason,
-      sent_again_without_a_clear_answer: row.ambiguous, unconfirmed: row.unknown}} />
+      sent_again_without_a_clear_answer: row.ambiguous, unconfirmed: row.unknown,
+      rejected_in_24_hours: row.refused_24h, newest_rejection: row.refusal}} />
     <p class="bar"><a href=${byRoute("sending", row.route)}>What is in progress</a>
       <a href=${byRoute("dead", row.route)}>Dead letters</a> <a href=${byRoute("refusals", row.route)}>What was partly refused</a>
       ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Settle what is unconfirmed</a>`}</p>`,

@@ -1,0 +1,173 @@
+"""T1: what an operator sees of an upstream that answers 200 and rejects all, half or one of the records."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
+from tests.acceptance.test_chain import UPSTREAM, send
+from tests.clients.loopback import Loopback, body_of
+
+ROUTE = "upstream/ai-telemetry"
+WORDS = "no room for these"
+
+
+class RejectingUpstream(Loopback):
+    """Accepts all spans of a request but the number that `rejects` returns for its size."""
+
+    def __init__(self) -> None:
+        self.rejects: Callable[[int], int] = lambda count: 0
+        super().__init__(_handler(self))
+
+
+def _handler(upstream: RejectingUpstream) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = body_of(self)
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            found = ExportTraceServiceRequest.FromString(body)
+            count = sum(len(scope.spans) for each in found.resource_spans for scope in each.scope_spans)
+            answer = ExportTraceServiceResponse()
+            answer.partial_success.rejected_spans = upstream.rejects(count)
+            answer.partial_success.error_message = WORDS
+            body = answer.SerializeToString()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing: the test judges by what Tollhouse shows."""
+
+    return Handler
+
+
+@pytest.fixture
+def upstream() -> Iterator[RejectingUpstream]:
+    upstream = RejectingUpstream()
+    yield upstream
+    upstream.close()
+
+
+class Screens(NamedTuple):
+    """What the four screens say about the route."""
+
+    status: str
+    doctor: list[tuple[str, str]]
+    insights: list[str]
+    refused_total: float
+
+
+def seen(tollhouse: Tollhouse) -> Screens:
+    tollhouse.json("insights", "run")
+    doctor = tollhouse.attempt("doctor", "--json")
+    found = json.loads(doctor.stdout)["doctor"]["found"]
+    metrics = KEEP_ALIVE.request("GET", f"{tollhouse.url}/metrics").data.decode()
+    (figure,) = [
+        line
+        for line in metrics.splitlines()
+        if line.startswith(f'tollhouse_route_refused_total{{route="{ROUTE}"')
+    ]
+    return Screens(
+        status=tollhouse.run("spool", "status"),
+        doctor=[(one["status"], one["words"]) for one in found if one["about"] == f"route {ROUTE}"],
+        insights=[
+            one["title"] for one in tollhouse.json("insights", "list")["insights"] if ROUTE in one["title"]
+        ],
+        refused_total=float(figure.rpartition(" ")[2]),
+    )
+
+
+def forwarding(installations: Any, tmp_path: Path, upstream: RejectingUpstream) -> tuple[Tollhouse, str]:
+    secret = tmp_path / "upstream.key"
+    secret.write_text("upstream-secret-1\n")
+    near = installations("near", more=UPSTREAM.format(url=upstream.url, secret=secret))
+    key = near.key("applications")
+    near.start()
+    return near, key
+
+
+@pytest.mark.parametrize(("rejects", "count"), [(lambda n: n // 2, 5), (lambda n: 1, 1)], ids=["half", "one"])
+def test_a_share_that_is_rejected_shows_everywhere(
+    installations: Any, tmp_path: Path, upstream: RejectingUpstream, rejects: Callable[[int], int], count: int
+) -> None:
+    """The route runs, and status, doctor, insights and the metric of the alert name the share for a day."""
+    near, key = forwarding(installations, tmp_path, upstream)
+    upstream.rejects = rejects
+    assert 200 == post(near.url, request([span(f"chatcmpl-{n:024d}") for n in range(10)]), key).status
+    near.wait_until_drained(ROUTE)
+    screens = seen(near)
+    assert f"{count} records were rejected within 24 hours: tollhouse spool refused" in screens.status
+    assert "REFUSED 24H" in screens.status
+    words = f"the destination rejected {count} records within 24 hours and accepted others: {WORDS}"
+    assert [("problem", f"{words} (tollhouse spool refused)")] == screens.doctor
+    assert [f"{ROUTE} rejected {count} records within a day"] == screens.insights
+    assert count == screens.refused_total
+    route = near.route(ROUTE)
+    assert ("running", count, WORDS) == (route["state"], route["refused_24h"], route["refusal"])
+    near.json("spool", "verify")
+
+
+def test_a_rejection_of_everything_stops_the_route(
+    installations: Any, tmp_path: Path, upstream: RejectingUpstream
+) -> None:
+    """Nothing is settled; status, doctor, insights and the alert of stopped routes name the upstream's reason."""
+    near, key = forwarding(installations, tmp_path, upstream)
+    upstream.rejects = lambda count: count
+    assert 200 == post(near.url, request([span(f"chatcmpl-{n:024d}") for n in range(10)]), key).status
+    wait_for(lambda: near.route(ROUTE)["state"] == "refusing", 60, "the route refuses")
+    screens = seen(near)
+    reason = f"200, but 1 of 1 items are rejected: {WORDS}"
+    assert reason in screens.status
+    assert [("problem", f"refusing, 10 records wait: {reason}")] == screens.doctor
+    assert [f"The route {ROUTE} is refusing"] == screens.insights
+    assert 0 == screens.refused_total
+    upstream.rejects = lambda count: 0
+    near.run("spool", "route", "try", ROUTE)
+    near.wait_until_drained(ROUTE)
+    near.json("spool", "verify")
+
+
+def test_a_far_tollhouse_without_chain_keys_costs_nothing(installations: Any, tmp_path: Path) -> None:
+    """
+    The README's way to forward, without the setting at the far side: nothing is lost, and once the far side lists the
+    key and reloads, it has every record once.
+    """
+    far = installations("far")
+    secret = tmp_path / "upstream.key"
+    secret.write_text(far.key("telemetry") + "\n")
+    near = installations("near", more=UPSTREAM.format(url=far.start(), secret=secret))
+    key = near.key("applications")
+    near.start()
+    send(near, key, 250, "chain")
+    wait_for(lambda: near.route(ROUTE)["state"] == "refusing", 60, "the route refuses")
+    route = near.route(ROUTE)
+    assert 250 == route["queued"]
+    assert "server.chain_keys" in route["reason"]
+    assert [] == far.records()
+    far.config.write_text(
+        far.config.read_text().replace("[server]", '[server]\nchain_keys = ["telemetry"]', 1)
+    )
+    far.run("reload")
+    near.run("spool", "route", "try", ROUTE)
+    near.wait_until_drained(ROUTE)
+    far.wait_until_drained()
+    assert 250 == len(far.records()) == len({record["id"] for record in far.records()})
+    near.json("spool", "verify")
+    far.json("spool", "verify")
