@@ -81,8 +81,8 @@ class Address:
     """
     One address: `methods` of one meaning (HEAD is answered as GET is) at one path in aiohttp's syntax.
 
-    The order of the checks: `guard`, content coding, method, `check`, key and `scope` (None: no key is
-    required), query, size, bytes in flight, body. Rows of one path share `endpoint` and `error_form`; those of
+    The order of the checks: `guard`, method, key and `scope` (None: no key is required), content coding,
+    `check`, query, size, bytes in flight, body. Rows of one path share `endpoint` and `error_form`; those of
     the first row count.
     """
 
@@ -99,7 +99,7 @@ class Address:
     people: People | None = (
         None  # who asks without a key, before anything of the request is judged; None: nobody
     )
-    check: Check | None = None  # what is refused before the key is looked at: media types, unknown formats
+    check: Check | None = None  # what is refused before the query is looked at: media types, unknown formats
     body: type | None = None  # bytes, or the struct that decodes it; None: no body is read
     takes: Content = field(default_factory=dict)
     may_be_empty: bool = False  # an empty body stands for {}

@@ -167,10 +167,7 @@ def _coding(request: web.Request) -> str:
 
 
 def check_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
-    """
-    Refusal 415 for a content coding that is neither supported nor passed on. It comes before every other
-    check.
-    """
+    """Refusal 415 for a content coding that is neither supported nor passed on."""
     if "Content-Encoding" not in request.headers:
         return
     coding = _coding(request)

@@ -1,8 +1,8 @@
 """
 The request boundary: an aiohttp handler made from the rows of one path.
 
-The order is: content coding (415), method (405), media type (415), key and scope (401, 403, 429), size (413),
-bytes in flight (503), body (400). Nothing is read from a sender that may not send.
+The order is: method (405), key and scope (401, 403, 429), content coding and media type (415), size (413),
+bytes in flight (503), body (400). Nothing is said of what a sender sends that may not send, and nothing is read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
     guard = rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
     holder_of = {row.name: services.of(named_holder(row.handler)) for row in rows}
-    passed = {coding for row in rows for coding in row.passes}
     allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))  # in the rows' order, HEAD last
     receivers = services.receivers
     count = receivers.metrics.requests
@@ -55,7 +54,6 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
                 with receivers.in_hand:
                     if guard is not None:
                         guard(request, services)
-                    bodies.check_encoding(request, passed)
                     row = row_of.get(request.method)
                     if row is None:
                         response = other_method(request)
@@ -128,12 +126,13 @@ async def _handle(row: Address, request: web.Request, services: Services, held: 
     """Admit the request, read its body, let the row's handler answer it with its holder, and send that."""
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
-    if row.check is not None:
-        row.check(request)
     if bearer is None:
         bearer = await admit(row, request, receivers)
     else:
         receivers.access.charge(bearer, requests=1, bytes=0)
+    bodies.check_encoding(request, row.passes)
+    if row.check is not None:
+        row.check(request)
     if bearer is not NOBODY and isinstance(request.protocol, Connection):
         receivers.connections.give(request.protocol, bearer.name)
     if row.checks_query and row.lists is None:

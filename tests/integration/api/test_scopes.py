@@ -123,7 +123,19 @@ async def make_budget(registry: Registry) -> str:
     return (await registry.budgets.create(budget, known=("model",), most=10, actor=ACTOR)).id
 
 
-async def send(server: Serving, operation: Operation, key: str | None, query: str = "") -> Answer:
+class Wrong(NamedTuple):
+    """What is wrong with the body of a request, beside that it is empty."""
+
+    type: str | None
+    coding: str = ""
+
+
+WRONG = (Wrong(None), Wrong("text/nonsense"), Wrong("application/json", "rot13"))
+
+
+async def send(
+    server: Serving, operation: Operation, key: str | None, query: str = "", wrong: Wrong | None = None
+) -> Answer:
     """A request with an empty body: what comes after the key refuses most of them."""
     address = operation.address
     fixed = {name: values[0] for name, values in address.path_parameters.items() if values}
@@ -133,7 +145,9 @@ async def send(server: Serving, operation: Operation, key: str | None, query: st
         words["hook"], key = key or "none", None
     elif BASIC in address.key.schemes and key is not None:
         headers["Authorization"] = "Basic " + b64encode(f"public:{key}".encode()).decode()
-    kind = next(iter(address.takes), None)
+    kind = next(iter(address.takes), None) if wrong is None else wrong.type
+    if wrong is not None and wrong.coding:
+        headers["Content-Encoding"] = wrong.coding
     path = address.documented_path.format(**words) + query
     return await server.send(path, b"", kind, method=operation.method, key=key, headers=headers)
 
@@ -144,16 +158,19 @@ def said(answer: Answer) -> str:
 
 @EACH
 async def test_no_key_opens_nothing(server: Serving, operation: Operation) -> None:
-    """401, whatever else is wrong with the request."""
-    answer = await send(server, operation, None)
-    assert 401 == answer.status, said(answer)
+    """401, whatever else is wrong with the request: its media type, or how its body is coded."""
+    for wrong in (None, *WRONG):
+        answer = await send(server, operation, None, wrong=wrong)
+        assert 401 == answer.status, (wrong, said(answer))
 
 
 @EACH
 async def test_every_other_scope_opens_nothing(server: Serving, operation: Operation) -> None:
-    """A key that has all of them but the needed one gets 403 with the name of that one."""
-    answer = await send(server, operation, await key_of(server, SCOPES - {operation.scope}))
-    assert (403, True) == (answer.status, operation.scope in said(answer)), said(answer)
+    """A key that has all of them but the needed one gets 403 with the name of that one, whatever it sends."""
+    key = await key_of(server, SCOPES - {operation.scope})
+    for wrong in (None, *WRONG):
+        answer = await send(server, operation, key, wrong=wrong)
+        assert (403, True) == (answer.status, operation.scope in said(answer)), (wrong, said(answer))
 
 
 @EACH

@@ -130,12 +130,14 @@ async def test_other_media_types_are_415(one_server: Serving, content_type: str 
 
 
 async def test_the_order_of_checks(serving: Serving) -> None:
-    """10: coding, method, type, key, size, body."""
+    """10: method, key, coding, type, size, body. Who may not send is told nothing of what was sent."""
     wrong = {"Content-Encoding": "br"}
     huge = serving.app.services.receivers.max_body_bytes + 1
-    assert 415 == (await serving.send("/v1/traces", b"", None, method="GET", key=None, headers=wrong)).status
-    assert 405 == (await serving.send("/v1/traces", b"", None, method="GET", key=None)).status
-    assert 415 == (await serving.send("/v1/traces", b"x", "text/plain", key=None)).status
+    assert 405 == (await serving.send("/v1/traces", b"", None, method="GET", key=None, headers=wrong)).status
+    assert 401 == (await serving.send("/v1/traces", b"x", "text/plain", key=None, headers=wrong)).status
+    coded = await serving.send("/v1/traces", b"x", "text/plain", headers=wrong)
+    assert (415, True) == (coded.status, b"Content-Encoding" in coded.body)
+    assert 415 == (await serving.send("/v1/traces", b"x", "text/plain")).status
     for authorization, status in (("Authorization: th_wrong", 401), (f"Authorization: {serving.key}", 413)):
         head = ["POST /v1/traces HTTP/1.1", "Host: t", f"Content-Length: {huge}", f"Content-Type: {JSON}"]
         data = "\r\n".join([*head, "Expect: 100-continue", authorization, "", ""]).encode()

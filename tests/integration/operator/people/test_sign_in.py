@@ -642,3 +642,17 @@ async def test_a_wrong_body_is_a_400_that_names_the_field(server: OperatorServer
     ):
         assert (413 if len(body) > 262_144 else 400) == response.status
         assert {"type", "message"} == set((await response.json())["error"])
+
+
+@pytest.mark.asyncio
+async def test_who_is_not_signed_in_hears_nothing_of_the_body(server: OperatorServer) -> None:
+    """Every call of the operator API that needs a right: 401 whatever the media type is."""
+    for row in OPERATOR_ADDRESSES:
+        if row.needs is None or row.body is None:
+            continue
+        path = row.documented_path.format(**dict.fromkeys(row.path_parameters, "one"))
+        async with aiohttp.ClientSession() as nobody:
+            for headers in ({"Content-Type": "text/nonsense"}, {"Content-Encoding": "rot13"}):
+                request = nobody.request(row.methods[0], server.url + path, data=b"x", headers=headers)
+                async with request as answer:
+                    assert 401 == answer.status, (row.methods, path)
