@@ -51,7 +51,6 @@ class Fold:
     taken: int  # ids that leave the dict, oldest first
     added: Sequence[IdRun]
     removed: Sequence[IdRun]  # merged into added ones, too old, or over the bound
-    through: Mapping[str, int]  # by topic: every id up to this number is in a run or forgotten
     covered_since: float
 
 
@@ -84,7 +83,6 @@ class DuplicateIndex:
         self._runs: dict[int, list[IdRun]] = {}
         self._in_runs = 0
         self._next_key = 1
-        self._through: dict[str, int] = {}
         self._look_again_at = 0  # how many newest ids make another look at the oldest of them worthwhile
         self.covered_since = 0.0
         self.folds = 0  # so far
@@ -157,22 +155,17 @@ class DuplicateIndex:
         """True if the id is among the newest."""
         return id in self._newest
 
-    def load(self, runs: Iterable[IdRun], through: Mapping[str, int], covered_since: float) -> None:
+    def load(self, runs: Iterable[IdRun], covered_since: float) -> None:
         """Fill the index with the runs that were on disk when the process started."""
         for run in runs:
             self._runs.setdefault(run.hour, []).append(run)
             self._in_runs += len(run.ids)
             self._next_key = max(self._next_key, run.key + 1)
-        self._through = dict(through)
         self.covered_since = covered_since
 
     def reaches_back_to(self, moment: float) -> bool:
         """True if the newest ids begin before a moment; True when there are none."""
         return not self._arrivals or self._arrivals[0][0] < moment
-
-    def through(self, topic: str) -> int:
-        """Ids of higher numbers are in no run: after a crash they are read from the entries again."""
-        return self._through.get(topic, 0)
 
     # -- folding into runs -----------------------------------------------------------------------------------
 
@@ -232,15 +225,9 @@ class DuplicateIndex:
             taken = self._count_closed(closed_below)
             if but_newest:
                 taken = min(taken, max(0, len(self._newest) - self._batch))
-        # Records without an identity have no id here: what lies below the next id, or is closed, needs none.
-        next_place = next(islice(self._newest.values(), taken, None), None)
         return OldestIds(
             ids=list(islice(self._newest, taken)),
-            places=list(islice(self._newest.values(), taken)),
             hours=self._hours[:taken],
-            through=dict(self._through),
-            closed_below=dict(closed_below or {}),
-            next_place=place_of(next_place) if next_place else None,
             arrived_at=self._arrived_at(taken),
             expired_at=now - self._window_s,
             max_in_runs=self._max_ids - (len(self._newest) - taken),
@@ -271,7 +258,6 @@ class DuplicateIndex:
             if count > left:
                 self._arrivals.appendleft((at, count - left))
             left -= min(count, left)
-        self._through = dict(fold.through)
         self.covered_since = fold.covered_since
         self.folds += 1
 
@@ -328,13 +314,9 @@ class DuplicateIndex:
 class OldestIds:
     """The oldest of the newest ids, and the runs of that moment: all that the plan of a fold needs."""
 
-    # Three lists of numbers: as many pairs are what the garbage collector would go through.
+    # Two lists of numbers: as many pairs are what the garbage collector would go through.
     ids: Sequence[int]
-    places: Sequence[int]
     hours: Sequence[int]
-    through: Mapping[str, int]  # before
-    closed_below: Mapping[str, int]
-    next_place: tuple[str, int] | None  # of the oldest id that stays
     arrived_at: float
     expired_at: float
     max_in_runs: int
@@ -346,11 +328,6 @@ class OldestIds:
         by_hour = defaultdict[int, list[int]](list)
         for id, hour in zip(self.ids, self.hours, strict=True):
             by_hour[hour].append(id)
-        through = dict(self.through)
-        # a name that was told later may be one of an earlier record
-        for topic, number in map(place_of, _highest(self.places)):
-            through[topic] = max(number, through.get(topic, 0))
-        self._end(through)
         plan = self.plan
         for hour, ids in by_hour.items():
             plan.add(hour, array("Q", sorted(ids)), self.arrived_at)
@@ -360,27 +337,8 @@ class OldestIds:
             taken=len(self.ids),
             added=plan.added,
             removed=plan.removed,
-            through=through,
             covered_since=plan.covered_since,
         )
-
-    def _end(self, through: dict[str, int]) -> None:
-        ends = list(self.closed_below.items())
-        if self.next_place:
-            ends.append(self.next_place)
-        for topic, number in ends:
-            through[topic] = max(number - 1, through.get(topic, 0))
-        # it may be a further name of a record whose id is taken: a start reads that record again
-        if self.next_place:
-            topic, number = self.next_place
-            if number > self.through.get(topic, 0):
-                through[topic] = number - 1
-
-
-def _highest(places: Sequence[int]) -> Iterator[int]:
-    """Yield the highest place of each topic."""
-    for code in {place % PLACE_STEP for place in places}:
-        yield max([place for place in places if place % PLACE_STEP == code])
 
 
 class _Plan:

@@ -17,6 +17,7 @@ from spool.packed.native import Native
 
 SPACE = 2**64  # ids are spread evenly over it
 SLICES = 64  # a merge is done in so many steps, so that no single one holds up other threads
+NO_IDS = array("Q")  # of a damaged run: its row goes as that of any other one
 EVERY_ID = b"\xff"  # the marks of a run that was read from disk: any id may be in it
 
 

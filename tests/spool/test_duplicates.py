@@ -7,9 +7,10 @@ from array import array
 
 import pytest
 
+from spool.log.commits.unfolded import UnfoldedCommits
 from spool.log.duplicates import DuplicateIndex, hours_around, hours_of, place, place_of
 from spool.log.runs import IdRun, count_repeats, marked, merge, packed, unpacked
-from spool.record import AI_TELEMETRY, NS, TOPICS, Inference
+from spool.record import AI_TELEMETRY, NS, TOPICS, UNIT_COST, Inference
 
 NOON = 1_790_000_000
 HOUR = 3600
@@ -122,7 +123,7 @@ def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
     ids = [bytes([number]) * 16 for number in range(60)]
     index.add({index.id_of(id): place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON)
     index.fold(NOON)
-    assert (60, 0, 0) == (len(index), len(index.runs()), index.through(AI_TELEMETRY))
+    assert (60, 0) == (len(index), len(index.runs()))
 
 
 def test_a_fold_is_planned_while_ids_are_added() -> None:
@@ -143,7 +144,7 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
     add(30, 40)
     index.folded(oldest.fold())
     assert (25, 40, 1) == (len(oldest.ids), len(index), len(index.runs()))
-    assert (25, 1) == (index.through(AI_TELEMETRY), index.folds)
+    assert 1 == index.folds
     _, hours = hours_around(NOON * NS, NOON * NS)
     assert all(index.find((index.id_of(id),), hours, NOON) is not None for id in ids)
 
@@ -161,18 +162,32 @@ def test_a_loaded_run_is_searched_without_marks() -> None:
     """A run from disk has no marks and misses nothing."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     id = b"x" * 16
-    index.load([IdRun(7, NOON // HOUR, NOON, array("Q", [index.id_of(id)]))], {AI_TELEMETRY: 1}, 0.0)
+    index.load([IdRun(7, NOON // HOUR, NOON, array("Q", [index.id_of(id)]))], 0.0)
     _, hours = hours_around(NOON * NS, NOON * NS)
     assert 0 == index.find((index.id_of(id),), hours, NOON)
     assert index.find((index.id_of(id),), hours, NOON + 1001) is None
 
 
-def test_a_fold_reaches_the_highest_number_of_each_topic() -> None:
-    """Whatever the order of its names, and however many topics it has."""
+def test_a_fold_gives_each_hour_its_run() -> None:
+    """Whatever the order of the ids."""
     index = DuplicateIndex(b"secret", window_s=HOUR, max_ids=100)
-    numbers = [(TOPICS[0], 7), (TOPICS[1], 3), (TOPICS[0], 9), (TOPICS[1], 2), (TOPICS[0], 1)]
-    ids = {id: place(topic, number) for id, (topic, number) in enumerate(numbers)}
+    ids = {id: place(AI_TELEMETRY, id + 1) for id in (4, 1, 2, 3, 0)}
     index.add(ids, [NOON // HOUR + id % 2 for id in ids], NOON)
-    fold = index.oldest(NOON).fold()
-    assert {TOPICS[0]: 9, TOPICS[1]: 3} == dict(fold.through)
-    assert [[0, 2, 4], [1, 3]] == [list(run.ids) for run in fold.added]
+    assert [[0, 2, 4], [1, 3]] == [list(run.ids) for run in index.oldest(NOON).fold().added]
+
+
+def test_what_is_kept_for_ids_goes_when_all_of_a_commit_are_in_runs() -> None:
+    """Each kind by itself: commits of another one say nothing of it."""
+    unfolded = UnfoldedCommits()
+    unfolded.note(2, {AI_TELEMETRY: 1})
+    unfolded.note(3, {AI_TELEMETRY: 3, UNIT_COST: 1})
+    unfolded.note(0, {UNIT_COST: 2})
+    unfolded.note(1, {UNIT_COST: 7})
+    seen = [unfolded.first_left(taken) for taken in range(7)]
+    assert 2 * [{AI_TELEMETRY: 1, UNIT_COST: 1}] == seen[:2]
+    assert 3 * [{AI_TELEMETRY: 3, UNIT_COST: 1}] == seen[2:5]
+    assert [{UNIT_COST: 7}, {}] == seen[5:]
+    unfolded.folded(3)
+    assert [{AI_TELEMETRY: 3, UNIT_COST: 1}, {UNIT_COST: 7}] == [unfolded.first_left(n) for n in (0, 2)]
+    unfolded.folded(2)
+    assert {UNIT_COST: 7} == unfolded.first_left()

@@ -62,6 +62,7 @@ class NewIds(NamedTuple):
 
 
 NO_IDS = NewIds((), (), ())
+COMMIT = "commit"  # among the kinds of numbers in UnfoldedCommits
 
 
 class _Packed(msgspec.Struct, array_like=True):
@@ -154,13 +155,14 @@ class Following:
         self._unfolded = UnfoldedCommits()
         self._lock = Lock()
 
-    def learn(self, rows: Sequence[CommitRow], *, in_runs_in_part: bool) -> None:
+    def learn(self, rows: Sequence[CommitRow], first: ByTopic, *, in_runs_in_part: bool) -> None:
         """
         Take in, at a start, the rows with ids that are in no stored run; the first row's may be in one in
-        part.
+        part. `first`: the first number of each topic that has such ids.
         """
         for place, row in enumerate(rows):
-            self._learn(row, known_in_runs=in_runs_in_part and place == 0)
+            self._learn(row, first, known_in_runs=in_runs_in_part and place == 0)
+            first = row.next
 
     def begin(self, rows: Iterable[CommitRow]) -> None:
         """Take in, at a start, the rows with open records and the newest of all."""
@@ -169,21 +171,25 @@ class Following:
 
     def follow(self, row: CommitRow) -> None:
         """A row that another process committed, or this one without knowing it."""
-        self._learn(row)
+        self._learn(row, self.last.next)
         self._note(row)
 
     def committed(self, row: CommitRow, plan: Plan) -> None:
         """A commit of this process."""
+        before = self.last.next
         self.planner.apply(plan)
-        self._unfolded.note(row.id, len(plan.ids))
+        self._note_ids(row, before, len(plan.ids))
         self._note(row)
 
-    def folded_through(self, taken: int) -> int:
+    def folded_through(self, taken: int) -> tuple[int, ByTopic]:
         """
-        The newest commit whose ids are all in runs once the oldest `taken` newest ids are; then note it.
+        Return the newest commit, and the highest closed number of each topic, up to which all ids are in runs once
+        the oldest `taken` newest ids are.
         """
         left = self._unfolded.first_left(taken)
-        return self.last.id if left is None else left - 1
+        closed = zip(TOPICS, self.last.closed, strict=True)
+        through = tuple(min(below, left.get(topic, below)) - 1 for topic, below in closed)
+        return left.get(COMMIT, self.last.id + 1) - 1, through
 
     def folded(self, taken: int) -> None:
         """The oldest of the newest ids are in runs now."""
@@ -231,7 +237,7 @@ class Following:
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 
-    def _learn(self, row: CommitRow, *, known_in_runs: bool = False) -> None:
+    def _learn(self, row: CommitRow, first: ByTopic, *, known_in_runs: bool = False) -> None:
         try:
             new = unpack_ids(row.ids)
         except ValueError as error:
@@ -246,7 +252,13 @@ class Following:
             hours.append(hour)
         if ids:
             self.index.add(ids, hours, row.at)
-            self._unfolded.note(row.id, len(ids))
+            self._note_ids(row, first, len(ids))
+
+    def _note_ids(self, row: CommitRow, first: ByTopic, count: int) -> None:
+        topics = zip(TOPICS, first, row.next, strict=True)
+        self._unfolded.note(
+            count, {COMMIT: row.id} | {topic: number for topic, number, after in topics if number < after}
+        )
 
     def _note(self, row: CommitRow) -> None:
         with self._lock:

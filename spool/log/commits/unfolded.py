@@ -1,35 +1,81 @@
-"""Which commits have ids that are in no stored run: what is kept of these ids beside the runs goes with a fold."""
+"""
+Which of the known ids are in no stored run yet, and what must be kept for them until they are.
+
+An engine finds such ids again at a start: in the records of a topic, in the rows of commits, in what it keeps beside
+them. Each of these has ascending numbers. The rule for all of them: every id that is in no stored run is of a commit
+that `UnfoldedCommits` has, so from the first of these commits on nothing may be removed, and a start reads from there.
+A topic whose newest ids were folded says nothing about another topic.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+
+from spool.log.duplicates import BATCH
+
+UNREAD = (
+    4 * BATCH
+)  # records of a topic whose ids a stop of an earlier release may have left in no run, at most
+
+
+class FoldedIds(msgspec.Struct):
+    """
+    How far ids are in stored runs, as an engine with files keeps it: by topic, every id of a record up to the number
+    in `through` is in a run, among the names beside the records, or forgotten by the bounds on ids.
+
+    Releases before `of_each_topic` did not hold to that: an orderly stop moved all topics on together.
+    """
+
+    through: dict[str, int] = {}
+    covered_since: float = 0.0
+    of_each_topic: bool = False
+
+    def first(self, topic: str) -> int:
+        """Return the first number whose ids may be in no run."""
+        through = self.through.get(topic, 0)
+        return 1 + (through if self.of_each_topic else max(0, through - UNREAD))
 
 
 class UnfoldedCommits:
-    """Commits by ascending numbers, and how many ids of each are among the newest, in the same order."""
+    """
+    Commits whose ids are among the newest, in the order of these. Each has the first of its numbers by kind: of its
+    records by topic, and of whatever else has its ids.
+    """
 
     def __init__(self) -> None:
-        self._counts: deque[tuple[int, int]] = deque()
-        self.last = 0  # the number that was noted last
+        self._noted = 0  # ids so far
+        self._folded = 0  # of them
+        self._firsts: dict[
+            str, deque[tuple[int, int]]
+        ] = {}  # by kind: ids up to a commit's last, and its first number
 
-    def note(self, number: int, count: int) -> None:
+    def note(self, ids: int, first: Mapping[str, int]) -> None:
         """A commit made so many ids known."""
-        self.last = number
-        if count:
-            self._counts.append((number, count))
+        if ids:
+            self._noted += ids
+            for kind, number in first.items():
+                self._firsts.setdefault(kind, deque()).append((self._noted, number))
 
-    def first_left(self, taken: int) -> int | None:
-        """The oldest commit of which ids are left once so many are in runs; None when there is none."""
-        for number, count in self._counts:
-            if count > taken:
-                return number
-            taken -= count
-        return None
+    def first_left(self, taken: int = 0) -> dict[str, int]:
+        """
+        Return the first number by kind that has ids among the newest once so many of the oldest are in runs; a kind
+        without any is left out. A commit of which a part is taken counts as a whole.
+        """
+        gone = self._folded + taken
+        firsts = {}
+        for kind, commits in self._firsts.items():
+            for last, number in commits:
+                if last > gone:
+                    firsts[kind] = number
+                    break
+        return firsts
 
     def folded(self, taken: int) -> None:
         """The oldest of the newest ids are in runs now."""
-        while taken:
-            number, count = self._counts.popleft()
-            if count > taken:
-                self._counts.appendleft((number, count - taken))
-            taken -= min(count, taken)
+        self._folded += taken
+        for commits in self._firsts.values():
+            while commits and commits[0][0] <= self._folded:
+                commits.popleft()

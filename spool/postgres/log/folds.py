@@ -71,8 +71,10 @@ class Folds:
         following = self._memory.following
         seq = self._memory.runs_seq
         if seq is not None:
-            commit = following.folded_through(fold.taken)
-            write = partial(store.write_fold, self._database, fold=fold, commit=commit, seq=seq)
+            commit, through = following.folded_through(fold.taken)
+            write = partial(
+                store.write_fold, self._database, fold=fold, commit=commit, through=through, seq=seq
+            )
             self._memory.runs_seq = seq + 1 if await self._database.transaction(write) else None
         following.index.folded(fold)
         following.folded(fold.taken)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from spool.log import books, runs
-from spool.log.commits.following import CommitRow, Following, by_topic, of_topics, pack_ids
+from spool.log.commits.following import ByTopic, CommitRow, Following, by_topic, of_topics, pack_ids
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
@@ -22,7 +22,7 @@ from spool.log.entries.cache import EntryCache
 from spool.log.expectations import NOTHING
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
-from spool.log.runs import IdRun
+from spool.log.runs import NO_IDS, IdRun
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.postgres.log.entries import code
@@ -259,14 +259,17 @@ def ask_since(database: Database, connection: Connection, last: CommitRow) -> Ca
 # -- known ids -----------------------------------------------------------------------------------------------
 
 
-def write_fold(database: Database, connection: Connection, fold: Fold, *, commit: int, seq: int) -> bool:
+def write_fold(
+    database: Database, connection: Connection, fold: Fold, *, commit: int, through: ByTopic, seq: int
+) -> bool:
     """
-    New runs, the end of those they replace, and how far ids are in runs; False when somebody else wrote runs.
+    New runs, the end of those they replace, and how far ids are in runs: up to a commit, which is up to `through`
+    in each topic. False when somebody else wrote runs.
     """
     facts = {
         "seq": seq,
         "commit": commit,
-        "through": of_topics(fold.through, 0),
+        "through": list(through),
         "covered_since": fold.covered_since,
     }
     if connection.execute(database.sql(queries.FOLDED), facts).rowcount != 1:
@@ -300,16 +303,21 @@ def load(database: Database, connection: Connection, index: DuplicateIndex, *, h
         ids = runs.unpacked(data, checksum)
         if ids is None:
             _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
-        else:
-            found.append(IdRun(key, hour, arrived_at, ids))
-    index.load(found, by_topic(through, 0), covered_since)
+        found.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
+    index.load(found, covered_since)
     following = Following(index, hold_s=hold_s)
-    gap = _follow_all(database, connection, following, commit)
+    first = tuple(number + 1 for number in by_topic(through, 0).values())
+    gap = _follow_all(database, connection, following, commit, first)
     return Loaded(following, seq, moment[0], gap)
 
 
-def _follow_all(database: Database, connection: Connection, following: Following, commit: int) -> str:
-    """Commits that are not there though their ids are in no run that was read."""
+def _follow_all(
+    database: Database, connection: Connection, following: Following, commit: int, first: ByTopic
+) -> str:
+    """
+    Follow what was committed after `commit`, with the first numbers that have ids in no run. Return the commits that
+    are not there though their ids are in no run that was read.
+    """
     newest = connection.execute(
         database.sql(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True
     ).fetchone()
@@ -330,9 +338,10 @@ def _follow_all(database: Database, connection: Connection, following: Following
         rows = connection.execute(database.sql(queries.ROWS_AFTER), where, binary=True).fetchall()
         if after == commit and rows and rows[0][0] > commit + 1:
             gap = f"commits {commit + 1} to {rows[0][0] - 1}"
-        following.learn([commit_row(row) for row in rows], in_runs_in_part=after == commit)
+        learned = [commit_row(row) for row in rows]
+        following.learn(learned, first, in_runs_in_part=after == commit)
         if len(rows) < AT_ONCE:
             break
-        after = rows[-1][0]
+        after, first = learned[-1].id, learned[-1].next
     following.begin(reversed(open_rows))
     return gap

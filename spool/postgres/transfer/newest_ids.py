@@ -6,25 +6,26 @@ nowhere else, and here they stand in the rows of their commits.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from spool.errors import EntryUnreadable
-from spool.log import duplicates
+from spool.log import duplicates, runs
 from spool.log.amendments import amended
 from spool.log.books import Terms
 from spool.log.commits.following import NewIds, pack_new_ids
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries import codec
 from spool.log.entries.codec import EntryBody
+from spool.log.runs import NO_IDS, IdRun
 from spool.record import NS, Inference
 
 
 class NewestIds:
     """
     `through`: by topic, up to which number ids are in runs. `apart`: ids, places and hours of names that are
-    kept beside the records. `amendments`: rows of that table.
+    kept beside the records. `amendments` and `id_runs`: rows of those tables.
     """
 
     def __init__(
@@ -33,8 +34,10 @@ class NewestIds:
         through: Mapping[str, int],
         apart: Iterable[tuple[int, int, int]],
         amendments: Iterable[Mapping[str, Any]],
+        id_runs: Iterable[Mapping[str, Any]],
     ) -> None:
         self._index = DuplicateIndex(secret, window_s=0.0, max_ids=1)
+        self._index.load(_read_runs(id_runs), 0.0)
         self._through = through
         self._apart = list(apart)
         self._known: set[int] = set()
@@ -73,7 +76,7 @@ class NewestIds:
         found = self._found[topic].setdefault(number, [])
         for name, hour in names:
             id = self._index.id_of(name)
-            if id not in self._known:
+            if id not in self._known and not self._index.is_in_runs(id, hour):
                 self._known.add(id)
                 found.append((id, duplicates.place(topic, number), hour))
 
@@ -94,6 +97,13 @@ class NewestIds:
         """
         found = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
         return _packed(found + [name for name in self._apart if name[0] not in self._known])
+
+
+def _read_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
+    """A damaged one is left out, as at a start."""
+    for row in rows:
+        ids = runs.unpacked(row["ids"], row["checksum"])
+        yield IdRun(row["id"], row["hour"], row["arrived_at"], ids or NO_IDS)
 
 
 def _packed(found: list[tuple[int, int, int]]) -> bytes:

@@ -19,6 +19,7 @@ from spool.ledger import money
 from spool.ledger.sums import MONEY
 from spool.log.commits.following import by_topic, unpack_ids
 from spool.log.commits.names_apart import fact_of, pack_names
+from spool.log.commits.unfolded import FoldedIds
 from spool.log.conflicts import Conflict
 from spool.log.duplicates import place_of
 from spool.postgres.address import open_database, read_secret
@@ -119,7 +120,7 @@ class PostgresTables:
     def _facts(self) -> Iterator[tuple[str, bytes]]:
         yield from self._connection.execute(self._database.sql(_FACTS)).fetchall()
         [(through, covered_since, commit)] = self._connection.execute(self._database.sql(_FOLDS)).fetchall()
-        folded = {"through": by_topic(through, 0), "covered_since": covered_since}
+        folded = FoldedIds(through=by_topic(through, 0), covered_since=covered_since, of_each_topic=True)
         yield "ids", msgspec.msgpack.encode(folded)
         yield from self._names_apart(commit)
 

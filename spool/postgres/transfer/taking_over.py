@@ -29,6 +29,7 @@ from spool.installation import derived, make_secret
 from spool.log import books
 from spool.log.commits.following import UNKNOWN_TOKEN, of_topics
 from spool.log.commits.names_apart import names_in
+from spool.log.commits.unfolded import FoldedIds
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import Connection, Database
 from spool.postgres.facts import agree
@@ -230,8 +231,11 @@ class _TakingOver:
         Numbers are those of the newest commit row, which is added: rows before it may have lost their
         neighbours.
         """
-        folded = msgspec.msgpack.decode(facts["ids"], type=_Folded) if "ids" in facts else _Folded()
-        newest = NewestIds(self._secret, folded.through, names_in(facts), self._rows("amendments"))
+        folded = msgspec.msgpack.decode(facts["ids"], type=FoldedIds) if "ids" in facts else FoldedIds()
+        through = {topic: folded.first(topic) - 1 for topic in TOPICS}
+        newest = NewestIds(
+            self._secret, through, names_in(facts), self._rows("amendments"), self._rows("id_runs")
+        )
         size = entries = 0
         oldest = dict.fromkeys(TOPICS, 0)
         upto = dict.fromkeys(TOPICS, 1)
@@ -296,7 +300,7 @@ class _TakingOver:
         self._run(
             "UPDATE {schema}.folds SET seq = seq + 1, commit = %s, through = %s, covered_since = %s",
             last if folded_commit is None else folded_commit,
-            of_topics(folded.through, 0),
+            of_topics(through, 0),
             folded.covered_since,
         )
         self._run("UPDATE {schema}.periods SET at = %s", at)
@@ -371,10 +375,3 @@ class _TakingOver:
 
     def _run(self, statement: str, *values: Any) -> None:
         self._connection.execute(self._database.sql(statement), values)
-
-
-class _Folded(msgspec.Struct):
-    """How far ids are in runs, as the SQLite engine has it among its facts."""
-
-    through: dict[str, int] = {}
-    covered_since: float = 0.0

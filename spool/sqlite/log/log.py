@@ -82,7 +82,8 @@ class SqliteLog:
             secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids, native=native
         )
         self._planner = Planner(self._index, hold_s=settings.hold)
-        self._unfolded = UnfoldedCommits()  # in the numbers of their new ids
+        self._unfolded = UnfoldedCommits()
+        self._names = 0  # how often names were kept beside their records
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._read_cache = EntryCache(cache_bytes)
         self._write_cache = EntryCache(cache_bytes)
@@ -128,7 +129,7 @@ class SqliteLog:
         last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
         if last and isinstance(self._clock, SteadyClock):
             self._clock.begin(last[0])
-        self._unfolded = store.load_ids(connection, self._index)
+        self._unfolded, self._names = store.load_ids(connection, self._index)
         now, hold = self._clock.now(), self._settings.hold
         newest = store.still_open(connection, self._routes, now - hold, now + hold)
         return store.next_numbers(connection), newest
@@ -186,7 +187,11 @@ class SqliteLog:
             raise
         try:
             numbers = self._planner.apply(plan)
-            self._unfolded.note(self._unfolded.last + 1, len(plan.ids))
+            first = {topic: plan.first[topic] for topic in numbers}
+            if plan.apart:
+                self._names += 1
+                first[store.NAMES] = self._names
+            self._unfolded.note(len(plan.ids), first)
             self._horizon.thaw(numbers)
         except Exception as error:
             raise IndexOutOfStep(answers) from error
@@ -214,7 +219,7 @@ class SqliteLog:
         reader = store.SqlitePlanReader(connection, self._write_cache)
         check = self._check_overtaken if self._writer.may_give_way else None
         plan = self._planner.plan(group, reader, closed_below, now, check)
-        commit = store.write(connection, plan, self._unfolded.last + 1, check)
+        commit = store.write(connection, plan, self._names + 1, check)
         receipts = [
             terms.receipt(self._sealer.seal(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)
@@ -258,10 +263,19 @@ class SqliteLog:
             await self._keep_fold(await asyncio.to_thread(oldest.fold))
 
     async def _keep_fold(self, fold: Fold) -> None:
-        left = self._unfolded.first_left(fold.taken)
-        await self._database.transaction(partial(store.write_fold, fold=fold, first_left=left))
+        names = self._unfolded.first_left(fold.taken).get(store.NAMES)
+        write = partial(store.write_fold, fold=fold, first=self._first_kept(fold.taken), names=names)
+        await self._database.transaction(write)
         self._index.folded(fold)
         self._unfolded.folded(fold.taken)
+
+    def _first_kept(self, taken: int = 0) -> dict[str, int]:
+        """
+        Return the lowest number of each topic that is open, or whose id is in no run once the oldest ids are.
+        """
+        closed = self._horizon.closed()
+        left = self._unfolded.first_left(taken)
+        return {topic: min(closed.get(topic, 1), left.get(topic, closed.get(topic, 1))) for topic in TOPICS}
 
     async def _keep_fold_aside(self, fold: Fold) -> None:
         with self._writing():
@@ -300,11 +314,9 @@ class SqliteLog:
         Return the lowest number of each topic that must stay: it is open, its id is in no run yet, or a
         reader needs it.
         """
-        limits = {}
-        for topic in TOPICS:
-            closed_and_folded = min(self.closed_below(topic), self._index.through(topic) + 1)
-            limits[topic] = lowest_needed(topic, closed_and_folded, self.readers)
-        return limits
+        return {
+            topic: lowest_needed(topic, first, self.readers) for topic, first in self._first_kept().items()
+        }
 
     def _retry_after_s(self) -> int:
         return self._drain.retry_after_s(ROOM)

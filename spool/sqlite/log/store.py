@@ -5,13 +5,15 @@ transaction.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,7 +21,7 @@ from spool.log import books, duplicates, event_types, runs, shapes
 from spool.log import conflicts as conflict_pairs
 from spool.log.bounded_names import often
 from spool.log.commits import names_apart
-from spool.log.commits.unfolded import UnfoldedCommits
+from spool.log.commits.unfolded import FoldedIds, UnfoldedCommits
 from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, others_of
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
@@ -29,7 +31,8 @@ from spool.log.expectations import version_of
 from spool.log.horizon import Committed
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
-from spool.log.runs import IdRun
+from spool.log.runs import NO_IDS, IdRun
+from spool.log.values import Entry
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Record
 from spool.sql import billing_drops
 from spool.sqlite import partial_reports, streams
@@ -42,14 +45,9 @@ from spool.sqlite.transactions import SqliteConnection
 _log = logging.getLogger(__name__)
 
 
-class _Ids(msgspec.Struct):
-    """How far ids are in runs, by topic, and what the bound on them cut off."""
+NAMES = "names"  # among the kinds of numbers in UnfoldedCommits
 
-    through: dict[str, int] = {}
-    covered_since: float = 0.0
-
-
-_ids = msgspec.msgpack.Decoder(_Ids)
+_ids = msgspec.msgpack.Decoder(FoldedIds)
 _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
@@ -79,10 +77,11 @@ class SqlitePlanReader:
 
 
 def write(
-    connection: sqlite3.Connection, plan: Plan, number: int, check: Callable[[], None] | None = None
+    connection: sqlite3.Connection, plan: Plan, names: int, check: Callable[[], None] | None = None
 ) -> int:
     """
-    Write everything of a commit; return the id of its row. `number`: of its new ids, see `UnfoldedCommits`.
+    Write everything of a commit; return the id of its row. `names`: the number of names of earlier records, if it
+    has any.
 
     `check` may raise between its parts, to end it.
     """
@@ -103,8 +102,8 @@ def write(
     if plan.series:
         _write_series(connection, plan)
     if plan.apart:
-        names = names_apart.pack_names(plan.at, plan.apart)
-        connection.execute(queries.KEEP_FACT, (names_apart.fact_of(number), names))
+        packed = names_apart.pack_names(plan.at, plan.apart)
+        connection.execute(queries.KEEP_FACT, (names_apart.fact_of(names), packed))
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
@@ -197,57 +196,86 @@ def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
 # -- known ids -----------------------------------------------------------------------------------------------
 
 
-def write_fold(connection: sqlite3.Connection, fold: Fold, first_left: int | None) -> None:
+def write_fold(
+    connection: sqlite3.Connection, fold: Fold, first: Mapping[str, int], names: int | None
+) -> None:
     """
-    New runs, the end of those they replace, and how far ids are in runs now. `first_left`: the first commit
-    of which ids are in none.
+    New runs, the end of those they replace, and how far ids are in runs now. `first` by topic, and `names` of those
+    that are kept beside the records: the first numbers with ids in none; None when there are no such names.
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
         data, checksum = runs.packed(run.ids)
         connection.execute(queries.ADD_RUN, (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data))
-    ids = _Ids(through=dict(fold.through), covered_since=fold.covered_since)
+    through = {topic: number - 1 for topic, number in first.items()}
+    ids = FoldedIds(through=through, covered_since=fold.covered_since, of_each_topic=True)
     connection.execute(queries.KEEP_FACT, ("ids", msgspec.msgpack.encode(ids)))
-    end = names_apart.AFTER if first_left is None else names_apart.fact_of(first_left)
+    end = names_apart.AFTER if names is None else names_apart.fact_of(names)
     connection.execute(queries.FORGET_FACTS, (names_apart.FIRST, end))
 
 
-def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> UnfoldedCommits:
+class _Arrived(NamedTuple):
+    """Ids that arrived together, with places and hours, and the first number of their kind in UnfoldedCommits."""
+
+    at: float
+    first: Mapping[str, int]
+    ids: Iterable[tuple[int, int, int]]
+
+
+def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UnfoldedCommits, int]:
     """
-    Runs as stored, the newest ids from the entries after them, and the names that are kept beside these:
-    after a crash nothing is forgotten.
+    Runs as stored, the newest ids from the entries after them, and the names that are kept beside these, in the order
+    of their arrival: after a crash nothing is forgotten. Returns the commits of the newest ids, and the highest number
+    of names.
     """
     id_runs = []
     for key, hour, arrived_at, checksum, data in _rows(connection, queries.RUNS):
         ids = runs.unpacked(data, checksum)
         if ids is None:
             _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
-        else:
-            id_runs.append(IdRun(key, hour, arrived_at, ids))
+        id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     facts = connection.execute(queries.FACT, ("ids",)).fetchone()
-    state = _ids.decode(facts[0]) if facts else _Ids()
-    index.load(id_runs, state.through, state.covered_since)
-    in_runs = len(index)
-    for topic in TOPICS:
-        _load_newest(connection, index, topic)
+    state = _ids.decode(facts[0]) if facts else FoldedIds()
+    index.load(id_runs, state.covered_since)
     unfolded = UnfoldedCommits()
-    unfolded.note(0, len(index) - in_runs)
-    _load_apart(connection, index, unfolded)
-    return unfolded
-
-
-def _load_apart(connection: sqlite3.Connection, index: DuplicateIndex, unfolded: UnfoldedCommits) -> None:
-    names = (names_apart.FIRST, names_apart.AFTER)
-    for name, value in connection.execute(queries.FACTS_BETWEEN, names):
-        at, new = names_apart.unpack_names(value)
-        ids: dict[int, int] = {}
+    names = 0
+    kept = [_of_records(connection, index, topic, state.first(topic)) for topic in TOPICS]
+    for arrived in heapq.merge(*kept, _of_names(connection), key=attrgetter("at")):
+        new: dict[int, int] = {}
         hours = []
-        for id, place, hour in zip(*new, strict=True):
-            if id not in ids and not index.knows(id) and not index.is_in_runs(id, hour):
-                ids[id] = place
+        for id, place, hour in arrived.ids:
+            if id not in new and not index.knows(id) and not index.is_in_runs(id, hour):
+                new[id] = place
                 hours.append(hour)
-        index.add(ids, hours, at)
-        unfolded.note(names_apart.number_of(name), len(ids))
+        index.add(new, hours, arrived.at)
+        unfolded.note(len(new), arrived.first)
+        names = max(names, arrived.first.get(NAMES, 0))
+    return unfolded, names
+
+
+def _of_names(connection: sqlite3.Connection) -> Iterator[_Arrived]:
+    between = (names_apart.FIRST, names_apart.AFTER)
+    for name, value in connection.execute(queries.FACTS_BETWEEN, between):
+        at, new = names_apart.unpack_names(value)
+        yield _Arrived(at, {NAMES: names_apart.number_of(name)}, zip(*new, strict=True))
+
+
+def _of_records(
+    connection: sqlite3.Connection, index: DuplicateIndex, topic: str, first: int
+) -> Iterator[_Arrived]:
+    last = next_numbers(connection).get(topic, 1) - 1
+    for begin in range(first, last + 1, codec.MAX_RECORDS):
+        for entry in read_entries(connection, topic, begin, min(last, begin + codec.MAX_RECORDS - 1)):
+            yield _Arrived(entry.committed_at, {topic: entry.first}, _ids_of(index, entry))
+
+
+def _ids_of(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, int]]:
+    now_ns = int(entry.committed_at * NS)
+    for number, record in enumerate(entry.records, entry.first):
+        if record is not None:
+            place = duplicates.place(entry.topic, number)
+            for name, hour in duplicates.known_under(record, now_ns):
+                yield index.id_of(name), place, hour
 
 
 def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
@@ -258,25 +286,6 @@ def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...
         if not is_corrupt(error):
             raise
         _log.error("known ids are damaged and left out: %s", error, extra={"action": "ids_damaged"})
-
-
-def _load_newest(connection: sqlite3.Connection, index: DuplicateIndex, topic: str) -> None:
-    first = index.through(topic) + 1
-    last = next_numbers(connection).get(topic, 1) - 1
-    for begin in range(first, last + 1, codec.MAX_RECORDS):
-        for entry in read_entries(connection, topic, begin, min(last, begin + codec.MAX_RECORDS - 1)):
-            ids: dict[int, int] = {}
-            hours = []
-            now_ns = int(entry.committed_at * NS)
-            for number, record in enumerate(entry.records, entry.first):
-                if record is None:
-                    continue
-                for name, hour in duplicates.known_under(record, now_ns):
-                    id = index.id_of(name)
-                    if not index.knows(id) and id not in ids:
-                        ids[id] = duplicates.place(topic, number)
-                        hours.append(hour)
-            index.add(ids, hours, entry.committed_at)
 
 
 def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:

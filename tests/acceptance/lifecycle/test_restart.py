@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -17,9 +18,16 @@ import pytest
 
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.acceptance.lifecycle.load import Tally, load
+from tests.acceptance.payloads import post, request, span
 from tests.bench.load.payloads import RUN, protobuf_spans
 
 Installations = Callable[..., Tollhouse]
+SCOPES = (
+    "ai-telemetry-ingest:ingest-ai-telemetry",
+    "events_v1:create_event",
+    "unit-cost_v1:manage_telemetry_records",
+)
+SUM = "/unit-cost/v1/telemetry/allocation/api-calls/sum"
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
@@ -107,6 +115,55 @@ def test_a_process_takes_over_from_another(installations: Installations) -> None
         served(tally)
     assert {} == dict(tally.failed)
     check(one, tally.records)
+
+
+def stop_and_start(one: Tollhouse) -> None:
+    one.stop()
+    one.start()
+
+
+def kill_and_start(one: Tollhouse) -> None:
+    one.kill()
+    one.start()
+
+
+ENDS = {"stopped": stop_and_start, "taken over": take_over, "killed": kill_and_start}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_restart_knows_what_was_counted(installations: Installations, end: str) -> None:
+    """
+    However the server ends: one event, then calls and a sum under a key. A repeat of them adds nothing to the books,
+    to the totals or to what leaves, and another body under the key is refused.
+    """
+    one = installations()
+    key = one.key("load", *(f"--scope={scope}" for scope in SCOPES))
+    one.start()
+    calls = request([span(f"chatcmpl-{number:032d}") for number in range(100)])
+    sum = {"timestamp": "2026-01-01", "granularity": "DAILY", "element_name": "acme", "value": 2}
+
+    def send(body: object, path: str, idempotency_key: str) -> int:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return post(one.url, data, key, path, **{"Idempotency-Key": idempotency_key}).status
+
+    def send_all() -> None:
+        event = {"id": "1", "type": "page", "source": "app", "specversion": "1.0"}
+        assert [200] * 3 == [
+            send(event, "/v1/events", "event"), send(calls, "/v1/traces", ""), send({"records": [sum]}, SUM, "sum"),
+        ]  # fmt: skip
+
+    def accepted() -> dict[str, int]:
+        topics = one.json("spool", "verify")["topics"]
+        return {topic: terms["accepted"] for topic, terms in topics.items() if "accepted" in terms}
+
+    for _ in range(2):
+        send_all()
+        one.wait_until_drained()
+        ENDS[end](one)
+        send_all()
+        assert 422 == send({"records": [{**sum, "value": 3}]}, SUM, "sum")
+        assert {"ai-telemetry": 100, "usage-events": 1, "unit-cost": 1} == accepted()
+        check(one, 100)
 
 
 INTERRUPTED = "interrupted"

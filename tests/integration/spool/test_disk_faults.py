@@ -399,9 +399,10 @@ async def test_a_damaged_amendment_leaves_the_record(
 
 
 async def test_damaged_ids_shorten_the_memory_only(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """A run that changed is left out, said, and nothing else is lost."""
+    """A run that changed is left out, said, and nothing else is lost; ids become runs as before."""
     first = await start(duplicate_ids=4)  # the newest one stays out of runs at a stop
-    await add(first.log, call(1), call(2))
+    await add(first.log, call(1))
+    await add(first.log, call(2))
     await first.close()
     with file_of(first.directory) as file:
         assert 1 == file.execute("UPDATE id_runs SET ids = x'0000000000000000'").rowcount
@@ -410,7 +411,9 @@ async def test_damaged_ids_shorten_the_memory_only(start: Starter, caplog: pytes
 
     assert "ids are damaged" in caplog.text
     await add(spool.log, call(1))
-    assert 3 == len(await everything(spool.log))
+    await add(spool.log, call(2), call(3))
+    await add(spool.log, call(3))
+    assert 4 == len(await everything(spool.log))
 
 
 async def test_a_file_that_cannot_be_opened_is_moved_aside(

@@ -111,6 +111,32 @@ async def test_none_is_written_that_an_older_gateway_could_not_read(
 
 
 @pytest.mark.asyncio
+async def test_a_correction_that_cannot_be_read_is_not_made_again(
+    open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its difference has counted: a later report of the call is late, and the same id is not known twice."""
+    log = (await open_spool(hold=10)).log
+    await add(log, call(1, **NOTHING))
+    clock.move(11)
+    await add(log, call(1, cost="0.5", cost_source="reported"))
+    clock.move(11)
+    known = (await log.stats()).duplicate_ids
+    for reader in (MemoryLog, SqlitePlanReader, PostgresPlanReader):
+        read = reader.record
+
+        def without_corrections(self: Any, topic: str, number: int, read: Any = read) -> Record | None:
+            found: Record | None = read(self, topic, number)
+            return None if isinstance(found, Correction) else found
+
+        monkeypatch.setattr(reader, "record", without_corrections)
+    await add(log, call(1, cost="0.7", cost_source="reported"))
+    assert known == (await log.stats()).duplicate_ids
+    assert 1 == len(corrections(await everything(log)))
+    assert 1 == (await topic_terms(log))["amended_late"]
+    await assert_books_balance(log)
+
+
+@pytest.mark.asyncio
 async def test_corrections_of_several_sources_compose(open_spool: Opener, clock: MovedClock) -> None:
     """Each adds what those before it left out, and a value that was told stays the first one's: a conflict."""
     log = (await open_spool(hold=10)).log
