@@ -8,7 +8,7 @@ destinations the connection is tried, and they stay unverified.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ from exporters.http.client import Client
 from exporters.keyring import Keyring
 from exporters.notifications.catalogue import build as build_channel
 from exporters.otlp.telemetry import METRICS, TRACES
-from exporters.probe import REFUSED, UNUSED, Probe, failed, try_connection, try_export
+from exporters.probe import REFUSED, UNAVAILABLE, UNUSED, Probe, failed, try_connection, try_export
 from exporters.service.billing_drops import STREAM as BILLING_DROPS
 from exporters.service.billing_validation import STREAM as BILLING_VALIDATION
 from exporters.service.billing_validation import try_validation
@@ -99,11 +99,19 @@ async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) ->
 async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck:
     channel = build_channel(settings, clock)
     try:
-        found = await channel.probe()
+        found = await _found(channel.probe())
     finally:
         await channel.close()
     to = settings.server or (_origin(settings.url) if settings.url else "")
     return ChannelCheck(name=settings.name, type=settings.type, to=to, status=found.status, words=found.words)
+
+
+async def _found(probe: Awaitable[Probe]) -> Probe:
+    """Await a probe. One that fails inside of Tollhouse must not keep the others from running."""
+    try:
+        return await probe
+    except Exception as error:  # noqa: BLE001 - its text may hold a secret, so only its kind is shown
+        return Probe(status=UNAVAILABLE, words=f"fault: {type(error).__name__}")
 
 
 def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
@@ -122,9 +130,9 @@ async def _check_destination(
     type = TYPES[settings.type]
     secret = secret_of(settings)
     if type.probe_of is None:
-        found = await type.probe(settings, secret, clock)
+        found = await _found(type.probe(settings, secret, clock))
     else:
-        found = await type.probe_of(settings, secret, clock, installation)
+        found = await _found(type.probe_of(settings, secret, clock, installation))
     return DestinationCheck(
         name=settings.name,
         type=settings.type,
@@ -152,6 +160,9 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
 
 
 def _origin(url: str) -> str:
+    """Return an address without its path, which may hold a secret. Brokers, HOST:PORT, have none."""
+    if "://" not in url:
+        return url
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -164,7 +175,11 @@ async def _check(
     scope = STREAMS[sent_as].scope
     key = keyring.covering(scope)
     unused = _why_unused(stream, settings, paths)
-    probe = Probe(status=UNUSED, words=unused) if unused else await _probe(sent_as, paths, keyring, client)
+    probe = (
+        Probe(status=UNUSED, words=unused)
+        if unused
+        else await _found(_probe(sent_as, paths, keyring, client))
+    )
     words = probe.words
     if sent_as != stream and not unused and key:
         types = ", ".join(sorted(settings.events))

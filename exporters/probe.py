@@ -19,6 +19,7 @@ UNAVAILABLE = "unavailable"  # nobody answers, or not now: records would wait an
 UNVERIFIED = "unverified"  # nothing speaks against it, and nothing can be sent to try it
 UNUSED = "unused"  # nothing is sent there
 
+_OTLP = (PROTOBUF, "application/protobuf", "application/json")
 NO_TRACE = "it answers; there is no request that would try the key and leave nothing behind"
 
 
@@ -41,6 +42,8 @@ async def try_export(
         refuse_page(answer)
     except SendError as error:
         return failed(error)
+    if answer.body and answer.media_type not in _OTLP:
+        return Probe(status=UNVERIFIED, words=f"it answers {answer.status}, but not as OTLP does")
     return Probe(status=OK)
 
 

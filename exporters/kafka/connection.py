@@ -6,6 +6,7 @@ import logging
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from spool.clock import SystemClock
 REQUEST_S: Final = 30.0
 # What it tells is raised as well, and told by the route.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+_OF_A_CONNECTION: Final = frozenset(signature(create_conn).parameters)
 # The operator has to change something: waiting alone mends none of these.
 _FAULTS: Final = (
     kafka.TopicAuthorizationFailedError, kafka.ClusterAuthorizationFailedError, kafka.GroupAuthorizationFailedError,
@@ -83,7 +85,8 @@ async def find_fault(options: Mapping[str, Any]) -> None:
     Nothing is raised if they all let us in by now.
     """
     errors = list[Exception]()
-    identity = {name: value for name, value in options.items() if name != "bootstrap_servers"}
+    # A producer's own options, such as `transactional_id`, are none of a connection.
+    identity = {name: value for name, value in options.items() if name in _OF_A_CONNECTION}
     for host, port, _ in collect_hosts(options["bootstrap_servers"]):
         try:
             connection = await create_conn(host, port, **identity)

@@ -122,3 +122,17 @@ def test_check_reads_the_rate_card(installations: Any) -> None:
     one.config.write_text(one.config.read_text() + '[upstream.paths]\nnothing = "/x"\n')
     done = one.attempt("check")
     assert (2, True) == (done.returncode, "there is no stream 'nothing'" in done.stderr)
+
+
+def test_check_goes_on_behind_brokers_that_do_not_answer(installations: Any) -> None:
+    """P5: one line says so, and the destination behind it is checked."""
+    kafka = '[[destinations]]\nname = "bus"\ntype = "kafka"\nurl = "127.0.0.1:9"\ntls = false\n'
+    tollhouse = installations(
+        more=kafka + '[[destinations]]\nname = "last"\ntype = "ndjson"\npath = "last.ndjson"\n'
+    )
+    done = tollhouse.attempt("check")
+    assert 1 == done.returncode
+    assert "Traceback" not in done.stderr
+    bus, last = [line for line in done.stdout.splitlines() if "bus " in line or "last " in line]
+    assert "to 127.0.0.1:9: unavailable: ConnectionRefused" in bus
+    assert last.endswith(": ok")
