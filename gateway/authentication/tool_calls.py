@@ -8,6 +8,7 @@ from gateway.attempts import Buckets
 from gateway.configuration.sections import McpSettings
 from gateway.errors import Refusal
 from spool.clock import Clock
+from spool.registry.tables.tool_calls import ToolCallTable
 
 DAY_S = 86_400
 MINUTE_S = 60
@@ -17,36 +18,33 @@ MESSAGES_A_CALL = 10
 
 class ToolCalls:
     """
-    Counts of this process: a restart begins anew. `settings` is asked at every call, so that a reload counts.
+    Calls of a day are counted in the registry, those of a minute in this process. `settings` is asked at
+    every call, so that a reload counts.
     """
 
-    def __init__(self, clock: Clock, settings: Callable[[], McpSettings]) -> None:
+    def __init__(self, clock: Clock, settings: Callable[[], McpSettings], kept: ToolCallTable | None) -> None:
         self._clock = clock
         self._settings = settings
+        self._kept = kept  # None while the registry is damaged
         self._per_minute = 0
         self._minute: Buckets | None = None
         self._messages: Buckets | None = None
-        self._day = 0
-        self._calls: dict[str, int] = {}  # of the day, by key or person
 
-    def charge(self, name: str) -> None:
+    async def charge(self, name: str) -> None:
         """Count one call. Refusal 429 names the setting that it would exceed."""
         settings = self._settings()
         self._configure(settings.calls_per_minute)
         minute = self._minute
         if minute is not None and (wait_s := minute.wait_s(name)):
             raise _too_many(f"{settings.calls_per_minute} calls a minute (mcp.calls_per_minute)", wait_s)
-        now = self._clock.now()
-        day = int(now // DAY_S)
-        if day != self._day:
-            self._day, self._calls = day, {}
-        calls = self._calls.get(name, 0)
-        if settings.daily_calls and calls >= settings.daily_calls:
-            wait_s = int((day + 1) * DAY_S - now) + 1
-            raise _too_many(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
-        self._calls[name] = calls + 1
         if minute is not None:
             minute.charge(name)
+        if settings.daily_calls and self._kept is not None:
+            now = self._clock.now()
+            day = int(now // DAY_S)
+            if not await self._kept.take(name, day=day, most=settings.daily_calls):
+                wait_s = int((day + 1) * DAY_S - now) + 1
+                raise _too_many(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
 
     def count(self, name: str) -> None:
         """

@@ -19,6 +19,7 @@ from gateway.final_costs.sellers import SELLERS, NoAnswer, read_answer
 from gateway.final_costs.waiting import LONGEST_S, Waiting
 from gateway.intake.prices import PriceBook
 from spool.clock import Clock
+from spool.errors import SpoolError
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Inference, decimal_text
@@ -118,6 +119,10 @@ class FinalCostPuller:
                     extra = {"action": "final_costs_not_asked"}
                     _log.exception("final costs are asked for at the next look", extra=extra)
                 await asyncio.sleep(LOOK_EVERY_S if self._settings().seller else IDLE_S)
+        except asyncio.CancelledError:
+            if self._next is not None:
+                await self._keep_at_the_end()
+            raise
         finally:
             self._next, self._sellers, self._last_kept = None, {}, None
 
@@ -144,6 +149,13 @@ class FinalCostPuller:
             await self._table.keep_pull_state(KEPT_AS, kept)
             self._last_kept = kept
         self._kept_at = self._clock.now()
+
+    async def _keep_at_the_end(self) -> None:
+        try:
+            await self.keep()
+        except SpoolError as error:
+            extra = {"action": "final_costs_not_kept"}
+            _log.warning("some final costs are asked for once more: %s", error, extra=extra)
 
     async def states(self) -> Sequence[SellerState]:
         sellers, now = self._sellers or _sellers(await self._kept()), self._clock.now()

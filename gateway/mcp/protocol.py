@@ -131,7 +131,7 @@ async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str
     if tool.writes and asking.step_up is not None:
         message = f"{tool.name} writes, and the token is good for reading alone"
         raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=asking.step_up)
-    asking.charge()
+    await asking.charge()
     if not tool.is_for(asking.rights):
         asking.told(tool.name, MISTAKEN)
         return _mistaken(_closed(tool, asking))

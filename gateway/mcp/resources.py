@@ -75,7 +75,7 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
         code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
         raise McpError(code, "there is no such resource; resources/list names them", data={"uri": uri})
     tool, arguments = found
-    asking.charge()
+    await asking.charge()
     await asking.ledger.catch_up(asking.services.spool.log)
     try:
         answer = await tool.answer(arguments, asking)

@@ -62,7 +62,7 @@ class Asking(Generic[Held]):
     rights: Rights
     principal: str
     count: Callable[[], None]
-    charge: Callable[[], None]
+    charge: Callable[[], Awaitable[None]]
     told: Callable[[str, str], None]
     step_up: str | None = None
 

@@ -33,6 +33,7 @@ from spool.registry.tables.recommendations import RecommendationTable
 from spool.registry.tables.roles import RoleTable
 from spool.registry.tables.scheduled_reports import ScheduledReportTable
 from spool.registry.tables.statements import StatementTable
+from spool.registry.tables.tool_calls import ToolCallTable
 from spool.registry.tables.views import ViewTable
 from spool.statements.protocols import Statements
 
@@ -60,6 +61,7 @@ class Registry:
         self.plans = PlanTable(changes)
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)
+        self.tool_calls = ToolCallTable(changes)
         self.cluster_configs = ClusterConfigTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)

@@ -7,4 +7,6 @@ from gateway.http.holders.assistants import AssistantServices
 
 
 def assistant_services(parts: Assembler) -> AssistantServices:
-    return AssistantServices(clock=parts.clock, mcp=lambda: parts.config.mcp)
+    registry = parts.storage.registry
+    counted = None if registry is None else registry.tool_calls
+    return AssistantServices(clock=parts.clock, mcp=lambda: parts.config.mcp, counted=counted)

@@ -136,15 +136,22 @@ class ProviderSignIns:
         return secret, session
 
     async def log_out(self, text: str) -> int:
-        """End the sessions that a logout token names; how many. TokenRefused if it is not to be trusted."""
+        """
+        End the sessions that a logout token names; how many. TokenRefused if it is not to be trusted.
+
+        They began before the token was issued. So a token that is used again, after a restart or at another
+        gateway, ends nothing new.
+        """
         claims = await self.provider.logout_claims(text)
         self._check_unused(claims["jti"])
         subject = claims.get("sub")
         sid = claims.get("sid")
+        latest = claims["iat"] + self.settings.clock_skew
 
         def is_meant(session: Session) -> bool:
             return (
                 session.issuer == self.settings.issuer
+                and session.created_at <= latest
                 and (subject is None or session.subject == subject)
                 and (sid is None or session.provider_session == sid)
             )

@@ -11,6 +11,7 @@ from gateway.configuration.sections import McpSettings
 
 if TYPE_CHECKING:
     from spool.clock import Clock
+    from spool.registry.tables.tool_calls import ToolCallTable
 
 
 @dataclass(kw_only=True)
@@ -19,7 +20,8 @@ class AssistantServices:
 
     clock: Clock
     mcp: Callable[[], McpSettings] = McpSettings
+    counted: ToolCallTable | None = None  # None while the registry is damaged
     tool_calls: ToolCalls = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.tool_calls = ToolCalls(self.clock, self.mcp)
+        self.tool_calls = ToolCalls(self.clock, self.mcp, self.counted)

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
+import pytest_asyncio
 
 from gateway.authentication.tool_calls import ToolCalls
 from gateway.configuration.sections import McpSettings
 from gateway.errors import Refusal
+from spool.memory.registry import MemoryRegistry
+from spool.registry.registry import Registry
+from spool.registry.tables.tool_calls import ToolCallTable
 from tests.moved_clock import MovedClock
 
+pytestmark = pytest.mark.asyncio
 
-def passed(calls: ToolCalls, name: str, tries: int) -> int:
+
+@pytest_asyncio.fixture
+async def tool_calls() -> AsyncIterator[ToolCallTable]:
+    registry = await Registry.open(MemoryRegistry(), secret=b"s" * 32, clock=MovedClock())
+    yield registry.tool_calls
+    await registry.close()
+
+
+async def passed(calls: ToolCalls, name: str, tries: int) -> int:
     """How many calls of so many go through."""
     count = 0
     for _ in range(tries):
         try:
-            calls.charge(name)
+            await calls.charge(name)
         except Refusal as refusal:
             assert (429, True) == (refusal.status, (refusal.retry_after_s or 0) > 0)
         else:
@@ -23,56 +38,56 @@ def passed(calls: ToolCalls, name: str, tries: int) -> int:
     return count
 
 
-def test_a_day_begins_anew_at_midnight() -> None:
+async def test_a_day_begins_anew_at_midnight(tool_calls: ToolCallTable) -> None:
     """Of UTC, and for each key by itself; the refusal says how long that is."""
     clock = MovedClock(at=86_400 * 20_000 - 100.0)
-    calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=0, daily_calls=3))
-    assert (3, 3) == (passed(calls, "a", 5), passed(calls, "b", 5))
+    calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=0, daily_calls=3), tool_calls)
+    assert (3, 3) == (await passed(calls, "a", 5), await passed(calls, "b", 5))
     with pytest.raises(Refusal, match=r"mcp\.daily_calls") as refused:
-        calls.charge("a")
+        await calls.charge("a")
     assert 101 == refused.value.retry_after_s
     clock.move(101)
-    assert 3 == passed(calls, "a", 5)
+    assert 3 == await passed(calls, "a", 5)
 
 
-def test_a_minute_brings_as_many_calls_as_the_setting_says() -> None:
+async def test_a_minute_brings_as_many_calls_as_the_setting_says() -> None:
     """At once at first, then in step; a refused call uses nothing up."""
     clock = MovedClock()
-    calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=60, daily_calls=0))
-    assert 60 == passed(calls, "a", 100)
+    calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=60, daily_calls=0), None)
+    assert 60 == await passed(calls, "a", 100)
     clock.move(10.5)
-    assert 10 == passed(calls, "a", 100)
-    assert 60 == passed(calls, "b", 100)
+    assert 10 == await passed(calls, "a", 100)
+    assert 60 == await passed(calls, "b", 100)
 
 
-def test_zero_is_any_number_and_a_reload_counts_at_once() -> None:
+async def test_zero_is_any_number_and_a_reload_counts_at_once() -> None:
     """The settings are read at every call."""
     settings = [McpSettings(calls_per_minute=0, daily_calls=0)]
-    calls = ToolCalls(MovedClock(), lambda: settings[0])
-    assert 5000 == passed(calls, "a", 5000)
+    calls = ToolCalls(MovedClock(), lambda: settings[0], None)
+    assert 5000 == await passed(calls, "a", 5000)
     settings[0] = McpSettings(calls_per_minute=2, daily_calls=0)
-    assert 2 == passed(calls, "a", 5)
+    assert 2 == await passed(calls, "a", 5)
 
 
-def test_a_limit_lets_as_many_through_as_it_says_while_calls_take_their_time() -> None:
+async def test_a_limit_lets_as_many_through_as_it_says_while_calls_take_their_time() -> None:
     """What is refilled meanwhile is not a call before it is a whole one."""
     clock = MovedClock()
-    calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=5, daily_calls=0))
+    calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=5, daily_calls=0), None)
     through = 0
     for _ in range(8):
-        through += passed(calls, "a", 1)
+        through += await passed(calls, "a", 1)
         clock.move(0.5)
     assert 5 == through
     clock.move(8.0)
-    assert 1 == passed(calls, "a", 3)
+    assert 1 == await passed(calls, "a", 3)
 
 
-def test_messages_are_limited_beside_calls() -> None:
+async def test_messages_are_limited_beside_calls() -> None:
     """Ten for each call that a key may make; calls go by their own limit."""
-    calls = ToolCalls(MovedClock(), lambda: McpSettings(calls_per_minute=2, daily_calls=0))
+    calls = ToolCalls(MovedClock(), lambda: McpSettings(calls_per_minute=2, daily_calls=0), None)
     for _ in range(20):
         calls.count("a")
     with pytest.raises(Refusal, match=r"20 messages a minute \(10 times mcp\.calls_per_minute\)") as refused:
         calls.count("a")
     assert (429, 3) == (refused.value.status, refused.value.retry_after_s)
-    assert 2 == passed(calls, "a", 5)
+    assert 2 == await passed(calls, "a", 5)

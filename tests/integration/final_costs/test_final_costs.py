@@ -264,6 +264,29 @@ async def test_a_restart_goes_on_where_it_was(installation: Installation) -> Non
     assert (1, 1, 0) == (state.in_time, state.late, state.waiting)
 
 
+@on_every_engine
+async def test_an_orderly_stop_keeps_what_was_asked(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was asked since it was last kept: no call is asked for once more, and each answer is counted."""
+    await installation.tell(call(ID, installation.clock))
+    installation.openrouter.known = {ID: generation(ID)}
+    await installation.look(0)
+    monkeypatch.setattr(module, "KEEP_EVERY_S", 10.0)
+    installation.clock.move(4)
+    running = asyncio.create_task(installation.puller.run())
+    while not (await installation.state()).in_time:  # noqa: ASYNC110 - as an operator looks
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+    installation.puller = installation.another()
+    state = await installation.state()
+    assert (1, 0) == (state.in_time, state.waiting)
+    await installation.look(8)
+    assert [ID] == installation.openrouter.asked
+
+
 async def test_a_seller_that_refuses_is_left_alone_for_a_time(
     installation: Installation, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -606,6 +606,25 @@ async def test_the_provider_ends_sessions(house: House) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("named", [{}, {"sid": "s1"}], ids=["by the person", "by the sign-in"])
+async def test_a_logout_token_that_comes_again_after_a_restart_ends_no_new_session(
+    house: House, named: dict[str, str]
+) -> None:
+    """Nobody knows any more that it was used; sessions that began after it was issued go on."""
+    before = await house.sign_in()
+    token = house.provider.logout_token(**named)
+    assert (200, 401) == (await house.log_out(token), await house.status(before))
+    house.server.clock.move(house.oidc.settings.clock_skew + 1)
+    after = await house.sign_in()
+    await house.reconfigure()  # what a process had in memory is gone
+    assert (200, 200) == (await house.log_out(token), await house.status(after))
+    assert (200, 401) == (
+        await house.log_out(house.provider.logout_token(**named)),
+        await house.status(after),
+    )
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "changes",
     [

@@ -1,0 +1,45 @@
+"""Calls of assistants' tools by day: as many as may be, over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spool.registry.registry import Registry
+from spool.registry.tables.tool_calls import KIND
+from tests.spool.contract.conftest import RegistryOpener
+
+pytestmark = pytest.mark.asyncio
+
+TODAY = 20_000
+MOST = 3
+
+
+async def passed(registry: Registry, name: str, tries: int, *, day: int = TODAY) -> int:
+    """How many calls of so many at once go through."""
+    takes = [registry.tool_calls.take(name, day=day, most=MOST) for _ in range(tries)]
+    return sum(await asyncio.gather(*takes))
+
+
+async def kept(registry: Registry) -> int:
+    return len(await registry._changes.read(lambda rows: rows.documents(KIND)))
+
+
+async def test_a_restart_counts_on(open_registry: RegistryOpener) -> None:
+    """By key or person: of so many at once no more than may be go through."""
+    registry = await open_registry()
+    assert (2, MOST) == (await passed(registry, "key a", 2), await passed(registry, "key b", MOST + 2))
+    await registry.close()
+    registry = await open_registry()
+    assert (1, 0) == (await passed(registry, "key a", MOST), await passed(registry, "key b", MOST))
+
+
+async def test_a_day_begins_anew_and_past_days_are_forgotten(open_registry: RegistryOpener) -> None:
+    """What is kept is one small row for each that called today."""
+    registry = await open_registry()
+    for name in ("key a", "key b", "key c"):
+        assert MOST == await passed(registry, name, MOST)
+    assert 3 == await kept(registry)
+    assert MOST == await passed(registry, "key a", MOST + 1, day=TODAY + 1)
+    assert 1 == await kept(registry)
