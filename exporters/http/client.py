@@ -20,6 +20,7 @@ import aiohttp
 from exporters.errors import Misconfigured, Retryable
 from exporters.http import compression
 from exporters.http.answers import HttpAnswer, problem
+from exporters.http.reach import Check, checked_socket
 from exporters.redaction import redact
 from spool.clock import Clock
 
@@ -39,6 +40,9 @@ class ClientSettings:
     compression: str = "gzip"  # or "none"
     idempotency_header: str = "Idempotency-Key"
     user_agent: str = "tollhouse"
+    check: Check | None = field(
+        default=None, repr=False
+    )  # of each address that is connected to; not with a proxy
     # who answers may have taken what it answers with 500, and remembers no errors
     may_take_and_fail: bool = False
 
@@ -172,7 +176,12 @@ class Client:
         if self._session is None:
             settings = self._settings
             # An answer is never inflated: a few bytes of it must not become gigabytes here.
+            connector = None
+            if settings.check is not None:  # one address after the other: a refused one ends the request
+                factory = checked_socket(settings.check)
+                connector = aiohttp.TCPConnector(socket_factory=factory, happy_eyeballs_delay=None)
             self._session = aiohttp.ClientSession(
+                connector=connector,
                 timeout=aiohttp.ClientTimeout(total=settings.timeout_s),
                 headers={"User-Agent": settings.user_agent, "Accept-Encoding": "identity"},
                 auto_decompress=False,

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from exporters.declared import Declared
+from exporters.http.reach import problems_of_reach
 from exporters.notifications import schedule
+from exporters.notifications.channel import KeptSettings, address_problems
 from exporters.problems import one_of, url
 from exporters.settings import NotifySettings
 from spool.clock import Clock
@@ -36,7 +38,11 @@ def problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> It
         names.add(settings.name)
         yield from one_of(f"{shown}.type", settings.type, tuple(TYPES))
         if settings.type in TYPES:
-            yield from TYPES[settings.type].problems(shown, settings)
+            found = list(TYPES[settings.type].problems(shown, settings))
+            yield from found
+            if isinstance(settings, KeptSettings) and not found:
+                yield from address_problems(f"{shown}.url", settings.url)
+                yield from problems_of_reach(f"{shown}.server", f"smtp://{settings.server}")
         yield from url(f"{shown}.proxy", settings.proxy)
         yield from schedule.problems(shown, settings)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from exporters.errors import Misconfigured, Rejected, Retryable
+from exporters.http.reach import problems_of_reach
 from exporters.problems import url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
@@ -147,11 +148,17 @@ class SecretAddress:
         if isinstance(settings, KeptSettings):
             if not settings.secret or settings.url:
                 yield f"{shown}.secret is the address of a channel of type {settings.type!r}; leave url out"
-            yield from url(f"{shown}.secret", settings.secret)
+            yield from address_problems(f"{shown}.secret", settings.secret)
             return
         if bool(settings.url) == bool(settings.url_file):
             yield f"{shown} needs url or url_file for type {settings.type!r}, and not both"
         yield from url(f"{shown}.url", settings.url)
+
+
+def address_problems(name: str, address: str) -> Iterator[str]:
+    """What is wrong with an address that an account chose."""
+    found = list(url(name, address))
+    yield from found or (problems_of_reach(name, address) if address else ())
 
 
 def as_misconfigured(error: Rejected) -> Rejected | Misconfigured:

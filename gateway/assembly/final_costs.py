@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 
 from exporters.errors import PutOff, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
+from exporters.http.reach import check_reach
 from exporters.secret_source import SecretSource
 from gateway.configuration.sections import Config, SellerSettings
 from gateway.final_costs.puller import AskingFailed, FinalCostPuller, NotKnownYet
@@ -33,7 +34,7 @@ def final_cost_puller(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> FinalCostPuller:
     # The time of an answer is bounded by a setting that a reload may change.
-    client = Client(ClientSettings(compression="none", timeout_s=0), clock=clock)
+    client = Client(ClientSettings(compression="none", timeout_s=0, check=check_reach), clock=clock)
     stack.push_async_callback(client.close)
 
     async def ask(seller: SellerSettings, url: str) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
+from exporters.http.reach import check_reach
 from exporters.secret_source import SecretSource
 from gateway.configuration.sections import Config, StatementPullSettings
 from gateway.first_use import imported
@@ -36,7 +37,7 @@ def statement_puller(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> StatementPuller:
     # The time of an answer is bounded by a setting that a reload may change.
-    client = Client(ClientSettings(compression="none", timeout_s=0), clock=clock)
+    client = Client(ClientSettings(compression="none", timeout_s=0, check=check_reach), clock=clock)
     stack.push_async_callback(client.close)
 
     async def fetch(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
 
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -24,6 +27,10 @@ from spool.registry.notices import (
     Notice,
     Notification,
 )
+from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION
+
+# How an error begins in which somebody else's words follow: a status, of a recipient of mail too, or none.
+_ANSWERED: Final = re.compile(r"(?:\S+@\S+: )?\d{3}\b|no answer\b")
 
 
 class ChosenNotifications(RequestBody):
@@ -112,11 +119,13 @@ CHANNELS: List[ChannelState] = List(
 
 
 async def list_notifications(request: OperatorRequest[InstallationServices, None]) -> Result:
-    return await request.list(NOTIFICATIONS, MemoryRows(await _all(request)))
+    rows = [replace(row, error=_said(request, row.error)) for row in await _all(request)]
+    return await request.list(NOTIFICATIONS, MemoryRows(rows))
 
 
 async def show_notification(request: OperatorRequest[InstallationServices, None]) -> Result:
     row = await request.registry.notices.find(request.word("id"))
+    row = replace(row, error=_said(request, row.error))
     notice = row.notice
     said = {"text": notice.text, "fields": dict(notice.fields), "link": notice.link, "thread": notice.thread}
     return {"notification": {**describe_notification(row), **said}}
@@ -124,7 +133,8 @@ async def show_notification(request: OperatorRequest[InstallationServices, None]
 
 async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
     request.services.require_registry()
-    return await request.list(CHANNELS, MemoryRows(await request.services.channels()))
+    rows = [replace(row, reason=_said(request, row.reason)) for row in await request.services.channels()]
+    return await request.list(CHANNELS, MemoryRows(rows))
 
 
 async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
@@ -173,6 +183,17 @@ async def discard_notifications(
 ) -> Result:
     ids = await _chosen(request, of_states=(WAITING, FAILED))
     return {"discarded": await request.registry.notices.discard(ids, actor=request.actor)}
+
+
+def _said(request: OperatorRequest[InstallationServices, None], error: str) -> str:
+    """
+    Return why a message did not arrive; for people who may not change channels without the words of who answered:
+    a channel may lead to what they cannot reach themselves.
+    """
+    answered = _ANSWERED.match(error)
+    if answered is None or INSTALLATION_ADMINISTRATION in request.rights.permission_sets:
+        return error
+    return answered[0]
 
 
 async def _all(

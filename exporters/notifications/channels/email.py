@@ -20,9 +20,11 @@ from email.message import EmailMessage
 from email.utils import formatdate
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
+from exporters.http.reach import check_reach, connect
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,
+    KeptSettings,
     Message,
     ReachedSome,
     has_secret,
@@ -146,12 +148,26 @@ def _message_id(id: str, settings: NotifySettings) -> str:
     return f"<{digest}@{settings.sender.rpartition('@')[2]}>"
 
 
+class _CheckedSmtp(smtplib.SMTP):
+    """Connects to no address where a server that an account chose may not be."""
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        return connect(host, port, timeout, check_reach)
+
+
+class _CheckedSmtpSsl(smtplib.SMTP_SSL):
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        return self.context.wrap_socket(connect(host, port, timeout, check_reach), server_hostname=host)
+
+
 def _connected(settings: NotifySettings) -> smtplib.SMTP:
     host, _, port = settings.server.rpartition(":")
     host = host.strip("[]")
+    is_kept = isinstance(settings, KeptSettings)
     if settings.tls == "implicit":
-        return smtplib.SMTP_SSL(host, int(port), timeout=TIMEOUT_S, context=_tls(settings))
-    smtp = smtplib.SMTP(host, int(port), timeout=TIMEOUT_S)
+        implicit = _CheckedSmtpSsl if is_kept else smtplib.SMTP_SSL
+        return implicit(host, int(port), timeout=TIMEOUT_S, context=_tls(settings))
+    smtp = (_CheckedSmtp if is_kept else smtplib.SMTP)(host, int(port), timeout=TIMEOUT_S)
     if settings.tls != NO_TLS:
         try:
             smtp.starttls(context=_tls(settings))

@@ -16,9 +16,11 @@ import orjson
 
 from exporters.errors import Misconfigured, Rejected, SendError
 from exporters.http.client import Client, ClientSettings
+from exporters.http.reach import check_of
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,
+    KeptSettings,
     Message,
     as_misconfigured,
     has_secret,
@@ -119,8 +121,10 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def client_settings(settings: NotifySettings) -> ClientSettings:
+    """Settings of a channel's client; of one that an account made, with a check of where it connects."""
+    check = check_of(settings.url or settings.secret) if isinstance(settings, KeptSettings) else None
     return ClientSettings(
-        proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none"
+        proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none", check=check
     )
 
 

@@ -1,0 +1,194 @@
+"""Where requests may go whose address an account chose: looked up by a made-up resolver, connected by real sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from exporters.errors import Misconfigured
+from exporters.http.client import Client, ClientSettings
+from exporters.http.reach import check_of, check_reach, check_reach_in_clear, problems_of_reach
+from exporters.notifications.catalogue import build, problems
+from exporters.notifications.channel import KeptSettings, Message
+from tests.exporters.notifications.examples import NOW, SECRET, notice
+from tests.exporters.upstream import FakeUpstream, Reply
+from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
+from tests.moved_clock import MovedClock
+
+CLOCK = MovedClock(NOW)
+METADATA = "169.254.169.254"
+SPECIAL = (
+    METADATA,
+    "169.254.170.2",
+    "0.0.0.0",
+    "0.1.2.3",
+    "224.0.0.1",
+    "255.255.255.255",
+    "240.0.0.1",
+    "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+    "::",
+    "fe80::1%eth0",
+    "ff02::1",
+    "fd00:ec2::254",
+    "::ffff:169.254.169.254",
+    "2002:a9fe:a9fe::1",
+    "64:ff9b::a9fe:a9fe",
+)
+Resolve = Callable[[str, Sequence[str]], None]
+
+
+@pytest.fixture
+def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
+    """Have a name lead to addresses, one for each time that it is looked up; the last one stays."""
+    known: dict[str, list[str]] = {}
+    real = socket.getaddrinfo
+
+    def looked_up(host: Any, *more: Any, **named: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name in known:
+            host = known[name].pop(0) if len(known[name]) > 1 else known[name][0]
+        return real(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    return lambda name, addresses: known.__setitem__(name, [*addresses])
+
+
+@pytest.mark.parametrize("address", SPECIAL)
+def test_no_request_goes_to_a_special_address(address: str) -> None:
+    with pytest.raises(Misconfigured, match="where nothing of ours is sent"):
+        check_reach(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "::1", "10.1.2.3", "192.168.0.1", "fd12::1", "1.1.1.1", "2606:4700::1"]
+)
+def test_this_machine_and_inner_networks_are_ordinary(address: str) -> None:
+    """Receivers of alerts are often there."""
+    check_reach(address)
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3", "1.1.1.1", "fd12::1", METADATA])
+def test_in_clear_only_this_machine_is_told(address: str) -> None:
+    check_reach_in_clear("127.0.0.1")
+    check_reach_in_clear("::1")
+    with pytest.raises(Misconfigured, match="must begin with https:// elsewhere than on loopback"):
+        check_reach_in_clear(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://hooks.example.com/x", "url must begin with https:// elsewhere than on loopback"),
+        ("http://10.0.0.1/x", "url must begin with https:// elsewhere than on loopback"),
+        (f"https://{METADATA}/x", f"url: the address leads to {METADATA}, where nothing of ours is sent"),
+        ("https://[fe80::1]/x", "url: the address leads to fe80::1, where nothing of ours is sent"),
+        ("http://localhost:9093", None),
+        ("http://127.0.0.1:9093", None),
+        ("http://[::1]:9093", None),
+        ("https://hooks.example.com/x", None),
+    ],
+)
+def test_what_an_address_shows_by_itself_is_said_where_it_is_stated(url: str, problem: str | None) -> None:
+    assert [problem] * (problem is not None) == list(problems_of_reach("url", url))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "host",
+    [
+        METADATA, "2852039166", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "0251.0376.0251.0376", "169.254.43518",
+        "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "0", "0.0.0.0", "[::]", "metadata.example",
+    ],
+)  # fmt: skip
+async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolve) -> None:
+    """As a number, in octal, mapped to version 6, or behind a name: nothing is connected to."""
+    resolve("metadata.example", [METADATA])
+    url = f"https://{host}/latest/meta-data"
+    async with Client(ClientSettings(check=check_of(url)), clock=CLOCK) as client:
+        with pytest.raises(Misconfigured, match=r"where nothing of ours is sent|is not an address"):
+            await client.send(url, b"", content_type="text/plain")
+
+
+@pytest.mark.asyncio
+async def test_a_name_that_leads_elsewhere_the_next_time_is_checked_again(resolve: Resolve) -> None:
+    """What is connected to is what was checked, so looking up twice does not help whoever owns the name."""
+    async with FakeUpstream() as receiver:
+        port = receiver.url.rpartition(":")[2]
+        resolve("rebound.example", ["127.0.0.1", METADATA])
+        url = f"http://rebound.example:{port}/hook"
+        for _ in range(2):
+            client = Client(ClientSettings(check=check_of(url)), clock=CLOCK)
+            try:
+                await client.send(url, b"", content_type="text/plain")
+            except Misconfigured as error:
+                assert METADATA in str(error)
+            await client.close()
+    assert 1 == len(receiver.requests)
+
+
+@pytest.mark.asyncio
+async def test_a_redirect_leads_nowhere() -> None:
+    async with FakeUpstream() as receiver:
+        receiver.answers.append(Reply(307, headers={"Location": f"http://{METADATA}/latest"}))
+        url = f"{receiver.url}/hook"
+        async with Client(ClientSettings(check=check_of(url)), clock=CLOCK) as client:
+            with pytest.raises(Misconfigured, match="a redirect; it is not followed"):
+                await client.send(url, b"", content_type="text/plain")
+
+
+def kept(type: str, **fields: Any) -> KeptSettings:
+    return KeptSettings(name="mine", type=type, group_wait=0.0, **fields)
+
+
+HOOK = "https://metadata.example/hook"
+KEPT = (
+    kept("webhook", url=HOOK, secret=SECRET),
+    kept("slack", secret=HOOK),
+    kept("teams", secret=HOOK),
+    kept("pagerduty", url=HOOK, secret="0123456789abcdefABCDEF0123456789"),
+    kept("alertmanager", url=HOOK),
+    kept("email", server="metadata.example:587", sender="a@example.com", to=("b@example.com",)),
+    kept(
+        "email", server="metadata.example:465", tls="implicit", sender="a@example.com", to=("b@example.com",)
+    ),
+)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("settings", KEPT, ids=lambda each: f"{each.type}-{each.tls}")
+async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, resolve: Resolve) -> None:
+    """Its stated address may be good, and its name lead to a service of credentials."""
+    resolve("metadata.example", [METADATA])
+    assert [] == list(problems([settings]))
+    channel = build(settings, CLOCK)
+    with pytest.raises(Misconfigured, match="where nothing of ours is sent"):
+        await channel.send(Message(notices=[notice()]))
+    assert "where nothing of ours is sent" in str((await channel.probe()).words)
+    await channel.close()
+
+
+@pytest.mark.asyncio
+async def test_a_mail_server_on_this_machine_is_reached(resolve: Resolve) -> None:
+    """A name that leads to it is looked up once, and the mail arrives."""
+    resolve("mail.example", ["127.0.0.1"])
+    async with mail_server(Mailbox()) as mailbox:
+        to = kept(
+            "email",
+            server=f"mail.example:{mailbox.port}",
+            tls="none",
+            sender="a@example.com",
+            to=("b@example.com",),
+        )
+        await build(to, CLOCK).send(Message(notices=[notice()]))
+    assert 1 == len(mailbox.mails)
+
+
+def test_every_type_has_an_example_here() -> None:
+    from exporters.notifications.catalogue import TYPES
+
+    assert set(TYPES) == {each.type for each in KEPT}
