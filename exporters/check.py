@@ -2,8 +2,9 @@
 What `tollhouse check` reports of [upstream], [[destinations]] and [[notify]]: what would become of what is
 sent there.
 
-An empty export and a question about a billing drop leave nothing behind: of all other streams and
-destinations the connection is tried, and they stay unverified.
+An empty export and a question about a billing drop leave nothing behind. A Tollhouse gets the marked call as well: it
+counts the call nowhere, and says if it rejects the records of this one. Of all other streams and destinations only the
+connection is tried, and they stay unverified.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from exporters.destinations.catalogue import TYPES, secret_of
 from exporters.errors import SendError
 from exporters.http.client import Client
 from exporters.keyring import Keyring
+from exporters.marked_call import try_call
 from exporters.notifications.catalogue import build as build_channel
 from exporters.otlp.telemetry import METRICS, TRACES
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED, Probe, failed, try_connection, try_export
@@ -65,12 +67,13 @@ class ChannelCheck:
 
 
 async def check(
-    settings: UpstreamSettings, *, clock: Clock, used: Collection[str] = ()
+    settings: UpstreamSettings, *, clock: Clock, used: Collection[str] = (), send: bool = False
 ) -> Sequence[StreamCheck]:
     """
     Check each stream in use, in the order of the table; none if there is no upstream.
 
-    In use are AI telemetry, what a key or a setting of [upstream] is for, and what `used` names.
+    In use are AI telemetry, what a key or a setting of [upstream] is for, and what `used` names. `send`: the marked
+    call goes to an upstream that is no Tollhouse as well.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
@@ -78,17 +81,24 @@ async def check(
     keyring = Keyring(settings.keys)
     async with client_of(settings, clock=clock) as client:
         return [
-            await _check(stream, settings, paths, keyring, client)
+            await _check(stream, settings, paths, keyring, client, clock, send)
             for stream in STREAMS
             if stream in used or _is_used(stream, settings, keyring)
         ]
 
 
 async def check_destinations(
-    destinations: Sequence[DestinationSettings], *, clock: Clock, installation: str | None = None
+    destinations: Sequence[DestinationSettings],
+    *,
+    clock: Clock,
+    installation: str | None = None,
+    send: bool = False,
 ) -> Sequence[DestinationCheck]:
-    """Check each of [[destinations]], in their order. `installation` is the public id of who asks, if it is known."""
-    return [await _check_destination(settings, clock, installation) for settings in destinations]
+    """
+    Check each of [[destinations]], in their order. `installation` is the public id of who asks, if it is known; `send`
+    as of `check`.
+    """
+    return [await _check_destination(settings, clock, installation, send) for settings in destinations]
 
 
 async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) -> Sequence[ChannelCheck]:
@@ -125,12 +135,13 @@ def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
 
 
 async def _check_destination(
-    settings: DestinationSettings, clock: Clock, installation: str | None
+    settings: DestinationSettings, clock: Clock, installation: str | None, send: bool
 ) -> DestinationCheck:
     type = TYPES[settings.type]
     secret = secret_of(settings)
     if type.probe_of is None:
-        found = await _found(type.probe(settings, secret, clock))
+        by_call = type.probe_by_call if send else None
+        found = await _found((by_call or type.probe)(settings, secret, clock))
     else:
         found = await _found(type.probe_of(settings, secret, clock, installation))
     return DestinationCheck(
@@ -168,7 +179,13 @@ def _origin(url: str) -> str:
 
 
 async def _check(
-    stream: str, settings: UpstreamSettings, paths: Paths, keyring: Keyring, client: Client
+    stream: str,
+    settings: UpstreamSettings,
+    paths: Paths,
+    keyring: Keyring,
+    client: Client,
+    clock: Clock,
+    send: bool,
 ) -> StreamCheck:
     # Mapped events leave as unit cost, under its key.
     sent_as = UNIT_COST if stream == EVENTS and _is_mapped(settings, paths) else stream
@@ -178,7 +195,7 @@ async def _check(
     probe = (
         Probe(status=UNUSED, words=unused)
         if unused
-        else await _found(_probe(sent_as, paths, keyring, client))
+        else await _found(_probe(sent_as, paths, keyring, client, clock, send))
     )
     words = probe.words
     if sent_as != stream and not unused and key:
@@ -210,7 +227,9 @@ def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | 
     return None
 
 
-async def _probe(stream: str, paths: Paths, keyring: Keyring, client: Client) -> Probe:
+async def _probe(
+    stream: str, paths: Paths, keyring: Keyring, client: Client, clock: Clock, send: bool
+) -> Probe:
     url = paths.url(stream) if stream == BILLING_VALIDATION else paths.template(stream)
     try:
         secret = keyring.secret_for(STREAMS[stream].scope)
@@ -222,4 +241,6 @@ async def _probe(stream: str, paths: Paths, keyring: Keyring, client: Client) ->
         return await try_validation(client, url, authorization=secret)
     if stream not in (TRACES, METRICS):
         return await try_connection(client, url)
+    if stream == TRACES:
+        return await try_call(client, url, clock=clock, authorization=secret, send=send)
     return await try_export(client, url, authorization=secret)

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from exporters.errors import Rejected, Retryable, SendError
-from exporters.http.answers import refuse_page
+from exporters.http.answers import HttpAnswer, refuse_page
 from exporters.http.client import PROTOBUF, Client
 
 OK = "ok"
@@ -31,17 +31,28 @@ class Probe:
     words: str | None = None
 
 
+async def send_nothing(
+    client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
+) -> HttpAnswer:
+    """Send an empty OTLP export; raises SendError."""
+    answer = await client.send(url, b"", content_type=PROTOBUF, authorization=authorization, headers=headers)
+    refuse_page(answer)
+    return answer
+
+
 async def try_export(
     client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
 ) -> Probe:
-    """Sends an empty OTLP export."""
+    """Send an empty OTLP export."""
     try:
-        answer = await client.send(
-            url, b"", content_type=PROTOBUF, authorization=authorization, headers=headers
-        )
-        refuse_page(answer)
+        answer = await send_nothing(client, url, authorization=authorization, headers=headers)
     except SendError as error:
         return failed(error)
+    return answered(answer)
+
+
+def answered(answer: HttpAnswer) -> Probe:
+    """Judge the answer to an empty export that succeeded."""
     if answer.body and answer.media_type not in _OTLP:
         return Probe(status=UNVERIFIED, words=f"it answers {answer.status}, but not as OTLP does")
     return Probe(status=OK)

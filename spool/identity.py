@@ -22,6 +22,9 @@ _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule
 STAND_IN = b"tollhouse-span"
 LONG_ENOUGH = 16  # characters after the prefix: below that local servers count 0, 1, 2, ...
 STEP_NS = 4 * NS
+CHECK_ID = (
+    b"tollhouse check."  # of the call that `tollhouse check` sends: no hash, and no record is kept under it
+)
 AS_SPAN, AS_EVENT = "span", "event"  # kinds of reports of one call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
 

@@ -36,7 +36,8 @@ class DestinationType:
     `needs` is the setting of [[destinations]] that must be given; `topics` are those it can take. `probe`
     finds out what would become of a delivery, and leaves nothing behind. A lake has `build_lake` in place of
     `build`, and `beside` what runs beside its routes; `problems` are those of settings that it alone has. `probe_of`
-    stands in for `probe` where it matters which installation asks: None is one without data.
+    stands in for `probe` where it matters which installation asks: None is one without data. `probe_by_call` stands in
+    for it where a marked call may be sent as well, and may count one call of zero tokens there.
     `build_by_lines` stands in for `build` with the setting `lines`.
     """
 
@@ -51,5 +52,6 @@ class DestinationType:
     beside: Beside | None = None
     problems: Problems | None = None
     probe_of: TryOf | None = None
+    probe_by_call: Try | None = None
     secret_lines: int = 1  # of its secret file
     linger_s: float = 0.25  # where none is set

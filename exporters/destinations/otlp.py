@@ -8,14 +8,15 @@ from contextlib import AbstractContextManager, nullcontext
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.otlp.telemetry import TelemetryExporter
+from exporters.marked_call import try_call
+from exporters.otlp.telemetry import METRICS, TRACES, TelemetryExporter
 from exporters.probe import OK, Probe, failed, try_export
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
 from spool.record import AI_TELEMETRY
 
-SIGNALS = {"traces": "/v1/traces", "metrics": "/v1/metrics"}
+SIGNALS = {TRACES: "/v1/traces", METRICS: "/v1/metrics"}
 
 
 class OtlpEndpoint:
@@ -47,7 +48,22 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """An empty export of each signal; the first that is not taken speaks for both."""
+    """
+    Send an empty export of each signal, and the marked call to a Tollhouse; the first that is not accepted speaks for
+    both.
+    """
+    return await _probe(settings, secret, clock, send=False)
+
+
+async def probe_by_call(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+    """Probe as `probe` does, and send the marked call to any receiver."""
+    return await _probe(settings, secret, clock, send=True)
+
+
+async def _probe(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, *, send: bool
+) -> Probe:
+    words = None
     endpoint = OtlpEndpoint(settings, secret)
     async with Client(ClientSettings(), clock=clock) as client:
         for signal in SIGNALS:
@@ -55,14 +71,25 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
                 key = endpoint.authorization(signal)
             except SendError as error:
                 return failed(error)
-            found = await try_export(
-                client, endpoint.url(signal), authorization=key, headers=endpoint.headers()
-            )
+            url, headers = endpoint.url(signal), endpoint.headers()
+            if signal == TRACES and AI_TELEMETRY in settings.topics:
+                found = await try_call(
+                    client, url, clock=clock, authorization=key, headers=headers, send=send
+                )
+            else:  # Tollhouse's own metrics and traces are no calls
+                found = await try_export(client, url, authorization=key, headers=headers)
             if found.status != OK:
                 return Probe(status=found.status, words=f"{signal}: {found.words}")
-    return Probe(status=OK)
+            words = words or found.words
+    return Probe(status=OK, words=words)
 
 
 TYPE = DestinationType(
-    name="otlp", needs="url", build=build, probe=probe, topics=(AI_TELEMETRY,), reads_packed=True
+    name="otlp",
+    needs="url",
+    build=build,
+    probe=probe,
+    probe_by_call=probe_by_call,
+    topics=(AI_TELEMETRY,),
+    reads_packed=True,
 )

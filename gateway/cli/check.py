@@ -47,21 +47,28 @@ _EFFECTS = {REFUSED: "would wait here until that is mended", UNAVAILABLE: "would
 @click.command()
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check(config: Path | None, as_json: bool) -> None:
+@click.option(
+    "--send",
+    is_flag=True,
+    help="Send one marked call to the upstream and each OTLP destination. A Tollhouse counts it nowhere; any other "
+    "receiver counts one call of zero tokens.",
+)
+def check(config: Path | None, as_json: bool, send: bool) -> None:
     """
     Check the configuration, its files, the upstream, the destinations, the channels of notifications, and
     whether the OpenID provider answers. A server that runs says whether the key of server.api_key_file opens.
 
-    Nothing is started. A probe is written where files will be, and an empty export goes to OTLP endpoints; no
-    other stream or destination has a request that leaves nothing behind, so those are asked for an answer and
-    marked unverified. Nobody is notified. Streams that nothing is set up for are left out. Exit 1 when
+    Nothing is started. A probe is written where files will be, and an empty export goes to OTLP endpoints. If a
+    Tollhouse answers, it gets one marked call that it counts nowhere, and says if it rejects this key's records
+    (server.chain_keys). No other stream or destination has a request that leaves nothing behind, so those are asked for
+    an answer and marked unverified. Nobody is notified. Streams that nothing is set up for are left out. Exit 1 when
     something would not work.
     """
     settings = configured(config)
     if config is None:  # then the data directory is all that there is to look at
         need_data(settings, config)
     problems = list(file_problems(settings))
-    streams, destinations = asyncio.run(try_receivers(settings))
+    streams, destinations = asyncio.run(try_receivers(settings, send=send))
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
     sign_in = asyncio.run(try_provider(settings))
     missing = asyncio.run(missed_by_assistants(settings))
@@ -97,13 +104,17 @@ def check(config: Path | None, as_json: bool) -> None:
     sys.exit(1 if failed else 0)
 
 
-async def try_receivers(config: Config) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
-    """Try if the upstream and the destinations would take what is sent to them."""
+async def try_receivers(
+    config: Config, *, send: bool = False
+) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
+    """Try if the upstream and the destinations would accept what is sent to them; `send` as of `check`."""
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []
-    streams = await check_upstream(config.upstream, clock=clock, used=used)
+    streams = await check_upstream(config.upstream, clock=clock, used=used, send=send)
     installation = kept_id(_secret_file(config))
-    destinations = list(await check_destinations(config.destinations, clock=clock, installation=installation))
+    destinations = list(
+        await check_destinations(config.destinations, clock=clock, installation=installation, send=send)
+    )
     if config.agent.gateway:
         destinations.append(await check_gateway(config.agent.gateway, config.upstream, clock=clock))
     if config.telemetry.otlp_endpoint:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gateway.authentication.access import NO_LABELS, Bearer
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import CHECK, Outcome
 from gateway.normalise.reading import tags as tag_rules
 from spool import identity
 from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
@@ -78,6 +78,7 @@ class DeviceAssignment:
             self._count_claims(claims)
         if gone:
             _reject(outcome, set(gone), DEVICE_REVOKED, "its device was revoked")
+        _ignore_checks(outcome)
         if bearer.device is not None and not bearer.may_chain:
             _take_as_reports(outcome, bearer.device)
 
@@ -186,8 +187,23 @@ def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
     return tagged
 
 
+def _ignore_checks(outcome: Outcome) -> None:
+    """Count marked calls that came through every rule of a forwarded record so far, and keep none."""
+    checks = {place for place in outcome.forwarded if outcome.records[place].id == identity.CHECK_ID}
+    if checks:
+        _remove(outcome, checks)
+        outcome.ignored[CHECK] += len(checks)
+
+
 def _reject(outcome: Outcome, gone: set[int], reason: str, why: str) -> None:
     """Turns items into rejects, by their place among records and points."""
+    _remove(outcome, gone)
+    for place in sorted(gone):
+        outcome.reject(place, reason, f"record {place}: {why}")
+
+
+def _remove(outcome: Outcome, gone: set[int]) -> None:
+    """Remove items by their place among records and points."""
     records = len(outcome.records)
     kept = [place for place in range(records) if place not in gone]
     moved = {before: now for now, before in enumerate(kept)}
@@ -201,5 +217,3 @@ def _reject(outcome: Outcome, gone: set[int], reason: str, why: str) -> None:
     outcome.named_points = {now: named[before] for now, before in enumerate(of_points) if before in named}
     if outcome.why is not None:
         outcome.why = [outcome.why[place] for place in kept]
-    for place in sorted(gone):
-        outcome.reject(place, reason, f"record {place}: {why}")

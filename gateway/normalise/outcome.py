@@ -18,6 +18,7 @@ NOT_AI = "not_ai"  # understood, and no AI call
 UNRECOGNISED_AI = "unrecognised_ai"  # model- or token-like names that no dialect took
 MERGED = "merged"  # one call described twice within the payload
 DUPLICATE = "duplicate"
+CHECK = "check"  # the marked call of another Tollhouse's `check`
 
 MOST_NAMES = 32  # of an item that was not understood
 LONGEST_NAME = 128

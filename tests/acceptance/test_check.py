@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,30 @@ def test_check_goes_on_behind_brokers_that_do_not_answer(installations: Any) -> 
     bus, last = [line for line in done.stdout.splitlines() if "bus " in line or "last " in line]
     assert "to 127.0.0.1:9: unavailable: ConnectionRefused" in bus
     assert last.endswith(": ok")
+
+
+def test_check_proves_that_a_far_tollhouse_accepts_records(installations: Any, tmp_path: Path) -> None:
+    """
+    T1: without `chain_keys` at the far side check said ok, and every record was rejected. With it the marked call is
+    accepted, is found there by its receipt, and is in no sum.
+    """
+    near, far, _ = chained(installations, tmp_path)
+    listed = far.config.read_text()
+    far.config.write_text(listed.replace("chain_keys", "# chain_keys"))
+    far.run("reload")
+    for words in (("check",), ("check", "--send")):
+        found = {row["stream"]: row for row in near.json(*words, code=1)["upstream"]}
+        assert "refused" == found["traces"]["status"]
+        assert "server.chain_keys" in found["traces"]["words"]
+    assert "rejects the marked call" in near.attempt("doctor").stdout
+    far.config.write_text(listed)
+    far.run("reload")
+    found = {row["stream"]: row for row in near.json("check", "--send")["upstream"]}
+    id = re.search(r"counts it nowhere \(receipt (\S+) there\)", found["traces"]["words"])
+    assert id is not None
+    receipt = far.json("spool", "receipt", id[1])["receipt"]
+    assert (1, 0, {"check": 1}, {}) == tuple(
+        receipt[name] for name in ("received", "records", "ignored", "rejected")
+    )
+    assert [] == far.records()
+    far.json("spool", "verify")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from exporters.check import check, check_destinations
 from exporters.service.paths import STREAMS
@@ -162,3 +163,76 @@ async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: P
 async def test_no_upstream_is_nothing_to_check() -> None:
     """Without a base_url there is no stream."""
     assert [] == list(await check(UpstreamSettings(), clock=CLOCK))
+
+
+RECEIPT = {"Tollhouse-Receipt": "id=abc; records=0; ignored=1; rejected=0; durability=fsync"}
+
+
+def rejection(words: str) -> Reply:
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = 1
+    answer.partial_success.error_message = words
+    return Reply(200, answer.SerializeToString(), headers=RECEIPT)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("replies", "send", "found"),
+    [
+        ([Reply()], False, ("ok", None)),
+        (
+            [Reply(), Reply()],
+            True,
+            ("ok", "it accepted the marked call and may count one call of zero tokens"),
+        ),
+        (
+            [Reply(400, b"no", "text/plain"), Reply()],
+            True,
+            ("ok", "it accepted the marked call and may count"),
+        ),
+        ([Reply(), Reply(400, b"no", "text/plain")], True, ("refused", "it rejects the marked call: 400 no")),
+        ([Reply(), Reply(503)], True, ("unavailable", "503")),
+        ([Reply(403, b"no scope", "text/plain")], True, ("refused", "403 no scope")),
+        (
+            [Reply(headers=RECEIPT), Reply(headers=RECEIPT)],
+            False,
+            ("ok", "counts it nowhere (receipt abc there)"),
+        ),
+        (
+            [Reply(headers=RECEIPT), rejection("no chain for sec-1")],
+            False,
+            ("refused", "it answers 200, but rejects the marked call: no chain for [key]"),
+        ),
+    ],
+)
+async def test_check_sends_one_marked_call(
+    upstream: FakeUpstream,
+    monkeypatch: pytest.MonkeyPatch,
+    replies: list[Reply],
+    send: bool,
+    found: tuple[str, str | None],
+) -> None:
+    """
+    T1: to a Tollhouse always, because it counts the call nowhere, to others with `send` alone. An empty export proves
+    the key, and only a record proves that records are accepted. The same for the upstream and a destination.
+    """
+    monkeypatch.setenv("CHECKED_SECRET", "sec-1")
+    key = UpstreamKey(name="telemetry", secret_env="CHECKED_SECRET", scopes=(INGEST,))
+    settings = UpstreamSettings(base_url=upstream.url, keys=(key,), paths={"metrics": ""})
+    upstream.answers.extend(replies)
+    traces = (await check(settings, clock=CLOCK, send=send))[0]
+    assert found[0] == traces.status
+    assert (traces.words or "").endswith(found[1] or "") or (found[1] or "") in (traces.words or "")
+    assert [b""] == [request.body for request in upstream.requests[:1]]
+    assert [["746f6c6c686f75736520636865636b2e"]] * (len(replies) - 1) == [
+        request.ids for request in upstream.requests[1:]
+    ]
+    upstream.requests.clear()
+    upstream.answers.extend(replies)
+    collector = DestinationSettings(name="collector", type="otlp", url=upstream.url, headers={"k": "sec-1"})
+    (destination,) = await check_destinations([collector], clock=CLOCK, send=send)
+    assert (found[0], found[1] is None) == (destination.status, destination.words is None)
+    upstream.requests.clear()
+    own = DestinationSettings(name="own", type="otlp", url=upstream.url, topics=("metrics", "traces"))
+    await check_destinations([own], clock=CLOCK, send=True)
+    assert [b"", b""] == [request.body for request in upstream.requests]

@@ -10,9 +10,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from exporters import marked_call
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
-from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
+from spool.record import AI_TELEMETRY, BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
 from spool.registry.scopes import CREATE_EVENT, INGEST, SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from tests.integration.conftest import Serve, Serving
@@ -124,3 +125,25 @@ async def test_only_keys_that_may_chain_bring_records_of_another_tollhouse(serve
     records = [record for topic in (USAGE_EVENTS, UNIT_COST) for record in await kept(serving, topic)]
     assert forged_ids <= {record.id for record in [*records, *await serving.records()]}
     assert 2 == sum(record.id in forged_ids for record in records)
+
+
+@pytest.mark.asyncio
+async def test_a_marked_call_is_accepted_or_rejected_and_counts_nowhere(serve: Serve) -> None:
+    """
+    T1: `check` of another Tollhouse learns if its key may chain, and nothing else. The call is in the books as ignored,
+    and no record of it is kept, however often it comes and whatever comes with it.
+    """
+    serving = await serve(chain_keys=("site",))
+    kind = "application/x-protobuf"
+    for name, is_listed in (("app", False), ("site", True)):
+        key = await serving.make_key(name, scopes=[INGEST])
+        for _ in range(2):
+            answer = await serving.send("/v1/traces", marked_call.body(1_790_000_000.0), kind, key=key)
+            counts = "ignored=1; rejected=0" if is_listed else "ignored=0; rejected=1"
+            assert f"records=0; {counts}" in answer.headers["Tollhouse-Receipt"]
+            assert is_listed != (b"server.chain_keys" in answer.body)
+    assert [] == await serving.records()
+    books = await serving.app.services.storage.log.books()
+    terms = {term: n for term, n in books.topics[AI_TELEMETRY].items() if n}
+    assert {"received": 4, "ignored.check": 2, "rejected.may_not_chain": 2} == terms
+    assert [] == list(books.imbalances)
