@@ -26,6 +26,7 @@ from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
 from gateway.http.services import Services
+from gateway.http.single_headers import check_single
 from gateway.monitoring.traces import SERVER
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -52,6 +53,7 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
         with receivers.traces.trace(name, SERVER) as step:
             try:
                 with receivers.in_hand:
+                    check_single(request.headers.items())
                     if guard is not None:
                         guard(request, services)
                     row = row_of.get(request.method)
@@ -112,6 +114,7 @@ def unguarded(row: Address, services: Services) -> Handler:
             bearer=NOBODY, share=receivers.inflight.share(),
         )  # fmt: skip
         try:
+            check_single(request.headers.items())
             return await answers.give(request, await row.handler(asked), status=row.status)
         except asyncio.CancelledError:
             raise

@@ -29,6 +29,7 @@ from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.forwarded import may_be_shared
 from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
+from gateway.http.single_headers import check_single
 from gateway.mounts import AS
 from gateway.operator.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
@@ -148,6 +149,7 @@ async def _admitted(
     request: web.Request, row: OperatorAddress, services: OperatorServices
 ) -> OperatorRequest[Any, object]:
     """The request with who asks, once every check of the row is passed."""
+    check_single(request.headers.items())
     if request.get(LOCAL):
         admitted = _admit_on_socket(request, services)
     else:

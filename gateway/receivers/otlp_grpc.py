@@ -31,6 +31,7 @@ from gateway.http.inflight_bytes import Share
 from gateway.http.listening.fair_requests import address_party, begin_work, key_party
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate
+from gateway.http.single_headers import check_single
 from gateway.monitoring.traces import SERVER
 from spool.registry.scopes import INGEST
 
@@ -193,6 +194,7 @@ async def _drop(body: bytes, bearer: Bearer, share: Share, context: Context) -> 
 
 
 async def _admit(services: ReceiverServices, context: Context) -> Bearer:
+    check_single(context.invocation_metadata() or ())
     key = _metadatum(context, "authorization")
     address = _address(services, context)
     bearer = await services.access.admit_of_now(key, INGEST, address=address)
