@@ -7,7 +7,6 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway.api.managed import Answer, Asker, ManagedResource
-from gateway.api.views import view_of
 from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.resources.annotations import (
@@ -110,7 +109,7 @@ async def _fields(asking: Asker, given: Any) -> dict[str, Any]:
     if not word and not sees.is_whole:
         raise Refusal(403, "limited_data", "name a view: who may see some calls alone writes about these")
     try:
-        found["view_id"] = view_of(asking.registry.views.find_any, sees, word).id if word else ""
+        found["view_id"] = asking.registry.views.find_any(word, sees.view).id if word else ""
     except NotThere:
         raise Invalid(NO_VIEW) from None
     return found

@@ -60,7 +60,9 @@ async def _create(asking: Asker, given: NewBudget) -> Answer:
     asking.registry.notices.check_channels("channels", draft.channels)
     known, table = await asking.known(), asking.registry.budgets
     most = asking.shared.most(table.limit)
-    return await _made(asking.services, await table.create(draft, known=known, most=most, actor=asking.actor))
+    sees = (await asking.sees()).budget
+    creating = table.create(draft, known=known, most=most, actor=asking.actor, sees=sees)
+    return await _made(asking.services, await creating)
 
 
 async def _show(asking: Asker, id: str) -> Answer:
@@ -84,7 +86,14 @@ async def _change(asking: Asker, id: str, given: Any) -> Answer:
     registry = asking.registry
     registry.notices.check_channels("channels", values.get("channels", ()))
     known = await asking.known()
-    changing = registry.budgets.change(id, values, version=given.version, known=known, actor=asking.actor)
+    changing = registry.budgets.change(
+        id,
+        values,
+        version=given.version,
+        known=known,
+        actor=asking.actor,
+        sees=(await asking.sees()).budget,
+    )
     return await _made(asking.services, await changing)
 
 

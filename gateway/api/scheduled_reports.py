@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import UNSET
 
 from gateway.api.managed import Answer, Asker, ManagedResource
-from gateway.api.views import check_usable, view_of
+from gateway.api.views import check_usable
 from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.resources.declaration import answer, stated
@@ -56,14 +56,12 @@ SCHEDULED_REPORTS: List[tuple[ScheduledReport, str | None, float]] = List(
 
 async def report_of(asking: Asker, word: str) -> ScheduledReport:
     """Find a report by its id or its name. NotThere if there is none that the person sees."""
-    report = asking.registry.scheduled_reports.find_any(word)
-    if not await _is_seen(asking, report):
-        raise NotThere("there is no scheduled report with this id or name")
-    return report
+    return asking.registry.scheduled_reports.find_any(word, await _sees(asking))
 
 
-async def _is_seen(asking: Asker, report: ScheduledReport) -> bool:
-    return (await asking.sees()).is_whole or (report.owner == _owner(asking) and report.owner != "")
+async def _sees(asking: Asker) -> Callable[[ScheduledReport], bool]:
+    is_whole, owner = (await asking.sees()).is_whole, _owner(asking)
+    return lambda report: is_whole or (report.owner == owner and owner != "")
 
 
 def _owner(asking: Asker) -> str:
@@ -75,14 +73,14 @@ def _owner(asking: Asker) -> str:
 
 
 async def _rows(asking: Asker) -> MemoryRows[tuple[ScheduledReport, str | None, float]]:
-    kept = asking.registry.scheduled_reports.all()
-    return MemoryRows([await _row(asking, each) for each in kept if await _is_seen(asking, each)])
+    kept, sees = asking.registry.scheduled_reports.all(), await _sees(asking)
+    return MemoryRows([await _row(asking, each) for each in kept if sees(each)])
 
 
 async def _row(asking: Asker, report: ScheduledReport) -> tuple[ScheduledReport, str | None, float]:
     """The name of the view is None where the person who asks may not see it any more."""
     try:
-        name = view_of(asking.registry.views.find_any, await asking.sees(), report.view_id).name
+        name = asking.registry.views.find_any(report.view_id, (await asking.sees()).view).name
     except NotThere:
         name = None
     return report, name, asking.shared.clock.now()
@@ -93,7 +91,8 @@ async def _create(asking: Asker, given: NewScheduledReport) -> Answer:
     await _check(asking, draft.channels, draft.people)
     table = asking.registry.scheduled_reports
     most = asking.shared.most(table.limit)
-    made = await table.create(draft, owner=_owner(asking), most=most, actor=asking.actor)
+    sees = await _sees(asking)
+    made = await table.create(draft, owner=_owner(asking), most=most, actor=asking.actor, sees=sees)
     return await _one(asking, made)
 
 
@@ -106,7 +105,8 @@ async def _change(asking: Asker, word: str, given: Any) -> Answer:
     fields = await _fields(asking, given)
     await _check(asking, fields.get("channels", before.channels), fields.get("people", before.people))
     table = asking.registry.scheduled_reports
-    changed = await table.change(before.id, fields, version=given.version, actor=asking.actor)
+    sees = await _sees(asking)
+    changed = await table.change(before.id, fields, version=given.version, actor=asking.actor, sees=sees)
     return await _one(asking, changed)
 
 
@@ -125,7 +125,7 @@ async def _fields(asking: Asker, given: Any) -> dict[str, Any]:
     found = stated(given)
     if given.view is not UNSET:
         try:
-            view = view_of(asking.registry.views.find_any, await asking.sees(), found.pop("view"))
+            view = asking.registry.views.find_any(found.pop("view"), (await asking.sees()).view)
         except NotThere:
             raise Invalid(NO_VIEW) from None
         found["view_id"] = check_usable(asking.services.ledger.dimensions(), view).id

@@ -76,7 +76,9 @@ async def _create(asking: Asker, given: NewView) -> Answer:
     draft = ViewDraft(**_fields(money, given))
     table, known = asking.registry.views, await asking.known()
     most = asking.shared.most(table.limit)
-    return _describe(money, await table.create(draft, known=known, most=most, actor=asking.actor))
+    sees = (await asking.sees()).view
+    made = await table.create(draft, known=known, most=most, actor=asking.actor, sees=sees)
+    return _describe(money, made)
 
 
 async def _show(asking: Asker, word: str) -> Answer:
@@ -85,42 +87,32 @@ async def _show(asking: Asker, word: str) -> Answer:
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
     id, money = (await _view(asking, word)).id, asking.services
+    sees = await asking.sees()
     if given.filter is not UNSET:
-        (await asking.sees()).check_filter(given.filter)
+        sees.check_filter(given.filter)
     known, fields = await asking.known(), _fields(money, given)
     changing = asking.registry.views.change(
-        id, fields, version=given.version, known=known, actor=asking.actor
+        id, fields, version=given.version, known=known, actor=asking.actor, sees=sees.view
     )
     return _describe(money, await changing)
 
 
 async def _delete(asking: Asker, word: str) -> str:
     id = (await _view(asking, word)).id
-    await asking.registry.views.delete(id, actor=asking.actor)
+    names_users = (await asking.sees()).is_whole
+    await asking.registry.views.delete(id, actor=asking.actor, names_users=names_users)
     return id
 
 
 async def _view(asking: Asker, word: str) -> View:
     table = asking.registry.views
-    return (
-        view_of(asking.registry.views.find_any, await asking.sees(), word)
-        if asking.is_person
-        else table.get(word)
-    )
+    return table.find_any(word, (await asking.sees()).view) if asking.is_person else table.get(word)
 
 
 VIEW = ManagedResource(
     noun="view", root="view", lists=VIEWS, new=NewView, changes=ViewChanges, item=ViewItem, one=OneView,
     rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
 )  # fmt: skip
-
-
-def view_of(find: Callable[[str], View], sees: Visible, word: str) -> View:
-    """The view of an id or a name. NotThere if there is none that may be seen."""
-    view = find(word)
-    if not sees.view(view):
-        raise NotThere("there is no view with this id or name")
-    return view
 
 
 def view_rows(money: MoneyServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
@@ -137,7 +129,7 @@ def within_view(money: MoneyServices, query: CostQuery, word: str) -> CostQuery:
 def usable_view(money: MoneyServices, word: str, sees: Visible = EVERYTHING) -> View:
     """The view of an id or a name. Refusal 400 for one that is unknown, not visible or broken."""
     try:
-        view = view_of(money.require_registry().views.find_any, sees, word)
+        view = money.require_registry().views.find_any(word, sees.view)
     except NotThere as error:
         raise unknown_view(error) from None
     return check_usable(money.ledger.dimensions(), view)

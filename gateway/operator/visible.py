@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.api import visible
-from gateway.api.views import check_usable, unknown_view, view_of
+from gateway.api.views import check_usable, unknown_view
 from gateway.api.visible import Visible, visible_in
 from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
@@ -43,7 +43,7 @@ async def known_dimensions(request: OperatorRequest[Any, Any]) -> Sequence[str]:
 def usable_view_of(request: OperatorRequest[Any, Any], sees: Visible, word: str) -> View:
     """The view that a question names. Refusal 400 for one that is unknown, not visible or broken."""
     try:
-        view = view_of(request.registry.views.find_any, sees, word)
+        view = request.registry.views.find_any(word, sees.view)
     except NotThere as error:
         raise unknown_view(error) from None
     return check_usable(request.whole_ledger.dimensions(), view)

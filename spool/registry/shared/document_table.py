@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
@@ -73,6 +73,13 @@ class RowKind(Protocol[Row]):
     def put(self, rows: RegistryRows, row: Row) -> None: ...
 
     def delete(self, rows: RegistryRows, id: str) -> None: ...
+
+
+Sees: TypeAlias = "Callable[[Row], bool]"  # whether the person who asks may see a row
+
+
+def everything(_: object) -> bool:
+    return True
 
 
 # What is checked of a row that is to be kept, among all that are there; it raises.
@@ -268,14 +275,16 @@ class PlainDocuments:
 class NamedTable(DocumentTable[NamedRow]):
     """A table whose rows are found by their names, too."""
 
-    def named(self, name: str) -> NamedRow | None:
-        """The row of this name, whatever the case."""
+    def named(self, name: str, sees: Sees[NamedRow] = everything) -> NamedRow | None:
+        """The row of this name, whatever the case, among those that are seen."""
         wanted = name.strip().casefold()
-        return next((row for row in self.all() if row.name.casefold() == wanted), None)
+        return next((row for row in self.all() if row.name.casefold() == wanted and sees(row)), None)
 
-    def find_any(self, word: str) -> NamedRow:
-        """The row of this id, else of this name. NotThere if there is neither."""
-        row = next((row for row in self.all() if row.id == word), None) or self.named(word)
+    def find_any(self, word: str, sees: Sees[NamedRow] = everything) -> NamedRow:
+        """The row of this id, else of this name. NotThere if neither is there and seen."""
+        row = self.find(word)
+        if row is None or not sees(row):
+            row = self.named(word, sees)
         if row is None:
             raise NotThere(f"there is no {self.kind.noun} with this id or name")
         return row
@@ -290,8 +299,20 @@ def stated(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
     return {name: getattr(draft, name) for name in names_of(kind or type(draft))}
 
 
-def check_name(kept: Iterable[NamedDocument], row: NamedDocument, *, noun: str) -> None:
-    """AlreadyThere if another one has its name, whatever the case."""
+def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = everything) -> bool:
+    """
+    True if another one has the new name of a row, whatever the case.
+
+    One that is not seen does not count: else the refusal would show that it exists.
+    """
     name = row.name.casefold()
-    if any(each.name.casefold() == name and each.id != row.id for each in kept):
+    same = [each for each in kept if each.name.casefold() == name and (each.id == row.id or sees(each))]
+    return bool(same) and all(each.id != row.id for each in same)
+
+
+def check_name(
+    kept: Iterable[NamedRow], row: NamedRow, *, noun: str, sees: Sees[NamedRow] = everything
+) -> None:
+    """AlreadyThere if the new name of a row is taken."""
+    if is_taken(kept, row, sees):
         raise AlreadyThere(f"there is a {noun} named {row.name!r}")

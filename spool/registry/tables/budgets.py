@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from spool.errors import AlreadyThere, Invalid
@@ -21,7 +22,7 @@ from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.shared.document_table import DocumentTable, stated
+from spool.registry.shared.document_table import DocumentTable, Sees, everything, is_taken, stated
 from spool.registry.tables.insights import merge_findings
 from spool.registry.tables.notices import add_notices
 from spool.registry.views import VIEWS, View
@@ -70,7 +71,13 @@ class BudgetTable(DocumentTable[SpendBudget]):
         return [alerts for alerts in found.values() if alerts.budget_id == id]
 
     async def create(
-        self, draft: BudgetDraft, *, known: Collection[str], most: int, actor: Actor
+        self,
+        draft: BudgetDraft,
+        *,
+        known: Collection[str],
+        most: int,
+        actor: Actor,
+        sees: Sees[SpendBudget] = everything,
     ) -> SpendBudget:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.now()
@@ -78,7 +85,8 @@ class BudgetTable(DocumentTable[SpendBudget]):
         _check_owners(drafted, known)
         id = budgets.new_budget_id()
         budget = SpendBudget(id=id, created=now, last_updated=now, rules_since=now, **stated(drafted))
-        return await self._add(budget, check=_check_place, most=most, actor=actor)
+        check = partial(_check_place, sees=sees)
+        return await self._add(budget, check=check, most=most, actor=actor)
 
     async def change(
         self,
@@ -88,6 +96,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
         version: str | None = None,
         known: Collection[str],
         actor: Actor,
+        sees: Sees[SpendBudget] = everything,
     ) -> SpendBudget:
         """
         Set the fields of a draft that are given. A change of the rules re-evaluates the running period.
@@ -105,7 +114,8 @@ class BudgetTable(DocumentTable[SpendBudget]):
                 before, **stated(drafted), rules_since=now if is_judged_anew else before.rules_since
             )
 
-        return await self._edit(id, edit, check=_check_place, version=version, actor=actor)
+        check = partial(_check_place, sees=sees)
+        return await self._edit(id, edit, check=check, version=version, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         """Delete a budget with its alerts. Its insight is closed by the next evaluation."""
@@ -139,14 +149,15 @@ def _check_owners(draft: BudgetDraft, known: Collection[str]) -> None:
         raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known)}")
 
 
-def _check_place(rows: RegistryRows, kept: Mapping[str, SpendBudget], budget: SpendBudget) -> None:
+def _check_place(
+    rows: RegistryRows, kept: Mapping[str, SpendBudget], budget: SpendBudget, *, sees: Sees[SpendBudget]
+) -> None:
     """A budget hangs on a view that exists, under a name that no other budget of the view has."""
     if VIEWS.find(rows, budget.view_id) is None:
         raise Invalid(NO_VIEW)
-    name = budget.name.casefold()
-    for each in kept.values():
-        if each.id != budget.id and each.view_id == budget.view_id and each.name.casefold() == name:
-            raise AlreadyThere(f"this view has a budget named {budget.name!r}")
+    of_view = [each for each in kept.values() if each.view_id == budget.view_id]
+    if is_taken(of_view, budget, sees):
+        raise AlreadyThere(f"this view has a budget named {budget.name!r}")
 
 
 def _delete_alerts(rows: RegistryRows, budget: SpendBudget) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from spool.errors import NotAllowed
@@ -13,7 +14,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.scheduled_reports import SCHEDULED_REPORTS, ScheduledReport, ScheduledReportDraft
 from spool.registry.shared import makers
-from spool.registry.shared.document_table import NamedTable, check_name, stated
+from spool.registry.shared.document_table import NamedTable, Sees, check_name, everything, stated
 from spool.registry.tables.notices import add_notices
 from spool.registry.views import VIEWS
 
@@ -27,7 +28,13 @@ class ScheduledReportTable(NamedTable[ScheduledReport]):
     limit, action = makers.SCHEDULED_REPORTS, "scheduled_report"
 
     async def create(
-        self, draft: ScheduledReportDraft, *, owner: str, most: int, actor: Actor
+        self,
+        draft: ScheduledReportDraft,
+        *,
+        owner: str,
+        most: int,
+        actor: Actor,
+        sees: Sees[ScheduledReport] = everything,
     ) -> ScheduledReport:
         """NotAllowed when there are `most`. The first is sent at the next moment of its schedule."""
         now = self._changes.now()
@@ -39,10 +46,16 @@ class ScheduledReportTable(NamedTable[ScheduledReport]):
             done=now,
             **stated(reports.check_scheduled_report(draft)),
         )
-        return await self._add(report, check=_check, most=most, actor=actor)
+        return await self._add(report, check=partial(_check, sees=sees), most=most, actor=actor)
 
     async def change(
-        self, id: str, changes: Mapping[str, Any], *, version: str | None = None, actor: Actor
+        self,
+        id: str,
+        changes: Mapping[str, Any],
+        *,
+        version: str | None = None,
+        actor: Actor,
+        sees: Sees[ScheduledReport] = everything,
     ) -> ScheduledReport:
         """A schedule that was changed begins at its next moment. NotAllowed if it is not of the `version` any more."""
         now = self._changes.now()
@@ -52,7 +65,8 @@ class ScheduledReportTable(NamedTable[ScheduledReport]):
             after = replace(before, **stated(drafted))
             return after if after == before else replace(after, done=now, problem="")
 
-        return await self._edit(id, edit, check=_check, version=version, actor=actor)
+        check = partial(_check, sees=sees)
+        return await self._edit(id, edit, check=check, version=version, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         await self._remove(id, actor=actor)
@@ -95,7 +109,13 @@ class ScheduledReportTable(NamedTable[ScheduledReport]):
         await self._changes.change(work)
 
 
-def _check(rows: RegistryRows, kept: Mapping[str, ScheduledReport], report: ScheduledReport) -> None:
-    check_name(kept.values(), report, noun="scheduled report")
+def _check(
+    rows: RegistryRows,
+    kept: Mapping[str, ScheduledReport],
+    report: ScheduledReport,
+    *,
+    sees: Sees[ScheduledReport],
+) -> None:
+    check_name(kept.values(), report, noun="scheduled report", sees=sees)
     if VIEWS.find(rows, report.view_id) is None:
         raise NotAllowed(NO_VIEW)

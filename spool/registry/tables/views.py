@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from spool.errors import NotAllowed
@@ -14,7 +15,7 @@ from spool.registry.budgets import BUDGETS
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.shared.document_table import NamedTable, check_name, stated
+from spool.registry.shared.document_table import NamedTable, Sees, check_name, everything, stated
 from spool.registry.shared.texts import check_dimensions
 from spool.registry.tables.plans import PLANS
 from spool.registry.views import DIMENSIONAL, VIEWS, View, ViewDraft
@@ -32,13 +33,21 @@ class ViewTable(NamedTable[View]):
     limit = makers.VIEWS
     action = "view"
 
-    async def create(self, draft: ViewDraft, *, known: Collection[str], most: int, actor: Actor) -> View:
+    async def create(
+        self,
+        draft: ViewDraft,
+        *,
+        known: Collection[str],
+        most: int,
+        actor: Actor,
+        sees: Sees[View] = everything,
+    ) -> View:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.now()
         drafted = views.check_view(draft)
         check_dimensions(views.dimensions(drafted), known)
         view = View(id=views.new_view_id(), created=now, last_updated=now, **stated(drafted))
-        return await self._add(view, check=_check, most=most, actor=actor)
+        return await self._add(view, check=partial(_check, sees=sees), most=most, actor=actor)
 
     async def change(
         self,
@@ -48,6 +57,7 @@ class ViewTable(NamedTable[View]):
         version: str | None = None,
         known: Collection[str],
         actor: Actor,
+        sees: Sees[View] = everything,
     ) -> View:
         """
         Set the fields of a draft that are given. A broken view can be renamed, and mended.
@@ -61,24 +71,29 @@ class ViewTable(NamedTable[View]):
                 check_dimensions(views.dimensions(drafted), known)
             return replace(before, **stated(drafted))
 
-        return await self._edit(id, edit, check=_check, version=version, actor=actor)
+        check = partial(_check, sees=sees)
+        return await self._edit(id, edit, check=check, version=version, actor=actor)
 
-    async def delete(self, id: str, *, actor: Actor) -> None:
-        """NotAllowed while a budget or a plan hangs on it."""
-        await self._remove(id, check=_check_unused, actor=actor)
-
-
-def _check(rows: RegistryRows, kept: Mapping[str, View], view: View) -> None:
-    check_name(kept.values(), view, noun="view")
+    async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
+        """NotAllowed while a budget or a plan hangs on it; `names_users`: the words name these."""
+        await self._remove(id, check=partial(_check_unused, names_users=names_users), actor=actor)
 
 
-def _check_unused(rows: RegistryRows, view: View) -> None:
+def _check(rows: RegistryRows, kept: Mapping[str, View], view: View, *, sees: Sees[View]) -> None:
+    check_name(kept.values(), view, noun="view", sees=sees)
+
+
+def _check_unused(rows: RegistryRows, view: View, *, names_users: bool) -> None:
     found = rows.documents(BUDGETS.name).values()
     budgets = [str(body["name"]) for body in found if body.get("view_id") == view.id]
+    plans = [plan.name for plan in PLANS.all(rows).values() if plan.view_id == view.id]
+    if (budgets or plans) and not names_users:
+        raise NotAllowed(
+            "budgets or plans hang on this view, some of which you may not see; ask who manages them"
+        )
     if budgets:
         raise NotAllowed(
             f"budgets hang on this view: {', '.join(sorted(budgets))}; delete or move them first"
         )
-    plans = [plan.name for plan in PLANS.all(rows).values() if plan.view_id == view.id]
     if plans:
         raise NotAllowed(f"plans hang on this view: {', '.join(sorted(plans))}; delete or move them first")

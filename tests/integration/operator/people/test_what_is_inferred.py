@@ -23,6 +23,7 @@ from spool.registry.operators import Actor
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.registry.roles import LIMITED, RoleDraft, RoleLimits
 from tests.integration.operator.people.test_limited_person import (
+    CHANNEL,
     EVA,
     FOREIGN,
     OWN,
@@ -248,3 +249,58 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         assert [None] == await shown()
         rates = (await server.over_http("GET", "/rates", headers=headers)).payload["rates"]
         assert (60, 1) == (rates["seconds"], rates["records"])
+
+
+@pytest.mark.asyncio
+async def test_a_taken_name_tells_nothing_of_what_others_have(tmp_path: Path) -> None:
+    """
+    Views, budgets and scheduled reports: under a name that somebody else's has, the answer is that of a free name,
+    and the name means the own one. Own names are taken once; whoever sees both is told so.
+    """
+    async with place(tmp_path, ROLES["is"]) as there:
+        view = there.own.ids["views"]
+
+        async def send(method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+            answer = await there.server.over_http(method, path, body, headers=there.eva)
+            return answer.status, answer.payload
+
+        bodies: dict[str, dict[str, Any]] = {
+            "/views": {"filter": {"team": [OWN]}, "principal_dimension": "user"},
+            "/scheduled-reports": {"view": view, "channels": [CHANNEL]},
+        }
+        for path, body in bodies.items():
+            noun = path[1:-1].replace("-", "_")
+            taken = [row["name"] for row in (await there.server.ask("GET", path)).payload[f"{noun}s"]]
+            [name] = [each for each in taken if each.startswith(FOREIGN) and "spare" not in each]
+            for method in ("GET", "PATCH", "DELETE"):
+                told = [await send(method, f"{path}/{each}", {} if method == "PATCH" else None)
+                        for each in (name, "a free name")]  # fmt: skip
+                assert told[0] == told[1], (method, path)
+            status, made = await send("POST", path, {**body, "name": name})
+            assert (201, name) == (status, made[noun]["name"])
+            assert made[noun]["id"] == (await send("GET", f"{path}/{name}"))[1][noun]["id"]
+            assert 409 == (await send("POST", path, {**body, "name": name.upper()}))[0]
+            assert 409 == (await there.server.ask("POST", path, {**body, "name": name})).status
+            shown = await there.server.ask("PATCH", f"{path}/{made[noun]['id']}", {"name": name.title()})
+            assert 200 == shown.status, shown.payload
+        hidden = {"name": "bill", "view": {"id": view}, "default_amount": "1", "cost_type": "billed_cost"}
+        assert 201 == (await there.server.ask("POST", "/budgets", hidden)).status
+        del hidden["cost_type"]
+        assert 201 == (await send("POST", "/budgets", hidden))[0]
+
+
+@pytest.mark.asyncio
+async def test_what_hangs_on_a_view_is_named_only_to_who_sees_it(tmp_path: Path) -> None:
+    """A plan is shown to whoever sees all calls; so its name is in no refusal for others."""
+    async with place(tmp_path, ROLES["is"]) as there:
+        view = there.own.ids["views"]
+        body = {"name": "the secret plan", "view": view, "fee": "10"}
+        made = await there.server.ask("POST", "/plans", body)
+        assert 201 == made.status, made.payload
+        budget = (await there.server.ask("GET", "/budgets")).payload["budgets"]
+        for each in budget:
+            await there.server.ask("DELETE", f"/budgets/{each['id']}", confirm=each["name"])
+        refused = await there.server.over_http("DELETE", f"/views/{view}", headers=there.eva)
+        assert (409, False) == (refused.status, "secret" in json.dumps(refused.payload))
+        told = await there.server.ask("DELETE", f"/views/{view}")
+        assert (409, True) == (told.status, "the secret plan" in json.dumps(told.payload))
