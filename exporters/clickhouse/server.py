@@ -31,6 +31,9 @@ _INSERT: Final = {
     "max_insert_block_size": "1048576",
     "input_format_parallel_parsing": "0",
     "input_format_skip_unknown_fields": "0",
+    # A profile of the server may skip rows that it cannot read, and answer success.
+    "input_format_allow_errors_num": "0",
+    "input_format_allow_errors_ratio": "0",
     "date_time_input_format": "best_effort",
     "insert_deduplicate": "1",
     "deduplicate_blocks_in_dependent_materialized_views": "1",

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import orjson
+
 from exporters.errors import Misconfigured, Rejected, Retryable
+from exporters.http.answers import HttpAnswer, refuse_page, words
 from exporters.http.reach import problems_of_reach
 from exporters.problems import url
 from exporters.secret_source import SecretSource
@@ -159,6 +162,27 @@ def address_problems(name: str, address: str) -> Iterator[str]:
     """What is wrong with an address that an account chose."""
     found = list(url(name, address))
     yield from found or (problems_of_reach(name, address) if address else ())
+
+
+def check_answer(answer: HttpAnswer) -> None:
+    """
+    Raise an error of exporters.errors if the body of a 2xx says that the message did not arrive: a web page, a denial
+    such as `{"ok": false}`, or the text of a service that could not deliver.
+    """
+    refuse_page(answer)
+    said = f"{answer.status}, but it says: {words(answer)}"
+    if b"delivery failed" in answer.body:
+        raise Retryable(said, status=answer.status)
+    try:
+        document = orjson.loads(answer.body)
+    except orjson.JSONDecodeError:  # "ok", or nothing
+        return
+    if isinstance(document, dict) and (
+        document.get("ok") is False
+        or document.get("success") is False
+        or document.get("status") in ("error", "invalid event")
+    ):
+        raise Rejected(said, status=answer.status)
 
 
 def as_misconfigured(error: Rejected) -> Rejected | Misconfigured:

@@ -67,7 +67,7 @@ class UpstreamClient:
         """Send a body as `send` does, with a query and headers."""
         words = urlencode(query)
         with self.naming_key(name):
-            return await self.client.send(
+            answer = await self.client.send(
                 self._paths.needed(name) + (f"?{words}" if words else ""),
                 body,
                 content_type=content_type,
@@ -75,6 +75,8 @@ class UpstreamClient:
                 headers=headers,
                 max_answer_bytes=max_answer_bytes,
             )
+        refuse_page(answer)
+        return answer
 
     def url(self, stream: str) -> str | None:
         return self._paths.url(stream)

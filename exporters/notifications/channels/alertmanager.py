@@ -14,7 +14,7 @@ import orjson
 
 from exporters.errors import Rejected, SendError
 from exporters.http.client import Client
-from exporters.notifications.channel import ChannelType, Message, as_misconfigured, secret_of
+from exporters.notifications.channel import ChannelType, Message, as_misconfigured, check_answer, secret_of
 from exporters.notifications.channels.webhook import client_settings
 from exporters.notifications.words import letter_by_letter
 from exporters.probe import OK, Probe, failed
@@ -63,7 +63,7 @@ class AlertmanagerChannel:
         await self._client.close()
 
     async def _exchange(self, method: str, path: str, body: bytes) -> None:
-        await self._client.send(
+        answer = await self._client.send(
             self._base + path,
             body,
             method=method,
@@ -71,6 +71,7 @@ class AlertmanagerChannel:
             authorization=f"Bearer {self._secret.value()}" if self._secret else None,
             headers=self._settings.headers,
         )
+        check_answer(answer)
 
 
 def alert(notice: Notice, *, now: float) -> dict[str, object]:

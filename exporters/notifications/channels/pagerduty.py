@@ -19,6 +19,7 @@ from exporters.notifications.channel import (
     ChannelType,
     Message,
     as_misconfigured,
+    check_answer,
     has_secret,
     secret_of,
 )
@@ -47,7 +48,9 @@ class PagerDutyChannel:
         key = self._key()
         body = orjson.dumps(event(notice, key=key))
         try:
-            await self._client.send(self._url, body, content_type="application/json", secrets=[key])
+            check_answer(
+                await self._client.send(self._url, body, content_type="application/json", secrets=[key])
+            )
         except Rejected as error:
             raise as_misconfigured(error) from error
         return ""

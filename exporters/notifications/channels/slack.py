@@ -13,7 +13,13 @@ import orjson
 
 from exporters.errors import Rejected, SendError
 from exporters.http.client import Client
-from exporters.notifications.channel import ChannelType, Message, SecretAddress, as_misconfigured
+from exporters.notifications.channel import (
+    ChannelType,
+    Message,
+    SecretAddress,
+    as_misconfigured,
+    check_answer,
+)
 from exporters.notifications.channels.webhook import client_settings
 from exporters.notifications.words import letter_by_letter, plain
 from exporters.probe import Probe, failed, try_connection
@@ -39,7 +45,9 @@ class SlackWebhook:
         address = self._address.value()
         body = orjson.dumps({"text": text(message)})
         try:
-            await self._client.send(address, body, content_type="application/json", secrets=[address])
+            check_answer(
+                await self._client.send(address, body, content_type="application/json", secrets=[address])
+            )
         except Rejected as error:
             raise as_misconfigured(error) from error
         return ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,21 +14,24 @@ import pytest_asyncio
 
 from exporters.check import check_destinations
 from exporters.destinations.otlp import OtlpEndpoint
-from exporters.errors import Misconfigured, Rejected
+from exporters.errors import Misconfigured, Rejected, Retryable, SendError
 from exporters.exporter import Exporter
 from exporters.http.client import Client, ClientSettings
+from exporters.notifications.catalogue import build as build_channel
+from exporters.notifications.channel import Message
 from exporters.otlp.telemetry import TelemetryExporter
 from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
 from exporters.service.events import EventExporter
 from exporters.service.unit_cost import UnitCostExporter
 from exporters.service.upstream_client import UpstreamClient
-from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
+from exporters.settings import DestinationSettings, NotifySettings, UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import BillingDrop, Record, UnitCostOperation, UsageEvent
 from spool.registry.scopes import BILLING_DROP, CREATE_EVENT
 from spool.streams import StreamReader
+from tests.exporters.notifications.examples import notice
 from tests.exporters.spools import call
 from tests.exporters.upstream import FakeUpstream, Reply
 
@@ -146,3 +151,46 @@ async def test_rejected_events_are_counted_in_the_words_of_the_upstream(
     upstream.answers.append(Reply(200, b"{", "application/json", headers=receipt))
     settlement = await sent(events(upstream, tmp_path), event(1), event(2))
     assert (1, 1) == (settlement.delivered, settlement.refused)
+
+
+CHANNELS: dict[str, Callable[[str, Path], NotifySettings]] = {
+    "slack": lambda url, secret: NotifySettings(name="c", type="slack", url=url),
+    "teams": lambda url, secret: NotifySettings(name="c", type="teams", url=url),
+    "pagerduty": lambda url, secret: NotifySettings(name="c", type="pagerduty", url=url, secret_file=secret),
+    "alertmanager": lambda url, secret: NotifySettings(name="c", type="alertmanager", url=url),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("body", "content_type", "error"),
+    [
+        (PAGE.body, PAGE.content_type, Misconfigured),
+        (b'{"ok": false, "error": "no_channel"}', "application/json", Rejected),
+        (b'{"success": false, "error": "no room"}', "application/json", Rejected),
+        (b'{"status": "invalid event", "message": "no summary"}', "application/json", Rejected),
+        (b"Webhook message delivery failed with error: HTTP error 429", "text/plain", Retryable),
+        (b"ok", "text/plain", None),
+        (b"", "text/plain", None),
+        (b'{"status": "success"}', "application/json", None),
+        (b"[1]", "application/json", None),
+    ],
+)
+@pytest.mark.parametrize("type", sorted(CHANNELS))
+async def test_a_channel_that_denies_in_a_2xx_has_no_notice(
+    upstream: FakeUpstream,
+    tmp_path: Path,
+    type: str,
+    body: bytes,
+    content_type: str,
+    error: builtins.type[SendError] | None,
+) -> None:
+    """T1: a notice that such an answer met was taken for sent, and nobody read it."""
+    (tmp_path / "key").write_text("a" * 32)
+    channel = build_channel(CHANNELS[type](upstream.url, tmp_path / "key"), CLOCK)
+    upstream.answers.append(Reply(200, body, content_type))
+    try:
+        with pytest.raises(error) if error else nullcontext():
+            await channel.send(Message(notices=[notice("a")]))
+    finally:
+        await channel.close()
