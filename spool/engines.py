@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spool.errors import SpoolError
+from spool.people import People
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
 # it brings everything that is kept, and whoever reads a configuration needs the names alone
@@ -69,7 +70,9 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     SpoolLocked when another process holds the data directory, SpoolFromTheFuture when a newer version wrote
     it, SpoolUnavailable when it cannot be used. A damaged registry is not an error: see Storage.
     """
-    return await engine_of(engine).open(options)
+    storage = await engine_of(engine).open(options)
+    storage.ledger.people = People.of_installation(storage.secret)
+    return storage
 
 
 async def recover(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:

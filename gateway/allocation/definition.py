@@ -113,6 +113,14 @@ class Definition:
     dimensions: Sequence[Dimension] = ()
     owners: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def equal_values(self) -> Iterator[str]:
+        """Yield every whole value that a condition looks for."""
+        for dimension in self.dimensions:
+            for rule in dimension.rules:
+                if rule.condition is not None:
+                    yield from _equal_values(rule.condition)
+
     def of_namespace(self, namespace: str) -> Definition:
         """The dimensions that belong to a namespace."""
         return Definition([each for each in self.dimensions if self._owner(each) == namespace])
@@ -124,6 +132,14 @@ class Definition:
 
     def _owner(self, dimension: Dimension) -> str:
         return self.owners.get(dimension.id, "")
+
+
+def _equal_values(condition: Condition) -> Iterator[str]:
+    if isinstance(condition, ValueCondition):
+        yield from condition.values if condition.operator == EQUALS else ()
+    elif not isinstance(condition, HasValue):
+        for each in condition.conditions:
+            yield from _equal_values(each)
 
 
 def _sources_of_rule(rule: Rule) -> Iterator[str]:

@@ -14,6 +14,7 @@ from gateway.allocation.evaluation import Decision, decisions
 from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.ledger.sums import OTHER
+from spool.people import People
 
 NEW, CHANGED, UNCHANGED, GONE = "new", "changed", "unchanged", "gone"
 
@@ -68,6 +69,7 @@ def difference(
     sources: Sequence[str],
     rows: Sequence[CostRow],
     *,
+    people: People | None = None,
     most: int = sys.maxsize,
     check: Callable[[], None] = lambda: None,
 ) -> Difference:
@@ -76,8 +78,8 @@ def difference(
     first, and at most so many of a dimension. `check` is called between dimensions: it raises when the time
     is over.
     """
-    was = {each.dimension.id: each for each in decisions(before)}
-    now = {each.dimension.id: each for each in decisions(after)}
+    was = {each.dimension.id: each for each in decisions(before, people)}
+    now = {each.dimension.id: each for each in decisions(after, people)}
     total = ElementSpend()
     for row in rows:
         total.add(row)

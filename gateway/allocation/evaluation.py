@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from gateway.allocation.definition import (
     BEGINS_WITH,
@@ -22,10 +24,12 @@ from gateway.allocation.definition import (
     Dimension,
     Group,
     HasValue,
+    NoneOf,
     Source,
     Transform,
     ValueCondition,
 )
+from spool.people import People
 
 MAX_VALUE = 256  # characters of an element, as much as the ledger keeps of a value
 MOST_REMEMBERED = 100_000  # elements of combinations, of all dimensions of a definition: 10 to 30 MB
@@ -141,14 +145,34 @@ class Decision:
         return found
 
 
-def decisions(definition: Definition) -> Sequence[Decision]:
-    """Return one decision for each dimension, in their order."""
+def decisions(definition: Definition, people: People | None = None) -> Sequence[Decision]:
+    """
+    Return one decision for each dimension, in their order. Conditions hold for every form of the `people` that
+    they name.
+    """
     earlier: dict[str, Dimension] = {}
     memory, found = _Memory(), []
-    for dimension in definition.dimensions:
+    for stated in definition.dimensions:
+        dimension = stated if people is None else _with_people(stated, people)
         found.append(Decision(dimension, earlier, memory))
         earlier[dimension.id] = dimension
     return found
+
+
+def _with_people(dimension: Dimension, people: People) -> Dimension:
+    rules = [
+        rule if rule.condition is None else replace(rule, condition=_matched(rule.condition, people))
+        for rule in dimension.rules
+    ]
+    return replace(dimension, rules=tuple(rules))
+
+
+def _matched(condition: Condition, people: People) -> Any:
+    if isinstance(condition, AllOf | AnyOf | NoneOf):
+        return replace(condition, conditions=tuple(_matched(each, people) for each in condition.conditions))
+    if isinstance(condition, ValueCondition) and condition.operator == EQUALS:
+        return replace(condition, values=people.matched({"": condition.values})[""])
+    return condition
 
 
 def _needed(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dimension]:

@@ -9,6 +9,7 @@ from gateway.allocation.evaluation import decisions
 from gateway.rate_cards.names import FAMILIES
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
+from spool.people import People
 
 
 class Published:
@@ -24,7 +25,7 @@ class Published:
 
     def put(self, definition: Definition, *, version: str) -> None:
         """Replace what is in force."""
-        self._ledger.derive([*FAMILIES, *derived(definition)])
+        self._ledger.derive([*FAMILIES, *derived(definition, self._ledger.people)])
         self.definition = definition
         self.version = version
 
@@ -32,9 +33,9 @@ class Published:
         return self.definition.dimensions
 
 
-def derived(definition: Definition) -> Sequence[Derived]:
+def derived(definition: Definition, people: People | None) -> Sequence[Derived]:
     """Return the dimensions that the ledger can derive from a definition."""
     return [
         Derived(name=each.dimension.id, label=each.dimension.name, sources=each.sources, value=each.element)
-        for each in decisions(definition)
+        for each in decisions(definition, people)
     ]

@@ -17,7 +17,7 @@ from gateway.allocation.definition import PREFIX, Definition, Dimension
 from gateway.allocation.faults import Fault, InvalidDefinition
 from gateway.allocation.language import Limits, joined, parse
 from gateway.allocation.published import Published
-from spool.errors import NotAllowed, NotThere, SpoolError
+from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.ledger.ledger import Ledger
 from spool.registry.allocation import OVER, PUBLISHING, VALIDATING, DefinitionVersion, JobFault, PublishJob
 from spool.registry.operators import Actor
@@ -113,6 +113,10 @@ class Publishing:
         """The definition of a text that could be published now; InvalidDefinition with every fault."""
         limits = self._limits()
         drafted = await asyncio.to_thread(parse, text, self._ledger.own_dimensions(), limits)
+        try:
+            self._table.people.check(drafted.equal_values)
+        except Invalid as error:
+            raise InvalidDefinition([Fault(str(error), "", [])]) from None
         others = {name: each for name, each in self._owned().items() if name != namespace}
         joined({**others, namespace: drafted}, limits)
         return drafted

@@ -44,6 +44,7 @@ from spool.ledger.queries import (
 )
 from spool.listing import ListPage, cut_page
 from spool.meters import METERS
+from spool.people import People
 
 PAGE = 10_000
 MAX_VALUES = 10_000  # of a tag
@@ -108,7 +109,7 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     begins or ends within a period: the rows of these have a part of it. `billed` is there with billed money: how final
     its days are, and what no calls are known for.
     """
-    rows = _Rows(request.services)
+    rows = _Rows(request.services, request.shared.people)
     known = (*request.services.ledger.dimensions(), *await rows.row_tags())
     answer = await request.list(cost_list(known), rows)
     return {**answer, **rows.beside}
@@ -196,7 +197,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
             USAGE_AMOUNT: Sort(value=attrgetter("amount")),
         },
         default_sort=("usage_date", "asc"),
-        filters=question | {name: Filter() for name in (*dimensions, *BILLED_DIMENSIONS)},
+        filters=question | {name: Filter(names_people=True) for name in (*dimensions, *BILLED_DIMENSIONS)},
         default_limit=PAGE,
         max_limit=PAGE,
         at_times={"whole_since": TEXT, "units": OBJECT, "billed": OBJECT, "cut_periods": array(TEXT)},
@@ -206,9 +207,10 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
 class _Rows:
     """The rows of the costs that a request asks for."""
 
-    def __init__(self, money: MoneyServices) -> None:
+    def __init__(self, money: MoneyServices, people: People) -> None:
         self.beside: dict[str, object] = {}  # root keys of the answer, once a page of it was asked for
         self._money = money
+        self._people = people
         self._ledger = money.ledger
         self._row_tags: Sequence[str] = ()
 
@@ -279,7 +281,7 @@ class _Rows:
         include = {name: values for name, values in asked.items() if name in known}
         exclude: dict[str, tuple[str, ...]] = {}
         if "filters" in asked:
-            more, exclude = _filters(asked["filters"][0], known)
+            more, exclude = map(self._people.asked, _filters(asked["filters"][0], known))
             for name in include.keys() & more.keys():
                 raise _wrong(f"{name} is asked for in filters and by its own name; choose one of them")
             include |= more

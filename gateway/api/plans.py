@@ -89,6 +89,7 @@ def _one(asking: Asker, plan: AssistantPlan) -> Answer:
 def _fields(asking: Asker, given: Any) -> dict[str, Any]:
     """Return the stated fields by the names of a draft."""
     found = stated(given, seats=_seats)
+    asking.shared.people.check(seat.user for seat in found.get("seats", ()))
     word = found.pop("view", UNSET)
     if word is not UNSET:
         try:

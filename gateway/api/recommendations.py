@@ -35,6 +35,7 @@ from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.gathering import Chosen
 from gateway.recommendations.list import BY_NAME
 from spool.errors import Invalid, NotThere
+from spool.people import People
 from spool.record import decimal_text
 from spool.registry.operators import Actor
 from spool.registry.recommendations import TypeSettings
@@ -160,7 +161,7 @@ async def check(request: KeyRequest[MoneyServices, SavingsCheck]) -> Result:
     money = request.services
     if money.require_adviser().is_busy:
         raise Refusal(429, "busy", "Savings are being looked for; one look at a time.", retry_after_s=BUSY_S)
-    return await check_savings(money, request.body)
+    return await check_savings(money, request.shared.people, request.body)
 
 
 async def change_recommendations(
@@ -206,12 +207,12 @@ async def add_comments(registry: Registry, id: str, given: NewComments, actor: A
 
 
 async def check_savings(
-    money: MoneyServices, given: SavingsCheck, may_see: Chosen = lambda _: True
+    money: MoneyServices, people: People, given: SavingsCheck, may_see: Chosen = lambda _: True
 ) -> Result:
     """Count the savings, by type, that a run over the visible calls would find now; nothing is stored."""
     if given.type is not None:
         check_type(given.type)
-    filters = _check_filter(given.filter, money.ledger.own_dimensions())
+    filters = people.asked(_check_filter(given.filter, money.ledger.own_dimensions()))
     try:
         result = await money.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
     except CardUnreadable:

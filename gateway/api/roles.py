@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec import UNSET
 
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.times import seconds
@@ -87,6 +90,7 @@ async def _rows(asking: Asker) -> MemoryRows[ShownRole]:
 
 
 async def _create(asking: Asker, given: NewRole) -> Answer:
+    _check_people(asking, given.filters)
     known, limits = await asking.known(), asking.shared.role_limits()
     creating = asking.registry.roles.create(
         draft_of(given), known=known, limits=limits, actor=asking.actor, asker=asking.holder
@@ -94,11 +98,19 @@ async def _create(asking: Asker, given: NewRole) -> Answer:
     return _describe(asking, await creating)
 
 
+def _check_people(asking: Asker, filters: Sequence[FilterOfRole]) -> None:
+    """Invalid for people whom no record names."""
+    for each in filters:
+        asking.shared.people.check(value or "" for value in each.values)
+
+
 async def _show(asking: Asker, word: str) -> Answer:
     return _describe(asking, _role(asking, word))
 
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
+    if given.filters is not UNSET:
+        _check_people(asking, given.filters)
     id, known, limits = _role(asking, word).id, await asking.known(), asking.shared.role_limits()
     changing = asking.registry.roles.change(
         id,

@@ -7,7 +7,7 @@ What a person does not see is answered as if it were not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,13 +71,13 @@ async def _rows(asking: Asker) -> MemoryRows[ShownView]:
 
 
 async def _create(asking: Asker, given: NewView) -> Answer:
-    (await asking.sees()).check_filter(given.filter)
+    sees = await asking.sees()
+    _check_filter(asking, sees, given.filter)
     money = asking.services
     draft = ViewDraft(**_fields(money, given))
     table, known = asking.registry.views, await asking.known()
     most = asking.shared.most(table.limit)
-    sees = (await asking.sees()).view
-    made = await table.create(draft, known=known, most=most, actor=asking.actor, sees=sees)
+    made = await table.create(draft, known=known, most=most, actor=asking.actor, sees=sees.view)
     return _describe(money, made)
 
 
@@ -89,12 +89,19 @@ async def _change(asking: Asker, word: str, given: Any) -> Answer:
     id, money = (await _view(asking, word)).id, asking.services
     sees = await asking.sees()
     if given.filter is not UNSET:
-        sees.check_filter(given.filter)
+        _check_filter(asking, sees, given.filter)
     known, fields = await asking.known(), _fields(money, given)
     changing = asking.registry.views.change(
         id, fields, version=given.version, known=known, actor=asking.actor, sees=sees.view
     )
     return _describe(money, await changing)
+
+
+def _check_filter(asking: Asker, sees: Visible, filter: Mapping[str, Sequence[str | None]]) -> None:
+    """Refusal 403 for calls that the asker may not see, Invalid for people whom no record names."""
+    sees.check_filter(filter)
+    for values in filter.values():
+        asking.shared.people.check(value or "" for value in values)
 
 
 async def _delete(asking: Asker, word: str) -> str:
@@ -128,11 +135,12 @@ def within_view(money: MoneyServices, query: CostQuery, word: str) -> CostQuery:
 
 def usable_view(money: MoneyServices, word: str, sees: Visible = EVERYTHING) -> View:
     """The view of an id or a name. Refusal 400 for one that is unknown, not visible or broken."""
+    views = money.require_registry().views
     try:
-        view = money.require_registry().views.find_any(word, sees.view)
+        view = views.find_any(word, sees.view)
     except NotThere as error:
         raise unknown_view(error) from None
-    return check_usable(money.ledger.dimensions(), view)
+    return views.matched(check_usable(money.ledger.dimensions(), view))
 
 
 def unknown_view(error: NotThere) -> Refusal:

@@ -19,6 +19,7 @@ from gateway.mounts import page_link
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.log.protocols import Log
+from spool.people import People
 from spool.record import AI_TELEMETRY
 from spool.settings import ContainerPrice
 from spool.storage import Storage
@@ -134,6 +135,7 @@ def row_book(
                 each for each in registry.connections.all() if connections.is_in_costs(each.id)
             ],
             owner_tags=owner_tags,
+            people=lambda: People.of_installation(storage.secret, config().privacy.emails),
             usage=UsageReader(metrics, clock),
         )
         return RowBook(sources, clock)

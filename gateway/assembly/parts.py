@@ -48,13 +48,12 @@ from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.traces import Traces
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
-from gateway.normalise.reading.emails import Emails
 from gateway.rate_cards.card import CardUnreadable
 from spool.billing.drops import BILLING_DROPS
 from spool.billing.hours import BILLING_HOURS
 from spool.clock import Clock
-from spool.installation import derived
 from spool.packed.native import NO_NATIVE, NativeUse
+from spool.people import People
 from spool.record import Inference, UsageEvent
 from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
@@ -103,7 +102,6 @@ class Assembler:
         self.event_streams = EventStreams(
             config.server.max_event_streams, config.server.max_person_event_streams
         )
-        self.email_secret = derived(storage.secret, "e-mails")
         self.billing_connections = BillingConnections(
             storage.registry,
             storage.small.of(BILLING_DROPS),
@@ -117,7 +115,7 @@ class Assembler:
             settings=config.devices,
             clock=clock,
             secret=storage.secret,
-            emails=self.emails(config),
+            people=self.people(config),
         )
         registry = storage.registry
         self.clusters = Clusters(
@@ -150,8 +148,8 @@ class Assembler:
     def seal_channel(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
         return self._channel_seal()(draft, secret, before)
 
-    def emails(self, config: Config) -> Emails:
-        return Emails(config.privacy.emails, secret=self.email_secret)
+    def people(self, config: Config) -> People:
+        return People.of_installation(self.storage.secret, config.privacy.emails)
 
     def options(self, config: Config) -> Options:
         return Options(

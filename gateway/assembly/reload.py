@@ -156,6 +156,8 @@ class Reload:
                 config.currency, self.assembler.storage.registry
             )
         self.assembler.storage.ledger.shows_layers = config.billed.limited == "layers"
+        if self.assembler.storage.registry is not None:
+            self.assembler.storage.registry.people.policy = config.privacy.emails
         self.assembler.tell_settings(prepared.prices)
         self.publisher.configure(config.publish)
         self.operators.money.billing_connections.configure(
@@ -165,7 +167,7 @@ class Reload:
         )
         if not self.is_agent:
             await self.operators.money.billing_connections.establish()
-        self.assembler.devices.configure(config.devices, self.assembler.emails(config))
+        self.assembler.devices.configure(config.devices, self.assembler.people(config))
         self.assembler.clusters.configure(config.clusters)
         self.receivers.access.configure(config.server, prepared.legacy)
         await self.receivers.access.follow_file()

@@ -152,7 +152,7 @@ async def _assemble(
 
         assembler.memory = span_memory(native, metrics)
         learning = partial(learn, assembler.memory)
-    attribution = Attribution(config, secret=assembler.email_secret)
+    attribution = Attribution(config, secret=storage.secret)
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
     assembler.tell_settings(intake.prices)
     deposits = assembler.deposits(attribution)

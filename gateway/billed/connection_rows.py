@@ -20,6 +20,7 @@ from spool.ledger import money
 from spool.ledger.billed import BILLING, EXACT, INVOICED, SHARED, UNALLOCATED, USAGE, BilledSum
 from spool.ledger.queries import BILLED, BILLED_TYPES, ROW_TAG
 from spool.ledger.sums import DAY_S, MAX_TAG, OTHER, Dimensions
+from spool.people import People
 
 OWN_ROWS = (
     "tollhouse:"  # before the resources of rows that a Tollhouse publishes of its calls: these are in costs
@@ -64,17 +65,25 @@ Sums = dict[int, Counter[Place]]  # by day
 class RowRules:
     """
     How rows of a connection are read. `owner_tags` are the tags that name a team or a user, `tags` those that usage of
-    containers has; rows have all of theirs. In a month that is over rows are as good as closed. `nodes` are the names
-    of nodes and clusters whose usage is known: rows about them are told apart however many rows there are, those of
-    0, too.
+    containers has; rows have all of theirs. `people` are named as in records. In a month that is over rows are as good
+    as closed. `nodes` are the names of nodes and clusters whose usage is known: rows about them are told apart however
+    many rows there are, those of 0, too.
     """
 
     connection: str
     provider: str
     owner_tags: Mapping[str, str]
     tags: Sequence[str]
+    people: People
     is_closed: bool = False
     nodes: Collection[str] = frozenset()
+
+    def owners(self, tags: Mapping[str, str]) -> dict[str, str]:
+        """Return the team, the user and the like that tags name, "" for none."""
+        owner_tags = self.owner_tags.items()
+        return {
+            name: self.people.carried(tags.get(tag, "")) or "" for name, tag in owner_tags if name in OWNERS
+        }
 
 
 def add_rows(found: Sums, text: bytes, rules: RowRules) -> None:
@@ -199,8 +208,9 @@ def _dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
     own |= {"origin": BILLING, "connection": rules.connection}
     text = json.dumps({**tags, **{ROW_TAG + name: value for name, value in own.items()}}, sort_keys=True)
     of_row = dict(_tags(row))
-    owners = {name: of_row.get(tag, "") for name, tag in rules.owner_tags.items() if name in OWNERS}
-    return blank(provider=rules.provider, region=row.get("resource/region", ""), tags=text, **owners)
+    return blank(
+        provider=rules.provider, region=row.get("resource/region", ""), tags=text, **rules.owners(of_row)
+    )
 
 
 def _untagged(dimensions: Dimensions) -> Dimensions:

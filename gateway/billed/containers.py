@@ -282,7 +282,6 @@ def _part(
     tags: dict[str, Any] = json.loads(row.tags or "{}")
     tags |= {ROW_TAG + name: value for name, value in own.items() if value}
     tags |= {name: value for name, value in where.tags.items() if TAG + name in rules.tags}
-    owners = {name: where.tags.get(tag, "") for name, tag in rules.owner_tags.items() if name in OWNERS}
     known: dict[str, Any] = dict.fromkeys(OWNERS, "") if where.workload == IDLE else {}
-    known |= {name: value for name, value in owners.items() if value}
+    known |= {name: value for name, value in rules.owners(where.tags).items() if value}
     return row._replace(tags=json.dumps(tags, sort_keys=True), **known)

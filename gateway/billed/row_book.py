@@ -24,6 +24,7 @@ from spool.errors import SpoolError
 from spool.ledger.billed import CLOSED, CONNECTION, PROVISIONAL, BilledDay
 from spool.ledger.ledger import END_OF_TIME, Ledger
 from spool.ledger.sums import DAY_S, Dimensions
+from spool.people import People
 from spool.registry.connections import BillingConnection
 
 LOOK_S = 60.0
@@ -45,6 +46,7 @@ class RowSources:
     drops: BillingDrops
     connections: Callable[[], Sequence[BillingConnection]]
     owner_tags: Callable[[], Mapping[str, str]]
+    people: Callable[[], People]
     usage: UsageReader | None = None
 
 
@@ -189,6 +191,7 @@ class RowBook:
             provider=provider,
             owner_tags=dict(self._sources.owner_tags()),
             tags=tuple(self._sources.ledger.own_dimensions()),
+            people=self._sources.people(),
             is_closed=CalendarMonth.of(month).end <= self._clock.now(),
         )
 

@@ -280,7 +280,9 @@ class PrivacySettings:
         "such as `note`; content cannot be listed",
     )
     emails: str = setting(
-        "hash", "what becomes of ids that are e-mail addresses", choices=("hash", "keep", "drop")
+        "hash",
+        "what records carry in place of an e-mail address: [names of people](people-names.md)",
+        choices=("hash", "keep", "drop"),
     )
     max_names: int = setting(
         50_000,

@@ -21,13 +21,13 @@ from gateway.devices.keys import DeviceKeys
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
-from gateway.normalise.reading.emails import Emails
 from spool.clock import Clock
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device, DeviceChange, is_device_id, of_known
 from spool.devices.device_rows import TooManyDevices
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
+from spool.people import People
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
@@ -54,20 +54,20 @@ class DeviceLifecycle:
         settings: DeviceSettings,
         clock: Clock,
         secret: bytes,
-        emails: Emails | None = None,
+        people: People | None = None,
     ) -> None:
         self.table = table
         self.settings = settings
         self.keys = DeviceKeys(table, secret=secret, clock=clock)
         self._clock = clock
-        self._emails = emails or Emails("hash", secret=secret)
+        self._people = people or People.of_installation(secret)
         self._began = clock.monotonic()
         self._limits = Buckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
 
-    def configure(self, settings: DeviceSettings, emails: Emails) -> None:
+    def configure(self, settings: DeviceSettings, people: People) -> None:
         """Treat devices by these settings from the next report on."""
         self.settings = settings
-        self._emails = emails
+        self._people = people
 
     @property
     def interval_s(self) -> float:
@@ -122,8 +122,8 @@ class DeviceLifecycle:
         return await self._keep(report.id, beaten, bearer, audited)
 
     def _private(self, report: DeviceReport) -> DeviceReport:
-        user = self._emails.protected(report.user)
-        labels = self._emails.protected_values(report.labels)
+        user = self._people.carried(report.user)
+        labels = self._people.carried_values(report.labels)
         return replace(report, user=user or "", labels=labels)
 
     def refused(self, device: Device, bearer: Bearer) -> Refusal:

@@ -32,6 +32,7 @@ from spool.listing import (
     choices,
     cut_page,
 )
+from spool.people import People
 from spool.turns.fair_turns import pause_when_due
 
 Row = TypeVar("Row")
@@ -65,7 +66,8 @@ class Filter(Generic[Row]):
     nobody chooses from it. Any text may be asked for, because sets change while pages are walked.
 
     `holds` is in place of `values` where a row does not know what it passes for: whether it does for a value.
-    `excludes`: a row passes when none of its values was asked for.
+    `excludes`: a row passes when none of its values was asked for. `names_people`: a value may be a person, who is
+    found by every form of the name (spool.people).
     """
 
     values: Callable[[Row], Sequence[str]] | None = None
@@ -74,6 +76,7 @@ class Filter(Generic[Row]):
     valid_values: tuple[str, ...] = ()
     type: str = "string"
     excludes: bool = False  # of rows in memory
+    names_people: bool = False
     is_open: bool = False
 
     @property
@@ -128,10 +131,11 @@ class Rows(Protocol[Row]):
 
 
 async def envelope(
-    listed: List[Row], rows: Rows[Row], query: Sequence[tuple[str, str]], *, secret: bytes
+    listed: List[Row], rows: Rows[Row], query: Sequence[tuple[str, str]], *, secret: bytes, people: People
 ) -> dict[str, Any]:
     """The answer to a list request. Refusal 400 names the allowed values; `secret` signs the cursors."""
-    page = await rows.page(listed, wanted := _wanted(listed, query, secret))
+    wanted = _wanted(listed, query, secret)
+    page = await rows.page(listed, replace(wanted, filters=_with_people(listed, wanted.filters, people)))
     return {
         listed.root: await _show(listed, page.rows),
         **_beside(listed, wanted, page, _cursors(listed, wanted, page, secret)),
@@ -253,14 +257,15 @@ def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]
     return known
 
 
-def chosen(listed: List[Row], query: Sequence[tuple[str, str]]) -> Callable[[Row], bool]:
+def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) -> Callable[[Row], bool]:
     """Return a test of rows in memory by the filters of a query. Refusal 400 for any other parameter."""
     asked: dict[str, list[str]] = {}
     for name, text in query:
         if name not in listed.filters:
             raise _wrong(f"unknown parameter; this takes {', '.join(listed.filters)}")
         asked.setdefault(name, []).append(text)
-    filters = {name: _filter(name, listed.filters[name], values) for name, values in asked.items()}
+    given = {name: _filter(name, listed.filters[name], values) for name, values in asked.items()}
+    filters = _with_people(listed, given, people)
     return lambda row: passes(listed, filters, row)
 
 
@@ -289,6 +294,14 @@ def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) 
     if filters and _as_sets(filters) != _as_sets(wanted.filters):
         raise _stale("it was made under other filters")
     return replace(wanted, limit=limit or wanted.limit)
+
+
+def _with_people(
+    listed: List[Any], filters: Mapping[str, tuple[str, ...]], people: People
+) -> dict[str, tuple[str, ...]]:
+    """Return the filters with every form of the people that they name. Invalid for a form that nothing carries."""
+    named = {name: values for name, values in filters.items() if listed.filters[name].names_people}
+    return {**filters, **people.asked(named)}
 
 
 def _as_sets(filters: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:

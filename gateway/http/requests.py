@@ -48,9 +48,12 @@ class AdmittedRequest(Generic[Body]):
         del self.body
         return body
 
-    async def page(self, listed: List[Row], rows: Rows[Row], *, secret: bytes) -> Mapping[str, object]:
+    async def page(
+        self, listed: List[Row], rows: Rows[Row], shared: InstallationServices
+    ) -> Mapping[str, object]:
         """The page of a list that the query asks for. Refusal 400 names the allowed parameters."""
-        return await envelope(listed, rows, list(self.http.query.items()), secret=secret)
+        query = list(self.http.query.items())
+        return await envelope(listed, rows, query, secret=shared.cursor_secret, people=shared.people)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,7 +84,7 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
         return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects, is_key=True)
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.page(listed, rows, secret=self.shared.cursor_secret)
+        return await self.page(listed, rows, self.shared)
 
 
 def named_holder(handler: Callable[..., object]) -> type[Any]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from gateway.authentication.access import NO_LABELS, Labels
 from gateway.configuration.sections import AttributionRule, Config
-from gateway.normalise.reading.emails import Emails
 from gateway.normalise.reading.tags import put_label
+from spool.people import People
 from spool.record import AiRecord, Inference, UsageEvent
 
 _IDS = ("user", "api_key", "session", "team")
@@ -21,8 +21,7 @@ class Attribution:
     """
     Fills what is null, in place; called once for each record by the intake.
 
-    E-mail addresses are hashed with `secret`: gateways that are given the same one call the same person by
-    the same id.
+    `secret` is the installation's: gateways that are given the same one call the same person by the same hash.
     """
 
     def __init__(self, config: Config, *, secret: bytes = b"") -> None:
@@ -33,7 +32,7 @@ class Attribution:
         """Attribute by these settings from the next record on."""
         self._rules = [_Rule(rule) for rule in config.attribution]
         self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
-        self._emails = Emails(config.privacy.emails, secret=self._secret)
+        self._people = People.of_installation(self._secret, config.privacy.emails)
 
     def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
         """Attribute one record. Its tags may be shared with others of its payload: a change copies them."""
@@ -46,8 +45,7 @@ class Attribution:
                 _fill(record, rule.set)
         if record.source in self._shadows:
             record.shadow = True
-        if not self._emails.kept:
-            self._protect_emails(record)
+        self._protect_emails(record)
 
     @property
     def has_rules(self) -> bool:
@@ -60,7 +58,7 @@ class Attribution:
             return None
         rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
         user = labels.get("user", device_labels.get("user")) or next(rules, None)
-        return None if user is None else self._emails.protected(user)
+        return None if user is None else self._people.carried(user)
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
         """Labels become tags that are missing; e-mail addresses in its texts are treated as configured."""
@@ -69,13 +67,11 @@ class Attribution:
                 put_label(event.tags, name, value)
         if event.source in self._shadows:
             event.shadow = True
-        if self._emails.kept:
-            return
         if event.subject is not None:
-            event.subject = self._emails.protected(event.subject)
-        event.tags = self._emails.protected_values(event.tags)
+            event.subject = self._people.carried(event.subject)
+        event.tags = self._people.carried_values(event.tags)
         texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
-        protected = self._emails.protected_values(texts)
+        protected = self._people.carried_values(texts)
         for name in texts.keys() - protected.keys():
             del event.data[name]
         event.data.update(protected)
@@ -87,9 +83,9 @@ class Attribution:
         for name in _IDS:
             value = getattr(record, name)
             if value is not None and "@" in value:
-                setattr(record, name, self._emails.protected(value))
+                setattr(record, name, self._people.carried(value))
         if any("@" in value for value in record.tags.values()):
-            record.tags = self._emails.protected_values(record.tags)
+            record.tags = self._people.carried_values(record.tags)
 
 
 class _Rule:

@@ -18,6 +18,7 @@ from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
 from spool.errors import Invalid
 from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, CostRow, Wanted, within
+from spool.people import People
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -88,8 +89,9 @@ async def question(
     for name, values in filters.items():
         dimension = _dimension(name)
         look = _containing if "&" in name[: -len(dimension)] else _exact
+        asking.shared.people.check(value or "" for value in values)
         there = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
-        found, told = await look(there, values)
+        found, told = await look(there, values, asking.shared.people)
         notes += told
         if name.startswith("!"):
             exclude[dimension] = (*exclude.get(dimension, ()), *found)
@@ -163,7 +165,9 @@ def _whole_days(query: CostQuery) -> CostQuery:
     return replace(query, since=first, until=end)
 
 
-async def _containing(there: _Values, asked: Sequence[str | None]) -> tuple[tuple[str, ...], Sequence[str]]:
+async def _containing(
+    there: _Values, asked: Sequence[str | None], people: People
+) -> tuple[tuple[str, ...], Sequence[str]]:
     """
     The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none.
     """
@@ -174,17 +178,17 @@ async def _containing(there: _Values, asked: Sequence[str | None]) -> tuple[tupl
     found: list[str] = []
     notes = []
     for each in asked:
-        text = clean(each or "").casefold()
-        if not text:
+        texts = [clean(form).casefold() for form in people.forms(each or "")]
+        if not all(texts):
             raise Invalid(
                 f"& before {dimension} needs a text that values contain; null is for filters without &"
             )
-        passing = [value for value, words in folded if text in words]
+        passing = [value for value, words in folded if any(text in words for text in texts)]
         if not passing:
-            passing = [value for value in ever if text in clean(value).casefold()]
+            passing = [value for value in ever if any(text in clean(value).casefold() for text in texts)]
             notes.append(f"no call of this time has a {dimension} that contains {clean(each or '')}")
         if not passing:
-            nearest = await asyncio.to_thread(suggestion, text, [*here, *ever])
+            nearest = await asyncio.to_thread(suggestion, texts[0], [*here, *ever])
             raise Invalid(f"no {dimension} contains {clean(each or '')}{nearest}")
         found += passing
     return tuple(dict.fromkeys(found)), notes
@@ -198,7 +202,9 @@ def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
     return found
 
 
-async def _exact(there: _Values, asked: Sequence[str | None]) -> tuple[tuple[str, ...], Sequence[str]]:
+async def _exact(
+    there: _Values, asked: Sequence[str | None], people: People
+) -> tuple[tuple[str, ...], Sequence[str]]:
     """The values of a dimension as the ledger has them, and notes. Invalid for one that it never saw."""
     dimension = there.dimension
     ever = there.ever
@@ -208,12 +214,15 @@ async def _exact(there: _Values, asked: Sequence[str | None]) -> tuple[tuple[str
     notes = []
     for each in asked:
         value = each or ""
-        if value in here or not value:
+        forms = people.forms(value)
+        if not value:
             found.append(value)
+        elif known := [form for form in forms if form in here]:
+            found += known
         elif value in by_name:
             found += by_name[value]
-        elif value in ever:
-            found.append(value)
+        elif known := [form for form in forms if form in ever]:
+            found += known
             notes.append(f"no call of this time has the {dimension} {clean(value)}")
         else:
             nearest = await asyncio.to_thread(suggestion, value, [*by_name, *ever])

@@ -144,7 +144,7 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
     def may_see(dimensions: Dimensions) -> bool:
         return ledger.is_whole or ledger.holds(partial(value_of, dimensions))
 
-    return await by_key.check_savings(request.services, given, may_see)
+    return await by_key.check_savings(request.services, request.shared.people, given, may_see)
 
 
 def _seen(each: Recommendation, visible: Visible) -> Recommendation:

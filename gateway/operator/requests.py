@@ -91,7 +91,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
             raise
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.page(listed, rows, secret=self.shared.cursor_secret)
+        return await self.page(listed, rows, self.shared)
 
 
 def holder(people: PeopleServices, session: Session) -> Holder:

@@ -42,11 +42,12 @@ async def known_dimensions(request: OperatorRequest[Any, Any]) -> Sequence[str]:
 
 def usable_view_of(request: OperatorRequest[Any, Any], sees: Visible, word: str) -> View:
     """The view that a question names. Refusal 400 for one that is unknown, not visible or broken."""
+    views = request.registry.views
     try:
-        view = request.registry.views.find_any(word, sees.view)
+        view = views.find_any(word, sees.view)
     except NotThere as error:
         raise unknown_view(error) from None
-    return check_usable(request.whole_ledger.dimensions(), view)
+    return views.matched(check_usable(request.whole_ledger.dimensions(), view))
 
 
 def budget_of(request: OperatorRequest[Any, Any], sees: Visible, id: str) -> SpendBudget:

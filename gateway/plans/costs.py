@@ -14,7 +14,7 @@ from gateway.plans.advice import SeatAdvice, SeatAdviser, pools_of
 from gateway.plans.beyond import allowance, used_of
 from gateway.plans.bills import BillDifference, PlanBill, read_bills, with_bills
 from gateway.plans.by_day import DaySums
-from gateway.plans.coverage import Coverage
+from gateway.plans.coverage import Coverage, place_of
 from gateway.plans.cycles import Cycle, cycles
 from gateway.plans.reading import UseReader, usable_plans
 from gateway.plans.sums import AskedDays, SeatMonth, month_of_plan
@@ -54,11 +54,28 @@ class PlanQuestion:
     is_daily: bool = False
 
 
+class SeatNames:
+    """The people of seats as somebody stated them, by the marks of the seats."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._people = registry.people
+        self._plans = {plan.id: plan for plan in registry.plans.all()}
+
+    def of(self, mark: str) -> str:
+        plan_id, place = place_of(mark)
+        return self._plans[plan_id].seats[place].user
+
+    def is_dropped(self, mark: str) -> bool:
+        """True if no record names the person of a seat, so nothing is known of how it was used."""
+        return self._people.is_dropped(self.of(mark))
+
+
 async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     """Return what plans came to in a month, as a person may see it."""
     month, currency = asking.month, asking.currency
     plans = usable_plans(asking.registry, asking.ledger.dimensions())
-    coverage = Coverage(plans, asking.ledger.derived())
+    names = SeatNames(asking.registry)  # at the same moment: seats are found by their places
+    coverage = Coverage(plans, asking.ledger.derived(), asking.registry.people)
     days = AskedDays(
         days=month.days,
         begun=sum(day <= asking.now for day in month.days),
@@ -80,6 +97,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         most=asking.most,
         bills=await read_bills(asking.registry.statements, billers, month, days),
         is_daily=asking.is_daily,
+        names=names,
     )
     return await asyncio.to_thread(_answer, asked, used, shown)
 
@@ -96,6 +114,7 @@ class _Asked:
     most: int
     bills: Mapping[str, PlanBill]
     is_daily: bool
+    names: SeatNames
 
 
 def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
@@ -120,7 +139,7 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
         days=list(DaySums(asked.days, used, shown).rows(seen)) if asked.is_daily else [],
         advice=_advice(months, known, asked, used)[:most],
         differences=list(map(_difference, apart)) if asked.ledger.is_whole else [],
-        rows=_rows(seen, shown, most),
+        rows=_rows(seen, shown, most, asked.names),
     )
 
 
@@ -226,7 +245,8 @@ def _advice(
         adviser = SeatAdviser(
             plans=plans, asked=days, pools=pools_of(held), shows_pools=asked.ledger.is_whole
         )
-        advised += adviser.advise(_seen(held, asked))
+        seen = _seen(held, asked)
+        advised += adviser.advise([each for each in seen if not asked.names.is_dropped(each.mark)])
     advised.sort(key=lambda each: -each.saves)
     found = []
     for each in advised:
@@ -234,7 +254,7 @@ def _advice(
         item = SeatAdviceItem(
             kind=each.kind,
             plan=each.month.plan.name,
-            user=seat.user,
+            user=asked.names.of(each.month.mark),
             team=seat.team or None,
             instead=each.instead or None,
             cost=money.text(each.cost),
@@ -270,22 +290,22 @@ def _ended(cycle_day: int, asked: _Asked) -> Iterator[Cycle]:
             yield cycle
 
 
-def _rows(seen: Sequence[SeatMonth], shown: Uses, most: int) -> list[SeatOfMonth]:
+def _rows(seen: Sequence[SeatMonth], shown: Uses, most: int, names: SeatNames) -> list[SeatOfMonth]:
     plans: dict[str, set[str]] = defaultdict(set)
     for each in seen:
         plans[each.seat.user.casefold()].add(each.plan.name)
     rows = []
     for each in seen[:most]:
         others = plans[each.seat.user.casefold()] - {each.plan.name}
-        rows.append(_row(each, _use(each, shown), shown, others))
+        rows.append(_row(each, _use(each, shown), shown, others, names.of(each.mark)))
     return rows
 
 
-def _row(month: SeatMonth, use: SeatUse, shown: Uses, others: Collection[str]) -> SeatOfMonth:
+def _row(month: SeatMonth, use: SeatUse, shown: Uses, others: Collection[str], user: str) -> SeatOfMonth:
     plan, seat = month.plan, month.seat
     return SeatOfMonth(
         plan=plan.name,
-        user=seat.user,
+        user=user,
         team=seat.team or None,
         since=seat.since,
         until=seat.until or None,

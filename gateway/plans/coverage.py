@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 
 from spool.ledger.derived import Derived
+from spool.people import People
 from spool.registry.tables.plans import AssistantPlan, Seat
 from spool.registry.views import View, dimensions
 from spool.statements.rules import day_from, day_text
@@ -30,14 +31,23 @@ def seat_mark(plan: AssistantPlan, place: int) -> str:
     return f"{plan.id}:{place}"
 
 
+def place_of(mark: str) -> tuple[str, int]:
+    """Return the id of a plan and the place of a seat in it."""
+    plan_id, _, place = mark.rpartition(":")
+    return plan_id, int(place)
+
+
 class Coverage:
     """
     A call is covered by the first plan, in their order, whose view holds it and in which its user has a
     seat on its day (UTC).
     """
 
-    def __init__(self, plans: Sequence[tuple[AssistantPlan, View]], derived: Sequence[Derived]) -> None:
+    def __init__(
+        self, plans: Sequence[tuple[AssistantPlan, View]], derived: Sequence[Derived], people: People
+    ) -> None:
         self._plans = plans
+        self._people = people
         self._derived = {each.name: each for each in derived}
         sources = {"user"}
         for _, view in plans:
@@ -68,7 +78,7 @@ class Coverage:
 
         @lru_cache(_MEMO)  # few of the values differ
         def value(values: tuple[str, ...]) -> str:
-            for mark, view in held.get(values[user].casefold(), ()):
+            for mark, view in held.get(self._people.identity(values[user]), ()):
                 if view.holds(partial(self._value_of, values)):
                     return mark
             return ""
@@ -82,7 +92,7 @@ class Coverage:
             for place, seat in enumerate(plan.seats):
                 if is_held(seat, day):
                     mark = seat_mark(plan, place)
-                    held[seat.user.casefold()].append((mark, view))
+                    held[self._people.identity(seat.user)].append((mark, view))
         return held
 
     def _value_of(self, values: tuple[str, ...], name: str) -> str:

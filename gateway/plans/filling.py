@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from gateway.plans.seat_lists import SeatChanges, chosen, merged, of_pages, read_names
 from spool.errors import Invalid
+from spool.people import People
 from spool.registry.operators import Actor
 from spool.registry.tables.plans import AssistantPlan, PlanTable
 
@@ -38,14 +39,16 @@ async def keep_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, 
     NotThere if the list or the plan cannot be used, which changes nothing.
     """
     plan = plans.find_any(pull.plan)
-    changes = await asyncio.to_thread(_read, pull, plan, pages, now)
+    changes = await asyncio.to_thread(_read, pull, plan, pages, now, plans.people)
     if _in_order(changes.seats) == _in_order(plan.seats):
         return ""
     await plans.change(plan.id, {"seats": changes.seats}, version=plan.version, actor=PULLER)
     return f"{len(changes.added)} seats are new, {len(changes.ended)} have ended"
 
 
-def _read(pull: SeatPull, plan: AssistantPlan, pages: Sequence[Any], now: float) -> SeatChanges:
+def _read(
+    pull: SeatPull, plan: AssistantPlan, pages: Sequence[Any], now: float, people: People
+) -> SeatChanges:
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
     listed = of_pages(f"pull {pull.name}", pages)
     names = None
@@ -55,7 +58,9 @@ def _read(pull: SeatPull, plan: AssistantPlan, pages: Sequence[Any], now: float)
         except OSError as error:
             raise Invalid(f"names_file {pull.names_file}: {error.strerror}") from error
         names = read_names(str(pull.names_file), content)
-    return merged(plan.seats, chosen(listed, tier=pull.tier, names=names), today)
+    seats = chosen(listed, tier=pull.tier, names=names)
+    people.check(each.user for each in seats)
+    return merged(plan.seats, seats, today, people.identity)
 
 
 def _in_order(seats: Sequence[Any]) -> list[Any]:

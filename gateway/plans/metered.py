@@ -75,7 +75,7 @@ class DividedLedger:
 def divided(ledger: AskedLedger, registry: Registry, cost_type: str) -> DividedLedger:
     """Return a ledger, or what somebody may see of it, divided by what the plans of now cover."""
     plans = usable_plans(registry, ledger.dimensions())
-    return DividedLedger(ledger, Coverage(plans, ledger.derived()), cost_type)
+    return DividedLedger(ledger, Coverage(plans, ledger.derived(), registry.people), cost_type)
 
 
 def _first(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:

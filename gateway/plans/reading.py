@@ -38,9 +38,17 @@ class AskedLedger(Protocol):
 
 
 def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[AssistantPlan, View]]:
-    """Return the plans in their order, without those whose view cannot be asked: they cover nothing."""
+    """
+    Return the plans in their order, without those whose view cannot be asked: they cover nothing. Seats and views
+    name people as records do.
+    """
     views = [(plan, registry.views.find(plan.view_id)) for plan in registry.plans.in_order()]
-    return [(plan, view) for plan, view in views if view is not None and not view.broken(dimensions)]
+    as_recorded, matched = registry.plans.as_recorded, registry.views.matched
+    return [
+        (as_recorded(plan), matched(view))
+        for plan, view in views
+        if view is not None and not view.broken(dimensions)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -310,16 +310,21 @@ def _once(seats: Sequence[ListedSeat]) -> ListedSeat:
     return replace(seats[0], since=since, until=until, team=team)
 
 
-def merged(seats: Sequence[Seat], listed: Sequence[ListedSeat], today: str) -> SeatChanges:
+def merged(
+    seats: Sequence[Seat],
+    listed: Sequence[ListedSeat],
+    today: str,
+    identity: Callable[[str], str] = str.casefold,
+) -> SeatChanges:
     """
     Return the seats of a plan as a list of `today` has them: who is new has one since the day that the
     list states, else since today; who is not in it any more had one until today. Days that are over
-    stay as they are.
+    stay as they are. `identity` is the same for every form of a person's name.
     """
     own: dict[str, list[Seat]] = defaultdict(list)
     for seat in sorted(seats, key=lambda each: each.since):
-        own[seat.user.casefold()].append(seat)
-    named = {each.user.casefold(): each for each in listed}
+        own[identity(seat.user)].append(seat)
+    named = {identity(each.user): each for each in listed}
     added, ended, found = [], [], list[Seat]()
     for user, each in named.items():
         mine = own.pop(user, [])

@@ -89,6 +89,7 @@ class SeatSaving:
     kind: str
     plan: str
     user: str
+    person: str  # the user as records carry it
     team: str
     instead: str
     cost: int

@@ -93,7 +93,7 @@ async def _seats(sources: Sources, now: float) -> tuple[Sequence[SeatSaving], in
 
 
 def _like_a_call(seat: SeatSaving) -> Dimensions:
-    known = {"user": seat.user, "team": seat.team}
+    known = {"user": seat.person, "team": seat.team}
     return Dimensions._make(known.get(name, "") for name in Dimensions._fields)
 
 

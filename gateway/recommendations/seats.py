@@ -17,6 +17,7 @@ from gateway.resources.plans import PlanCosts, SeatAdviceItem, SeatOfMonth
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
+from spool.people import People
 from spool.record import CURRENCY
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice
@@ -44,7 +45,7 @@ async def seat_savings(ledger: Ledger, registry: Registry, now: float) -> tuple[
             key = (each.plan, each.user.casefold())
             is_newest = each.first_day == newest.get(each.plan)
             if is_newest and key in held and (each.kind != IDLE or key not in busy):
-                found.append(_saving(each))
+                found.append(_saving(each, registry.people))
     cost = money.units(last.total.fees) + money.units(last.total.overage)
     return found, cost
 
@@ -83,11 +84,12 @@ def _key(row: SeatOfMonth) -> _Key:
     return row.plan, row.user.casefold()
 
 
-def _saving(each: SeatAdviceItem) -> SeatSaving:
+def _saving(each: SeatAdviceItem, people: People) -> SeatSaving:
     return SeatSaving(
         kind=each.kind,
         plan=each.plan,
         user=each.user,
+        person=people.hashed(each.user),
         team=each.team or "",
         instead=each.instead or "",
         cost=money.units(each.cost),

@@ -28,6 +28,7 @@ from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
+from spool.people import People
 from spool.record import AI_TELEMETRY
 from spool.steady_clock import settled_now
 from spool.turns.fair_turns import current_work, pause
@@ -134,6 +135,7 @@ class Ledger:
         self._clock = clock
         self._placement = Placement(max_rows)
         self.rates: Rates | None = None  # by which amounts in other currencies are converted
+        self.people: People | None = None  # who is meant by the values of filters
         self.shows_layers = False  # of billed money, to who sees a part of the calls
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
@@ -510,6 +512,9 @@ class Ledger:
         asked = []
         limit, now = limit_of_question(), self._clock.now()
         for query in queries:
+            if self.people is not None and (query.include or query.exclude):
+                matched = self.people.matched
+                query = replace(query, include=matched(query.include), exclude=matched(query.exclude))
             if query.arranged:
                 from spool.ledger.billed import with_running_day  # not before bills are asked for
 

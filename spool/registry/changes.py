@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
 from spool.installation import derived
+from spool.people import People
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.shared.following import RegistryNews, Subject
 
@@ -30,6 +31,7 @@ class Changes:
         self._store = store
         self.is_shared = store.is_shared  # other processes change the same rows
         self._secret = secret
+        self.people = People.of_installation(secret)  # who is named by filters, seats and roles
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
         self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []

@@ -47,6 +47,7 @@ class Registry:
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self.is_shared = changes.is_shared  # other processes change the same rows
+        self.people = changes.people
         self.keys = KeyTable(changes)
         self.operators = OperatorTable(changes)
         self.roles = RoleTable(changes)

@@ -108,7 +108,7 @@ EVENTS: List[KeptEvent] = List(
     default_sort=("number", "desc"),
     filters={
         "type": Filter(values=lambda row: (row.event.event_type,)),
-        "subject": Filter(values=lambda row: (row.event.subject or "",), is_open=True),
+        "subject": Filter(values=lambda row: (row.event.subject or "",), is_open=True, names_people=True),
         "source": Filter(values=lambda row: (row.event.source,)),
         "state": Filter(values=lambda row: (row.kept.state,), valid_values=STATES),
         **SPAN,

@@ -149,7 +149,7 @@ OWNERS: List[OwnerRow] = List(
     },
     default_sort=("actual", "desc"),
     filters={
-        "owner": Filter(values=lambda row: (row.owner,)),
+        "owner": Filter(values=lambda row: (row.owner,), names_people=True),
         "is_past": yes_no(lambda row: row.fired),
     },
     beside={"budget": closed({"id": TEXT})},
@@ -170,7 +170,7 @@ ALERTS: List[AlertRow] = List(
         "state": Filter(values=lambda row: (row.alert.state,), valid_values=STATES),
         "kind": Filter(values=lambda row: (row.alert.kind,), valid_values=KINDS),
         "period": Filter(values=lambda row: (row.first_day,)),
-        "owner": Filter(values=lambda row: (row.owner,)),
+        "owner": Filter(values=lambda row: (row.owner,), names_people=True),
     },
     beside={"budget": closed({"id": TEXT})},
 )

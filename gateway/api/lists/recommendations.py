@@ -99,7 +99,7 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
         "assignee": Filter(values=lambda row: (row.assignee,)),
     }
     of_dimensions = {
-        name: Filter(values=partial(_values_of, name), is_open=name in ("user", "device"))
+        name: Filter(values=partial(_values_of, name), is_open=name in ("user", "device"), names_people=True)
         for name in recommendation_dimensions(dimensions)
     }
     return List(

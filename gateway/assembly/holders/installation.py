@@ -31,6 +31,7 @@ def installation_services(
         most=lambda limit: parts.config.most(limit),
         answers=lambda: parts.config.answers,
         role_limits=lambda: role_limits(parts.config.roles),
+        privacy=lambda: parts.config.privacy,
         channels=parts.channel_states,
         seal_channel=parts.seal_channel,
     )

@@ -10,7 +10,7 @@ from gateway.configuration.addresses import split_address
 from gateway.configuration.sections import Config, OidcSettings
 from gateway.http.holders.people import PeopleServices
 from gateway.http.listening.listener import operator_listen
-from gateway.normalise.reading.emails import Emails
+from spool.people import People
 
 
 def people_services(parts: Assembler) -> PeopleServices:
@@ -21,7 +21,7 @@ def people_services(parts: Assembler) -> PeopleServices:
         registry=storage.registry,
         registry_problem=storage.registry_problem,
         clock=parts.clock,
-        hashed=lambda address: Emails("hash", secret=parts.email_secret).protected(address) or "",
+        hashed=People.of_installation(storage.secret).hashed,
         hosts=frozenset({host, *console_hosts(config.oidc)}),
         oidc=parts.sign_ins,
         is_behind_tls=is_behind_tls(config),

@@ -28,7 +28,10 @@ list_command(
     "list",
     root="people_names",
     columns=COLUMNS,
-    filters={"user": "A hash.", "origin": "given, or account: the address of an account."},
+    filters={
+        "user": "An e-mail address, or its hash.",
+        "origin": "given, or account: the address of an account.",
+    },
     help="List the names that are known.",
 )
 
@@ -64,7 +67,7 @@ def set_name(client: OperatorClient, user: str, name: str) -> None:
 @click.option("--all", "every", is_flag=True, help="All that were given.")
 @with_client
 def forget(client: OperatorClient, users: tuple[str, ...], every: bool) -> None:
-    """Forget the names of these hashes."""
+    """Forget the names of these e-mail addresses or hashes."""
     body = {"all": True} if every else {"users": list(users)}
     payload = client.request("POST", "/people-names/forget", body=body)
     click.echo(f"{payload['people_names']['forgotten']} names forgotten")

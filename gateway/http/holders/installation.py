@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from gateway.configuration.sections import AnswerSettings, Config, ServerSettings
+from gateway.configuration.sections import AnswerSettings, Config, PrivacySettings, ServerSettings
 from gateway.errors import Refusal
 from gateway.first_use import Once
 from gateway.http.event_streams import EventStreams
@@ -19,6 +19,7 @@ from gateway.http.listening.connections import Connections, operator_connections
 from gateway.http.questions import Questions
 from spool.installation import derived
 from spool.leases import Leases, SoleNode
+from spool.people import People
 from spool.registry.roles import RoleLimits
 from spool.storage import DatabaseHealth, no_database
 
@@ -110,6 +111,7 @@ class InstallationServices(WithRegistry):
     most: Callable[[str], int] = Config().most
     answers: Callable[[], AnswerSettings] = AnswerSettings
     role_limits: Callable[[], RoleLimits] = RoleLimits
+    privacy: Callable[[], PrivacySettings] = PrivacySettings
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     seal_channel: Seal = _no_seal
     demo: Once[DemoMonth[Any]] | None = None
@@ -119,6 +121,11 @@ class InstallationServices(WithRegistry):
     def __post_init__(self) -> None:
         self.questions = Questions(self.answers)
         self.cursor_secret = derived(self.secret, "list cursors")
+
+    @property
+    def people(self) -> People:
+        """Who is meant by a name, as `privacy.emails` says now."""
+        return People.of_installation(self.secret, self.privacy().emails)
 
     @property
     def demo_state(self) -> str | None:

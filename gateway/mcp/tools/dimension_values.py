@@ -63,7 +63,8 @@ async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswe
         ledger = asking.ledger_of(cost_type)
         posed = replace(posed, query=replace(posed.query, arranged=BILLED_TYPES[cost_type]))
     rows = await ledger.costs(posed.query)
-    found = await asyncio.to_thread(_found, rows, (asked.match or "").casefold())
+    asking.shared.people.check([asked.match or ""])
+    found = await asyncio.to_thread(_found, rows, asking.shared.people.forms(asked.match or ""))
     hint = ""
     if asked.match and not found:
         hint = await asyncio.to_thread(suggestion, asked.match, [row.group[0] or "" for row in rows])
@@ -107,9 +108,11 @@ async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswe
     return await asyncio.to_thread(fit, written, min(asked.limit, len(found)))
 
 
-def _found(rows: Sequence[CostRow], wanted: str) -> Sequence[CostRow]:
-    """The rows with a text in their value, the most costly first."""
-    passing = [row for row in rows if wanted in clean(row.group[0] or "").casefold()]
+def _found(rows: Sequence[CostRow], wanted: Sequence[str]) -> Sequence[CostRow]:
+    """The rows with one of these texts in their value, the most costly first."""
+    texts = [each.casefold() for each in wanted]
+    values = [(row, clean(row.group[0] or "").casefold()) for row in rows]
+    passing = [row for row, value in values if any(text in value for text in texts)]
     return ordered(passing, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
 
 

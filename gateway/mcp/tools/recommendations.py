@@ -103,11 +103,10 @@ async def run(asked: RecommendationsQuestion, asking: Asking[InstallationService
     found = [
         each for each in kept if each.is_open and each.status in asked.status and sees.recommendation(each)
     ]
+    filters = asking.shared.people.asked(asked.filters)
     await _check(asked.filters, asking, found)
     types = sorted({each.saving.type for each in found})
-    chosen = [
-        each for each in found if asked.type in (None, each.saving.type) and _is_about(each, asked.filters)
-    ]
+    chosen = [each for each in found if asked.type in (None, each.saving.type) and _is_about(each, filters)]
     chosen.sort(key=lambda each: (-Decimal(each.saving.monthly_savings), each.id))
     total = sum((Decimal(each.saving.monthly_savings) for each in chosen), Decimal(0))
     shown: Mapping[str, Sequence[str]] = {"status": asked.status, "type": [asked.type] if asked.type else []}
@@ -148,7 +147,7 @@ async def _check(
         there = {value for each in found for value in each.saving.dimensions.get(name, ())}
         there.update(await ledger.values(name))
         for value in values:
-            if value not in there:
+            if there.isdisjoint(asking.shared.people.forms(value)):
                 nearest = await asyncio.to_thread(suggestion, value, there)
                 raise Invalid(f"there is no {name} {clean(value)}{nearest}")
 

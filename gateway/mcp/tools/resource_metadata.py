@@ -20,6 +20,7 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, su
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import TAG
+from spool.people import People
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_OPERATION
 from spool.turns.ordering import ordered
@@ -126,7 +127,8 @@ async def run(asked: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAn
     first = opened(asking, NAME, asked, asked.cursor)
     tags = [name for name in asking.ledger.own_dimensions() if name.startswith(TAG)]
     link = page(asking, _PAGES[asked.kind]) if asked.kind in _PAGES else ""
-    shown = _Page(asked=asked, first=first, now=now, link=link, tags=tags)
+    people = asking.shared.people
+    shown = _Page(asked=asked, first=first, now=now, link=link, tags=tags, people=people)
     return await asyncio.to_thread(shown.answer, known, costs, lambda seen: sealed(asking, NAME, asked, seen))
 
 
@@ -137,11 +139,12 @@ class _Page:
     now: str
     link: str
     tags: Sequence[str]  # those that the ledger keeps apart
+    people: People
 
     def answer(
         self, known: Sequence[ResourceRow], costs: Mapping[str, tuple[int, int]], seal: Callable[[int], str]
     ) -> ToolAnswer:
-        found = [_costed(each, costs) for each in _chosen(self.asked, known)]
+        found = [_costed(each, costs) for each in _chosen(self.asked, known, self.people)]
         found = ordered(found, key=_SORTS[self.asked.sort])
         here = found[self.first : self.first + self.asked.limit]
         return fit(lambda count: self._written(found, here[:count], seal), len(here))
@@ -167,7 +170,7 @@ class _Page:
         return ToolAnswer(text=_text(content, self.asked), content=content, link=self.link)
 
 
-def _chosen(asked: ResourceQuestion, known: Sequence[ResourceRow]) -> list[ResourceRow]:
+def _chosen(asked: ResourceQuestion, known: Sequence[ResourceRow], people: People) -> list[ResourceRow]:
     """The rows of a question. Invalid for a filter or a value that none of them has."""
     if asked.id is not None:
         found = [each for each in known if each.id == asked.id]
@@ -182,12 +185,14 @@ def _chosen(asked: ResourceQuestion, known: Sequence[ResourceRow]) -> list[Resou
             names = ", ".join(_FIELDS)
             raise Invalid(f"there is no filter {clean(name)}{suggestion(plain, _FIELDS)}: {names}, tag:NAME")
         there = {each.value(plain) for each in known}
+        people.check(values)
         for value in values:
-            if value and value not in there:
+            if value and there.isdisjoint(people.forms(value)):
                 raise Invalid(
                     f"no {asked.kind} has the {clean(plain)} {clean(value)}{suggestion(value, there)}"
                 )
-        passing = [each for each in passing if (each.value(plain) in values) != name.startswith("!")]
+        wanted_values = people.matched({plain: values})[plain]
+        passing = [each for each in passing if (each.value(plain) in wanted_values) != name.startswith("!")]
     wanted = (asked.match or "").casefold()
     passing = [each for each in passing if wanted in f"{each.id}\n{each.name}".casefold()]
     if wanted and not passing:

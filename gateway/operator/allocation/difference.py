@@ -74,6 +74,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
         drafted,
         sources,
         rows,
+        people=request.shared.people,
         most=most,
         check=limit.check_time if limit else lambda: None,
     )

@@ -146,6 +146,8 @@ async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence
     for name in (*by, *include, *exclude):
         if name not in known:
             raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
+    people = request.shared.people
+    include, exclude = people.asked(include), people.asked(exclude)
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
     since, until, zone = times(parameters, request.now())

@@ -52,7 +52,8 @@ async def enveloped(
         max_limit=most,
     )
     asked = [(name, value) for name, value in parameters.items() if name in PAGING]
-    page = await envelope(listed, MemoryRows(rows), asked, secret=request.shared.cursor_secret)
+    shared = request.shared
+    page = await envelope(listed, MemoryRows(rows), asked, secret=shared.cursor_secret, people=shared.people)
     rows = [row[_PLACE] for row in page.pop(root)]
     shown = await asyncio.to_thread(lambda: [show(row) for row in rows])
     return {ROWS: shown, **page, "filtering": _filtering(query, dimensions)}

@@ -117,7 +117,7 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     services = request.services
     id = request.number("id")
     letter = await _letter(request, id)
-    record, names = edited(letter.record, request.body.record)
+    record, names = edited(letter.record, request.body.record, request.shared.people)
     noted = {"id": id, "fields": list(names), "before": _hash(letter.record), "after": _hash(record)}
     async with request.audited("dead.edit", letter.route, noted):
         await services.deliveries.dead_edit(id, record)

@@ -15,6 +15,7 @@ from gateway.normalise.reading import regions, tags
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.values import MAX_COST_DIGITS, MAX_TEXT, MAX_TOKENS
 from spool.errors import Invalid, NotAllowed
+from spool.people import People
 from spool.record import (
     BillingDrop,
     Correction,
@@ -27,12 +28,14 @@ from spool.record import (
 )
 
 STATUSES = ("ok", "error", "cached")
+_PEOPLE = frozenset(("user", "team", "session", "subject"))  # texts that may be an e-mail address
 _COST = re.compile(r"\d+(\.\d+)?")
 
 
-def edited(record: Record, given: Mapping[str, Any]) -> tuple[Record, Sequence[str]]:
+def edited(record: Record, given: Mapping[str, Any], people: People) -> tuple[Record, Sequence[str]]:
     """
-    A copy of a record with other values, and the names of those that differ from it.
+    A copy of a record with other values, and the names of those that differ from it. `people` are named as in
+    records that come from senders.
 
     Invalid names the field that is wrong. A cost that is given counts as reported.
     """
@@ -50,13 +53,24 @@ def edited(record: Record, given: Mapping[str, Any]) -> tuple[Record, Sequence[s
     for name in names:
         if name not in checks:
             raise Invalid(f"{name[:64]} cannot be changed; of this record these can: {', '.join(checks)}")
-    changes = {name: checks[name](name, given[name]) for name in names}
+    changes = {name: _carried(checks[name](name, given[name]), name, people) for name in names}
     if isinstance(record, Inference) and "cost" in changes:
         estimated = "none" if record.estimated_cost is None else "estimated"
         changes["cost_source"] = estimated if changes["cost"] is None else "reported"
     if isinstance(record, BillingDrop):
         changes |= _drop(changes["body"])
     return msgspec.structs.replace(record, **changes), names
+
+
+def _carried(value: Any, name: str, people: People) -> Any:
+    if name in _PEOPLE and isinstance(value, str):
+        return people.carried(value)
+    if not isinstance(value, dict):
+        return value
+    texts = people.carried_values({key: each for key, each in value.items() if isinstance(each, str)})
+    return {
+        key: texts.get(key, each) for key, each in value.items() if key in texts or not isinstance(each, str)
+    }
 
 
 def _text(name: str, value: Any) -> str | None:

@@ -175,7 +175,8 @@ async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamRe
     reads, null for who may see some calls alone: they hear of calls once these are closed, and of the own
     ones that were too many.
     """
-    passes = chosen(await records_in_views(request), list(request.http.query.items()))
+    listed = await records_in_views(request)
+    passes = chosen(listed, list(request.http.query.items()), request.shared.people)
     return await follow(request, _own_tail(request, passes) if request.is_limited else _tail(request, passes))
 
 

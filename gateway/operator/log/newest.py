@@ -32,7 +32,7 @@ MOST_SOURCES = 50
 
 
 def _filter(name: str) -> Filter[KeptRecord]:
-    return Filter(values=lambda kept: (kept.value(name),), is_open=name in OPEN_SETS)
+    return Filter(values=lambda kept: (kept.value(name),), is_open=name in OPEN_SETS, names_people=True)
 
 
 def _bounds(name: str) -> Filter[KeptRecord]:
@@ -97,7 +97,7 @@ async def records_in_views(
     holds: Filter[KeptRecord] = Filter(holds=lambda kept, word: view(word).holds(partial(value, kept)))
 
     def of(name: str) -> Filter[KeptRecord]:
-        return Filter(values=lambda kept: (value(kept, name),))
+        return Filter(values=lambda kept: (value(kept, name),), names_people=True)
 
     named = await known_dimensions(request)
     filters = {name: of(name) for name in named if name not in listed.filters}

@@ -14,7 +14,8 @@ from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
-from spool.registry.tables.person_names import LIMIT, is_hash
+from spool.people import is_hash
+from spool.registry.tables.person_names import LIMIT
 
 MAX_AT_ONCE = 5000
 GIVEN, ACCOUNT = "given", "account"
@@ -40,7 +41,7 @@ class NamesOfPeople(RequestBody):
 
 
 class ForgottenNames(RequestBody):
-    """Those of these hashes, or all that were given."""
+    """Those of these addresses or hashes, or all that were given."""
 
     users: list[str] | None = None
     all: bool = False
@@ -53,7 +54,7 @@ NAMES: List[PersonName] = List(
     sorts={"name": Sort(value=lambda row: row.name), "user": Sort(value=lambda row: row.user)},
     default_sort=("name", "asc"),
     filters={
-        "user": Filter(values=lambda row: (row.user,), is_open=True),
+        "user": Filter(values=lambda row: (row.user,), is_open=True, names_people=True),
         "origin": Filter(values=lambda row: (row.origin,), valid_values=ORIGINS),
     },
 )
@@ -89,5 +90,6 @@ async def forget_people_names(request: OperatorRequest[PeopleServices, Forgotten
     given = request.body
     if (given.users is not None) == given.all:
         raise Invalid("say users, or all, and not both")
-    gone = await request.registry.person_names.forget(given.users, actor=request.actor)
+    hashes = None if given.users is None else list(map(request.services.hashed, given.users))
+    gone = await request.registry.person_names.forget(hashes, actor=request.actor)
     return {"people_names": {"forgotten": gone}}

@@ -103,7 +103,7 @@ DEVICES: List[Shown] = List(
         "hostname": Filter(values=lambda row: (row.device.hostname,), is_open=True),
         "platform": Filter(values=lambda row: (row.device.platform,)),
         "agent_version": Filter(values=lambda row: (row.device.agent_version,)),
-        "user": Filter(values=lambda row: (row.device.user,), is_open=True),
+        "user": Filter(values=lambda row: (row.device.user,), is_open=True, names_people=True),
         "label": Filter(
             values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()],
             is_open=True,

@@ -73,6 +73,7 @@ class AllocationTable(DocumentTable[Namespace]):
 
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
+        self.people = changes.people
         self._kept = _Kept()
         self._news = asyncio.Event()
 

@@ -6,10 +6,10 @@ A row is a small document by the hash; none is kept in memory.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 
 from spool.errors import Invalid, NotAllowed
+from spool.people import is_hash
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -18,13 +18,7 @@ from spool.registry.shared.texts import check_text
 KIND = "person_name"
 LIMIT = "privacy.max_names"
 MAX_NAME = 200
-_HASH = re.compile(r"email:[0-9a-f]{16}")
 _SHOWN = 100  # hashes of one audit row
-
-
-def is_hash(text: str) -> bool:
-    """True if a user is the hash of an e-mail address."""
-    return _HASH.fullmatch(text) is not None
 
 
 class PersonNameTable:

@@ -14,7 +14,9 @@ from typing import Any
 
 from spool import providers
 from spool.errors import Invalid, NotAllowed
+from spool.people import People
 from spool.record import CURRENCY
+from spool.registry.changes import Changes
 from spool.registry.insights import check_amount
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -81,7 +83,7 @@ class AssistantPlan(PlanDraft):
 PLANS = DocumentKind("plan", AssistantPlan, "plan")
 
 
-def check_plan(draft: PlanDraft) -> PlanDraft:
+def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
     """The draft in its stored form; Invalid names the field and the rule. Which views exist is asked elsewhere."""
     from spool.currencies.codes import DECIMALS  # only where a plan is checked
 
@@ -104,16 +106,16 @@ def check_plan(draft: PlanDraft) -> PlanDraft:
         overage_price=_amount("overage_price", draft.overage_price),
         credit_value=credit_value,
         billed_by=_provider(draft.billed_by),
-        seats=_seats(draft.seats),
+        seats=_seats(draft.seats, people),
     )
 
 
-def _seats(seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+def _seats(seats: tuple[Seat, ...], people: People) -> tuple[Seat, ...]:
     """Return the seats by user and first day. Invalid if somebody had two at once."""
     found = sorted(map(_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
     by_user: dict[str, list[Seat]] = defaultdict(list)
-    for seat in found:
-        held = by_user[seat.user.casefold()]
+    for seat in sorted(found, key=lambda seat: seat.since):
+        held = by_user[people.identity(seat.user)]
         if held and (not held[-1].until or held[-1].until > seat.since):
             raise Invalid(f"seats: {seat.user} has two seats on {seat.since}")
         held.append(seat)
@@ -159,14 +161,28 @@ class PlanTable(NamedTable[AssistantPlan]):
     limit = makers.PLANS
     action = "plan"
 
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(changes)
+        self.people = changes.people
+        self._as_recorded: dict[str, tuple[AssistantPlan, AssistantPlan]] = {}  # with what each was made of
+
     def in_order(self) -> list[AssistantPlan]:
         """All of them; of two that cover a call, the first does."""
         return sorted(self.all(), key=lambda plan: (plan.created, plan.id))
 
+    def as_recorded(self, plan: AssistantPlan) -> AssistantPlan:
+        """Return a plan whose seats, in the same order, name people by the hash of their address."""
+        kept = self._as_recorded.get(plan.id)
+        if kept is None or kept[0] is not plan:
+            hashed = self.people.hashed
+            seats = tuple(replace(seat, user=hashed(seat.user)) for seat in plan.seats)
+            kept = self._as_recorded[plan.id] = plan, replace(plan, seats=seats)
+        return kept[1]
+
     async def create(self, draft: PlanDraft, *, most: int, actor: Actor) -> AssistantPlan:
         """NotAllowed when there are `most`."""
         now = self._changes.now()
-        drafted = stated(check_plan(draft))
+        drafted = stated(check_plan(draft, self.people))
         plan = AssistantPlan(id=secrets.token_hex(16), created=now, last_updated=now, **drafted)
         return await self._add(plan, check=_check, most=most, actor=actor)
 
@@ -176,7 +192,7 @@ class PlanTable(NamedTable[AssistantPlan]):
         """NotAllowed if it is not of the `version` any more that was read."""
 
         def edit(before: AssistantPlan) -> AssistantPlan:
-            return replace(before, **stated(check_plan(self._redrafted(before, changes))))
+            return replace(before, **stated(check_plan(self._redrafted(before, changes), self.people)))
 
         return await self._edit(id, edit, check=_check, version=version, actor=actor)
 

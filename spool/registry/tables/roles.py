@@ -53,7 +53,8 @@ class RoleTable(NamedTable[Role]):
         Return the rights of a person if a draft were a role, in place of the one with the id `replaced`.
         """
         tried = Role(id="", **stated(draft))
-        return Roles([*(role for id, role in self._rows.items() if id != replaced), tried]).of_holder(holder)
+        others = (role for id, role in self._rows.items() if id != replaced)
+        return Roles(map(self._matched, [*others, tried])).of_holder(holder)
 
     def get(self, id: str) -> Role:
         return BUILTIN.get(id) or super().get(id)
@@ -114,7 +115,13 @@ class RoleTable(NamedTable[Role]):
 
     def _set(self, rows: dict[str, Role]) -> None:
         super()._set(rows)
-        self._in_force = Roles(rows.values())
+        self._in_force = Roles(map(self._matched, rows.values()))
+
+    def _matched(self, role: Role) -> Role:
+        """Return a role whose filters hold for every form of the people that they name."""
+        matched = self._changes.people.matched
+        filters = (replace(each, values=matched({"": each.values})[""]) for each in role.filters)
+        return replace(role, filters=tuple(filters))
 
 
 def roles_of(rows: RegistryRows) -> Roles:

@@ -33,6 +33,10 @@ class ViewTable(NamedTable[View]):
     limit = makers.VIEWS
     action = "view"
 
+    def matched(self, view: View) -> View:
+        """Return a view whose filter holds for every form of the people that it names."""
+        return replace(view, filter=self._changes.people.matched(view.filter))
+
     async def create(
         self,
         draft: ViewDraft,

@@ -25,6 +25,7 @@ from spool.container_files.usage import UsageDay
 from spool.container_files.values import ClusterIdentity
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
+from spool.people import People
 from spool.registry.connections import BillingConnection
 from spool.settings import ContainerPrice
 from tests.gateway.billed.test_connection_rows import Drops, row
@@ -388,6 +389,7 @@ async def with_clusters(ledger: Ledger, clock: Clock, plan: Plan) -> PlannedClus
         drops=drops,  # type: ignore[arg-type]
         connections=lambda: connections,
         owner_tags=lambda: {"team": "owner"},
+        people=lambda: People.of_installation(b"p"),
         usage=PlannedUsage(plan),  # type: ignore[arg-type]
     )
     found = PlannedClusters(plan, RowBook(sources, clock), drops)

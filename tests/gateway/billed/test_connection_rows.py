@@ -38,6 +38,7 @@ from spool.ledger.queries import BILLED_TYPES, ROW_DIMENSIONS, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.memory.ledger import MemoryLedger
+from spool.people import DROP, People
 from spool.record import BILLING_DATA, BillingDrop
 from spool.registry.connections import BillingConnection
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
@@ -47,7 +48,13 @@ from tests.spool.contract.examples import add
 from tests.spool.ledger_log import FakeClock
 
 OCTOBER = datetime(2026, 10, 1, tzinfo=UTC)
-RULES = RowRules(connection="c-1", provider="MongoDB", owner_tags={"team": "owner"}, tags=("tag:service",))
+RULES = RowRules(
+    connection="c-1",
+    provider="MongoDB",
+    owner_tags={"team": "owner"},
+    tags=("tag:service",),
+    people=People.of_installation(b"p"),
+)
 
 
 def row(at: str = "2026-10-05T03:00:00Z", cost: str = "1", **more: str) -> dict[str, str]:
@@ -95,6 +102,7 @@ class Rows:
             drops=self.drops,  # type: ignore[arg-type]
             connections=lambda: self.connections,
             owner_tags=lambda: {"team": "owner"},
+            people=lambda: People.of_installation(b"p"),
         )
         self.book = RowBook(sources, self.clock)
         return self
@@ -347,3 +355,14 @@ def random_row(chance: random.Random) -> dict[str, str]:
     }  # fmt: skip
     at = f"2026-10-{chance.randint(1, 28):02}T{chance.randrange(24):02}:00:00Z"
     return row(at=at, cost=f"{chance.randint(1, 10**6)}.{chance.randint(1, 10**6)}", **more)
+
+
+def test_a_row_names_a_user_as_records_do() -> None:
+    """The e-mail address in the tag of a billing row is the person of the calls."""
+    rules = replace(RULES, owner_tags={"user": "user"})
+    hashed = rules.people.hashed("ann@example.com")
+    assert {"user": hashed} == rules.owners({"user": "Ann@example.com"})
+    assert {"user": ""} == replace(rules, people=People.of_installation(b"p", DROP)).owners(
+        {"user": "ann@example.com"}
+    )
+    assert {"user": "ann"} == rules.owners({"user": "ann"})

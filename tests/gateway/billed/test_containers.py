@@ -26,6 +26,7 @@ from spool.ledger import money
 from spool.ledger.queries import BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import DAY_S
+from spool.people import People
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
 from spool.settings import ContainerPrice
 from tests.gateway.billed.test_connection_rows import OCTOBER, Rows, row
@@ -35,7 +36,13 @@ PROD = ClusterIdentity("a-1", "eu-west-1", "prod")
 DAY = int(OCTOBER.timestamp()) + 4 * DAY_S  # that of `row`
 CORE_HOUR, GIB_HOUR = 3_600_000_000, 3_600_000 * 2**30
 PRICE = ContainerPrice(cluster="prod", cpu_hour=Decimal(1), memory_hour=Decimal("0.5"))
-RULES = RowRules(connection="c-1", provider="AWS", owner_tags={"team": "owner"}, tags=())
+RULES = RowRules(
+    connection="c-1",
+    provider="AWS",
+    owner_tags={"team": "owner"},
+    tags=(),
+    people=People.of_installation(b"p"),
+)
 
 
 def place(workload: str, node: str = "n-1", **tags: str) -> str:

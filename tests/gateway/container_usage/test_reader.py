@@ -20,6 +20,7 @@ from spool.container_files.usage import CONTAINER_USAGE
 from spool.container_files.values import REMOTE_WRITE, ClusterIdentity, ContainerSender
 from spool.engines import MEMORY, open_storage
 from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.people import People
 from spool.settings import ContainerPrice, ContainerSettings, SpoolSettings
 from spool.storage import Storage, StorageOptions
 from tests.gateway.container_usage.remote_write import first
@@ -198,6 +199,7 @@ async def test_from_remote_write_to_costs(cluster: Cluster) -> None:
         drops=cluster.storage.small.of(BILLING_DROPS),
         connections=list,
         owner_tags=lambda: {"team": "team"},
+        people=lambda: People.of_installation(b"p"),
         usage=cluster.reader,
     )
     book = RowBook(sources, cluster.clock)

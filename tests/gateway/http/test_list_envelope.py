@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.http.lists import BESIDE_ROWS, Filter, List, MemoryRows, Sort, envelope
+from spool.people import People
 from spool.turns.fair_turns import ALONE_S, FairTurns
 
 STATUSES = ("new", "in_progress", "on_hold", "addressed", "ignored")
@@ -39,8 +40,11 @@ def rows(count: int) -> list[Row]:
     ]
 
 
+PEOPLE = People.of_installation(b"p")
+
+
 async def ask(count: int, *query: tuple[str, str]) -> dict[str, Any]:
-    return await envelope(INSIGHTS, MemoryRows(rows(count)), query, secret=b"k" * 32)
+    return await envelope(INSIGHTS, MemoryRows(rows(count)), query, secret=b"k" * 32, people=PEOPLE)
 
 
 async def second_of(count: int, limit: int) -> dict[str, Any]:
@@ -208,7 +212,9 @@ async def test_others_have_their_turn_while_rows_are_shown() -> None:
     counting = asyncio.create_task(count())
     with FairTurns().request("key") as work:
         await work.begin()
-        await work.run(envelope(replace(INSIGHTS, show=slow), MemoryRows(rows(10)), (), secret=b"k" * 32))
+        await work.run(
+            envelope(replace(INSIGHTS, show=slow), MemoryRows(rows(10)), (), secret=b"k" * 32, people=PEOPLE)
+        )
     counting.cancel()
     assert 10 <= turns
 
@@ -224,5 +230,5 @@ async def test_many_rows_are_looked_through_beside_the_loop(count: int, is_besid
         return str(row["title"])
 
     listed = replace(INSIGHTS, sorts={"title": Sort(value=title)}, default_sort=("title", "asc"))
-    await envelope(listed, MemoryRows(rows(count)), (), secret=b"k" * 32)
+    await envelope(listed, MemoryRows(rows(count)), (), secret=b"k" * 32, people=PEOPLE)
     assert is_beside is (get_ident() not in threads)

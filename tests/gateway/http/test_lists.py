@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +18,14 @@ from gateway.errors import Refusal
 from gateway.http import lists
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
 from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField, page_of
+from spool.people import People
 from spool.sql.lists import read_page
 from spool.sqlite.database import add_functions
 from spool.sqlite.transactions import SqliteConnection
 from tests.rounds import examples, part
 
 SECRET = b"s" * 32
+PEOPLE = People.of_installation(b"p")
 COLUMNS = ("id", "name", "size", "color")
 COLORS = ("blue", "green", "red")
 KINDS = ["at hand", "memory", "sql"]
@@ -94,7 +97,7 @@ class Shop:
         )
 
     async def get(self, *query: tuple[str, str]) -> dict[str, Any]:
-        return await envelope(THINGS, self.source(), query, secret=SECRET)
+        return await envelope(THINGS, self.source(), query, secret=SECRET, people=PEOPLE)
 
 
 def _row(values: Sequence[Any]) -> Row:
@@ -309,9 +312,9 @@ async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
         root="others", show=dict, identity=THINGS.identity, sorts=THINGS.sorts, default_sort=("name", "asc")
     )
     with pytest.raises(Refusal, match="not one of ours"):
-        await envelope(THINGS, shop.source(), [("cursor", cursor)], secret=b"t" * 32)
+        await envelope(THINGS, shop.source(), [("cursor", cursor)], secret=b"t" * 32, people=PEOPLE)
     with pytest.raises(Refusal, match="another list"):
-        await envelope(others, shop.source(), [("cursor", cursor)], secret=SECRET)
+        await envelope(others, shop.source(), [("cursor", cursor)], secret=SECRET, people=PEOPLE)
 
 
 @pytest.mark.asyncio
@@ -388,3 +391,27 @@ async def test_values_of_now(kind: str) -> None:
     assert MOST_KNOWN == len(await told())
     shop.add({"id": 9999, "name": "one more", "size": 1, "color": "red"})
     assert [] == await told()
+
+
+@pytest.mark.asyncio
+async def test_a_filter_that_names_people_takes_every_form_of_a_name() -> None:
+    """The answer repeats what was asked for, and a cursor keeps it."""
+    by_id: Sort[Row] = Sort(value=lambda row: row["id"])
+    by_color: Filter[Row] = Filter(values=lambda row: (str(row["color"]),), names_people=True)
+    listed: List[Row] = replace(
+        THINGS, filters={"color": by_color}, identity=by_id, sorts={"id": by_id}, default_sort=("id", "asc")
+    )
+    hashed = PEOPLE.hashed("ann@example.com")
+    dice = random.Random(1)
+    rows: list[Row] = [
+        {**a_row(id, dice), "color": color}
+        for id, color in enumerate((hashed, "ann@example.com", "bob", hashed))
+    ]
+    query = [("color", "Ann@example.com"), ("limit", "2")]
+    first = await envelope(listed, MemoryRows(rows), query, secret=SECRET, people=PEOPLE)
+    assert ({"color": ["Ann@example.com"]}, 3) == (
+        first["filtering"]["current"], first["pagination"]["total_count"],
+    )  # fmt: skip
+    cursor = [("cursor", first["pagination"]["cursor"]["next_cursor"])]
+    second = await envelope(listed, MemoryRows(rows), cursor, secret=SECRET, people=PEOPLE)
+    assert [hashed] == [row["color"] for row in second[listed.root]]

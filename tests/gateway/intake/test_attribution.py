@@ -149,8 +149,8 @@ def test_a_pseudonym_is_not_hashed_again() -> None:
     [("drop", (None, {"a": "b"})), ("keep", ("ann@example.com", {"a": "b", "who": "x@y.org"}))],
 )
 def test_other_policies(policy: str, expected: tuple[object, ...]) -> None:
-    """`drop` leaves nothing of an address, `keep` leaves it as it is."""
-    record = call(user="ann@example.com", tags={"a": "b", "who": "x@y.org"})
+    """`drop` leaves nothing of an address, `keep` leaves it in lower case, so that a person is one user."""
+    record = call(user="Ann@example.com", tags={"a": "b", "who": "x@y.org"})
     Attribution(Config(privacy=PrivacySettings(emails=policy))).apply(record, {})
     assert expected == (record.user, record.tags)
 

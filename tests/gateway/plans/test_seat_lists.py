@@ -9,6 +9,7 @@ import pytest
 
 from gateway.plans.seat_lists import ListedSeat, chosen, merged, of_pages, read_list, read_names
 from spool.errors import Invalid
+from spool.people import People
 from spool.registry.tables.plans import Seat
 
 TODAY = "2026-11-20"
@@ -259,3 +260,13 @@ def test_names_of_a_list_are_those_of_telemetry() -> None:
     assert ["ann@example.com", "bob@example.com", "cid"] == [each.user for each in found]
     with pytest.raises(Invalid, match="line 1 must be a name of the list and a user"):
         read_names("names.csv", b"ann\n")
+
+
+def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
+    """A seat that was given by the hash of an address is that of the address in the list."""
+    people = People.of_installation(b"s" * 32)
+    hashed = people.hashed("ann@example.com")
+    listed = [ListedSeat(user="Ann@Example.com")]
+    seats = [Seat(user=hashed, since="2026-01-01")]
+    changes = merged(seats, listed, "2026-11-20", people.identity)
+    assert ((), (), tuple(seats)) == (changes.added, changes.ended, changes.seats)

@@ -28,8 +28,9 @@ EVERYTHING = {type.NAME: TypeSettings(least_savings="0", least_share="0") for ty
 
 def seat(user: str, saves: int, *, team: str = "search", kind: str = "idle", instead: str = "") -> SeatSaving:
     return SeatSaving(
-        kind=kind, plan="Claude", user=user, team=team, instead=instead, cost=30 * money.UNIT, saves=saves * money.UNIT,
-        formula=f"{saves} of fee, and no call that worked", first_day=FIRST, last_day=FIRST + 30 * DAY_S,
+        kind=kind, plan="Claude", user=user, person=user, team=team, instead=instead, cost=30 * money.UNIT,
+        saves=saves * money.UNIT, formula=f"{saves} of fee, and no call that worked", first_day=FIRST,
+        last_day=FIRST + 30 * DAY_S,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from gateway.operator.delivery.record_edit import edited
 from spool.deliveries.values import RouteSpec
 from spool.engines import SQLITE
 from spool.errors import Invalid, NotAllowed
+from spool.people import People
 from spool.record import (
     AI_TELEMETRY,
     BillingDrop,
@@ -31,6 +32,7 @@ from tests.processes.copied import copying_command
 from tests.spool.contract.examples import add, call
 
 ROUTE = "archive/ai-telemetry"
+PEOPLE = People.of_installation(b"p")
 
 
 @pytest_asyncio.fixture
@@ -143,7 +145,7 @@ ROW = {"time/usage_start": "2026-09-01T00:00:00Z", "cost/cost": "1"}
 )
 def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: dict[str, Any]) -> None:
     """Under the rules of records that come in; what follows from a field follows."""
-    found, names = edited(record, {**as_json(record), **given})
+    found, names = edited(record, {**as_json(record), **given}, PEOPLE)
     assert (set(given), expected) == (set(names), {name: getattr(found, name) for name in expected})
 
 
@@ -176,7 +178,7 @@ def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: di
 def test_what_may_not_be_changed(record: Record, given: dict[str, Any], words: str) -> None:
     """The message names the field and its rule."""
     with pytest.raises(Invalid, match=words):
-        edited(record, {**as_json(record), **given})
+        edited(record, {**as_json(record), **given}, PEOPLE)
 
 
 def test_corrections_are_not_edited() -> None:
@@ -186,11 +188,21 @@ def test_corrections_are_not_edited() -> None:
         before=INFERENCE, after=INFERENCE,
     )  # fmt: skip
     with pytest.raises(NotAllowed, match="retry or discard"):
-        edited(correction, {"cost": "1"})
+        edited(correction, {"cost": "1"}, PEOPLE)
 
 
 def test_totals_of_streams_are_not_edited() -> None:
     """A unit-cost record is already in the totals of its stream."""
     operation = UnitCostOperation(id=b"u" * 16, stream="s", stream_type="metric", operation="sum", value="1")
     with pytest.raises(NotAllowed, match="send a correction"):
-        edited(operation, {"value": "2"})
+        edited(operation, {"value": "2"}, PEOPLE)
+
+
+def test_an_address_is_hashed_as_in_records_that_come_in() -> None:
+    """In a field that names somebody, and among tags."""
+    given = {"user": "Ann@example.com", "tags": {"boss": "eve@example.com", "repo": "a"}}
+    found, _ = edited(INFERENCE, {**as_json(INFERENCE), **given}, PEOPLE)
+    assert isinstance(found, Inference)
+    assert (PEOPLE.hashed("ann@example.com"), {"boss": PEOPLE.hashed("eve@example.com"), "repo": "a"}) == (
+        found.user, found.tags,
+    )  # fmt: skip

@@ -13,6 +13,7 @@ import pytest_asyncio
 from gateway.billed.row_book import RowBook, RowSources
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
+from spool.people import People
 from spool.record import BILLING_DATA, BillingDrop
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
@@ -117,6 +118,7 @@ async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
             each for each in server.registry.connections.all() if connections.is_in_costs(each.id)
         ],
         owner_tags=dict,
+        people=lambda: People.of_installation(b"p"),
     )
     assert 2 == await RowBook(sources, server.clock).look()
     recent = (await server.ask("GET", "/report?range=last_7d&by=service&cost_type=billed_cost")).payload

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.configuration.sections import Config, PrivacySettings
-from gateway.normalise.reading.emails import Emails
 from spool.engines import SQLITE
+from spool.people import People
 from spool.registry.operators import Actor
 from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.integration.operator.people.test_sign_in import signed_in
@@ -22,11 +22,11 @@ from tests.integration.operator.server import OperatorServer, operator_server
 pytestmark = pytest.mark.asyncio
 
 ROOT = Actor("root@example.com", "local")
-EMAILS = Emails("hash", secret=b"e" * 32)
+PEOPLE = People.of_installation(b"e" * 32)
 
 
 def hashed(address: str) -> str:
-    return EMAILS.protected(address) or ""
+    return PEOPLE.hashed(address)
 
 
 @pytest_asyncio.fixture

@@ -27,6 +27,7 @@ from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
 from spool.engines import MEMORY, POSTGRES, SQLITE
 from spool.identity import Identity
+from spool.people import DROP
 from spool.record import NS, Correction, Inference, Record
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
@@ -377,6 +378,33 @@ async def test_advice_on_seats_of_a_month_that_is_over(server: OperatorServer) -
     ] == [(each["title"], each["monthly_savings"], each["formula"]) for each in listed]
     await add(server.services.spool.log, a_call(100, "2026-09-03T09:00", "idle"))
     assert 1 == (await adviser.look()).merged.gone  # who was idle works again
+
+
+async def test_a_seat_by_e_mail_covers_the_calls_of_its_person(server: OperatorServer) -> None:
+    """Records carry the hash of the address. The fee is all that is paid, and nobody is advised to end the seat."""
+    seat = {"user": "Ann@example.com", "since": "2026-07-01"}
+    await made(server, "/plans", name="Claude", view="claude", fee="25", seats=[seat])
+    user = server.registry.people.carried("ann@example.com")
+    calls = [a_call(number, f"2026-08-0{number}T09:30", user, estimated_cost="1.05") for number in (1, 2, 3)]
+    await add(server.services.spool.log, *calls)
+    found = await costs_of(server)
+    assert ("25", "0", "3.15") == tuple(
+        found["total"][name] for name in ("paid", "metered", "included_value")
+    )
+    assert [] == found["advice"]
+    assert [("Ann@example.com", 3)] == [(row["user"], row["calls"]) for row in found["rows"]]
+    twice = [seat, {"user": user, "since": "2026-08-01"}]
+    answer = await server.ask("PATCH", "/plans/Claude", {"seats": twice})
+    assert (400, True) == (answer.status, "has two seats" in answer.error[2])
+
+
+async def test_nobody_is_advised_to_end_a_seat_whose_calls_are_not_known(server: OperatorServer) -> None:
+    """Where addresses are dropped, no record says who uses a seat that was given by address."""
+    seats = [{"user": name, "since": "2026-07-01"} for name in ("ann@example.com", "idle")]
+    await made(server, "/plans", name="Claude", view="claude", fee="25", seats=seats)
+    assert {"ann@example.com", "idle"} == {each["user"] for each in (await costs_of(server))["advice"]}
+    server.registry.people.policy = DROP
+    assert ["idle"] == [each["user"] for each in (await costs_of(server))["advice"]]
 
 
 async def test_half_seats_are_one_fee(server: OperatorServer) -> None:

@@ -1,0 +1,386 @@
+"""
+One identity of a person: an e-mail address, however it is written, and its hash find the same calls at every
+input that names a user, under each setting of `privacy.emails`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import click
+import msgspec
+import pytest
+from yarl import URL
+
+from gateway.addresses.table import ADDRESSES
+from gateway.cli import main
+from gateway.configuration.sections import AttributionRule, Config, PrivacySettings, settings_of
+from gateway.mcp.tools.list import TOOLS
+from gateway.mounts import OPERATOR_API, socket_path
+from spool.people import DROP, HASH, KEEP, People
+from spool.registry.scopes import AI_HUB, ENROLL
+from spool.settings import SpoolSettings
+from tests.integration.conftest import Serve, Serving
+from tests.integration.mcp.conftest import Assistant
+from tests.integration.payloads import json_span, json_traces
+from tests.spool.contract.examples import add, call
+
+ANN, BOB = "ann@example.com", "bob@example.com"
+FORMS = ("ann@example.com", "Ann@Example.COM", " ann@example.com ", "hash")
+AS = {"X-Tollhouse-As": quote("root@example.com")}
+DEFINITION = """
+Dimensions:
+  Who:
+    Name: Who
+    Rules:
+      - Type: Group
+        Name: Ann
+        Conditions:
+          - Source: user
+            Equals: {typed}
+"""
+WHY = 'privacy.emails is "drop"'
+
+# -- what is declared ----------------------------------------------------------------------------------------
+
+_WORDS = frozenset((
+    "user", "users", "email", "emails", "seat", "seats", "owner", "owners", "member", "members", "person", "people",
+    "filter", "filters", "where", "subject", "assignee", "names",
+))  # fmt: skip
+# Fields, parameters and options that name people as records do. The tests below ask each kind.
+RECORDED = frozenset((
+    "?user", "?where", "?filter", "?filters", "?owner", "?subject", "filter", "filters", "filters.values",
+    "role.filters", "role.filters.values", "seats", "seats.user", "names", "names.user", "users", "user",
+    "--user", "--where", "--filter", "--owner", "--subject", "--seat", "--seats", "--names", "USER", "USERS",
+    "match.user", "set.user", "agent.user",
+))  # fmt: skip
+# Those that name accounts, receivers of mail or persons in charge, which no record carries.
+OF_ACCOUNTS = frozenset((
+    "?member", "?assignee", "members", "role.members", "person", "people", "email", "connections.email", "assignee",
+    "--member", "--person", "--assignee", "PERSON", "EMAIL", "reconciliation.owner",
+))  # fmt: skip
+# The setting itself.
+SETTINGS = frozenset(("--emails", "privacy.emails"))
+
+
+def fields_of(kind: type[Any]) -> Iterator[str]:
+    """Yield the paths of the fields of a body or of arguments."""
+
+    def walk(found: Any, path: str) -> Iterator[str]:
+        for each in getattr(found, "types", ()):
+            yield from walk(each, path)
+        for name in ("item_type", "value_type", "type"):
+            if isinstance(inner := getattr(found, name, None), msgspec.inspect.Type):
+                yield from walk(inner, path)
+        for each in getattr(found, "fields", ()):
+            here = f"{path}.{each.encode_name}".lstrip(".")
+            yield here
+            yield from walk(each.type, here)
+
+    yield from walk(msgspec.inspect.type_info(kind), "")
+
+
+def commands(command: click.Command) -> Iterator[click.Command]:
+    if not isinstance(command, click.Group):
+        yield command
+        return
+    for name in command.list_commands(click.Context(command)):
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        yield from commands(found)
+
+
+def declared() -> Iterator[str]:
+    """Yield everything that somebody may state: fields, parameters, options, arguments and settings."""
+    for address in ADDRESSES:
+        lists = getattr(address, "lists", None)
+        for parameters in ("required", "optional", "repeated"):
+            yield from (f"?{name}" for name in getattr(address, parameters, ()))
+        yield from (f"?{name}" for name in (lists.filters if lists else ()))
+        if isinstance(address.body, type) and address.body is not bytes:
+            yield from fields_of(address.body)
+    for tool in TOOLS.values():
+        yield from fields_of(tool.takes)
+    for command in commands(main):
+        for each in command.params:
+            is_option = isinstance(each, click.Option)
+            yield from (each.opts if is_option else [str(each.name).upper()])
+    yield from (name for name, *_ in settings_of(Config()))
+    yield from fields_of(AttributionRule)
+
+
+def names_somebody(declaration: str) -> bool:
+    last = declaration.rpartition(".")[2].strip("?-[]").lower()
+    return last in _WORDS or (last == "values" and "filters" in declaration)
+
+
+def test_every_declared_input_that_names_somebody_is_known() -> None:
+    """A new field, parameter, option or setting of such a name belongs to records or to accounts: say which here."""
+    found = {each for each in declared() if names_somebody(each)}
+    assert set() == found - RECORDED - OF_ACCOUNTS - SETTINGS
+    assert {"?user", "seats.user", "--where", "names.user"} <= found
+
+
+def test_every_filter_of_people_in_a_list_finds_them_by_any_form() -> None:
+    """Filters of lists under the names of people, and those of every dimension of calls."""
+    for address in ADDRESSES:
+        lists = getattr(address, "lists", None)
+        for name, each in (lists.filters if lists else {}).items():
+            if f"?{name}" in RECORDED - {"?filters"}:
+                assert each.names_people, (address.path, name)
+
+
+# -- what is found -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class World:
+    """A server with a call of Ann, who writes her address in her own way, and one of Bob."""
+
+    serving: Serving
+    assistant: Assistant
+    reader: str  # a key that reads costs
+    people: People
+    policy: str
+
+    async def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
+        """A call of the operator API. The payload, or the words of the refusal."""
+        socket = socket_path(self.serving.app.config.data_dir)
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session:
+            url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).update_query(query)
+            async with session.request(method, url, json=body, headers=AS) as response:
+                return Found(response.status, await response.json())
+
+    async def costs(self, **query: str) -> Found:
+        asked = {"start_date": "2026-01-01", "granularity": "yearly", "measures": "calls", **query}
+        path = f"/v2/billing/costs?{urlencode(asked)}"
+        answer = await self.serving.send(path, b"", None, method="GET", key=self.reader)
+        return Found(answer.status, json.loads(answer.body))
+
+    async def tool(self, name: str, **arguments: Any) -> Found:
+        result = await self.assistant.call(name, **arguments)
+        if result["isError"]:
+            return Found(400, {"error": {"message": result["content"][0]["text"]}})
+        return Found(200, result["structuredContent"])
+
+
+@dataclass
+class Found:
+    status: int
+    payload: Any
+
+    @property
+    def words(self) -> str:
+        return str(self.payload["error"]["message"])
+
+    def made(self, name: str) -> Any:
+        assert self.status in (200, 201), self.payload
+        return self.payload[name]
+
+
+class Refused(Exception):
+    """What was asked is refused, with words."""
+
+
+def checked(found: Found) -> Any:
+    if found.status >= 400:
+        raise Refused(found.words)
+    return found.payload
+
+
+OpenWorld = Callable[[str], Awaitable[World]]
+
+
+@pytest.fixture
+def open_world(serve: Serve) -> OpenWorld:
+    async def start(policy: str) -> World:
+        config = Config(spool=SpoolSettings(hold=0, counter_wait=0), privacy=PrivacySettings(emails=policy))
+        serving = await serve(config=config)
+        secret = serving.app.services.storage.secret
+        assistant = Assistant(serving, await serving.make_key("assistant", scopes=[AI_HUB]))
+        reader = await serving.make_key("reader", scopes=["billing:read_costs"])
+        world = World(serving, assistant, reader, People.of_installation(secret, policy), policy)
+        await send(world, "Ann@Example.com", BOB)
+        return world
+
+    return start
+
+
+async def send(world: World, *users: str) -> None:
+    start = int((datetime.now(UTC) - timedelta(hours=1)).timestamp()) * 10**9
+    spans = []
+    for user in users:
+        span = json_span("gpt-4o", startTimeUnixNano=str(start), endTimeUnixNano=str(start + 10**9))
+        span["attributes"].append({"key": "user.id", "value": {"stringValue": user}})
+        spans.append(span)
+    answer = await world.serving.send("/v1/traces", json_traces(*spans))
+    assert 200 == answer.status, answer.body
+    storage = world.serving.app.services.storage
+    await storage.ledger.catch_up(storage.log)
+
+
+async def report(world: World, typed: str) -> int:
+    return calls_of(await world.ask("GET", "/report", where=f"user={typed}", show="calls"))
+
+
+def calls_of(found: Found) -> int:
+    return sum(int(row["calls"]) for row in checked(found)["rows"])
+
+
+async def report_without(world: World, typed: str) -> int:
+    """All calls but those that are left out."""
+    return 2 - calls_of(await world.ask("GET", "/report", where=f"user!={typed}", show="calls"))
+
+
+async def records(world: World, typed: str) -> int:
+    return len(checked(await world.ask("GET", "/records", user=typed))["records"])
+
+
+async def records_of_a_day(world: World, typed: str) -> int:
+    day = (datetime.now(UTC) - timedelta(hours=1)).date().isoformat()
+    return len(checked(await world.ask("GET", "/records", user=typed, date=day))["records"])
+
+
+async def costs(world: World, typed: str) -> int:
+    return sum(row["calls"] for row in checked(await world.costs(user=typed))["costs"])
+
+
+async def costs_by_filters(world: World, typed: str) -> int:
+    found = await world.costs(filters=json.dumps({"user": [typed]}))
+    return sum(row["calls"] for row in checked(found)["costs"])
+
+
+async def tool(world: World, typed: str) -> int:
+    found = await world.tool("get_cost_data", filters={"user": [typed]}, measure="calls")
+    return sum(int(row["calls"]) for row in checked(found)["rows"])
+
+
+async def tool_containing(world: World, typed: str) -> int:
+    found = await world.tool("get_cost_data", filters={"&user": [typed]}, measure="calls")
+    return sum(int(row["calls"]) for row in checked(found)["rows"])
+
+
+async def view(world: World, typed: str) -> int:
+    body = {"name": "of Ann", "filter": {"user": [typed]}, "principal_dimension": "model"}
+    checked(await world.ask("POST", "/views", body))
+    in_records = checked(await world.ask("GET", "/records", view="of Ann"))["records"]
+    in_costs = checked(await world.costs(view="of Ann"))["costs"]
+    asked_again = calls_of(
+        await world.ask("GET", "/report", view="of Ann", where=f"user={typed.strip().upper()}", show="calls")
+    )
+    found = calls_of(await world.ask("GET", "/report", view="of Ann", show="calls"))
+    assert [found] * 3 == [len(in_records), sum(row["calls"] for row in in_costs), asked_again]
+    return found
+
+
+async def role(world: World, typed: str) -> int:
+    filters = [{"dimension": "user", "values": [typed]}]
+    body = {"name": "Ann", "data_access": "limited", "filters": filters, "members": ["eva@example.com"]}
+    checked(await world.ask("POST", "/roles", body))
+    shown = checked(await world.ask("POST", "/roles/preview", {"person": "eva@example.com"}))["preview"]
+    return int(shown["total"]["calls"])
+
+
+async def seat(world: World, typed: str) -> int:
+    everything = {"name": "all", "filter": {}, "principal_dimension": "user"}
+    checked(await world.ask("POST", "/views", everything))
+    body = {"name": "Claude", "view": "all", "fee": "25", "seats": [{"user": typed, "since": "2026-01-01"}]}
+    plan = checked(await world.ask("POST", "/plans", body))["plan"]
+    assert typed.strip() == plan["seats"][0]["user"]
+    [row] = checked(await world.ask("GET", "/plan-costs"))["rows"]
+    assert typed.strip() == row["user"]
+    return int(row["calls"])
+
+
+async def definition(world: World, typed: str) -> int:
+    """A dimension of the organization's own, whose one group is the person."""
+    text = DEFINITION.format(typed=json.dumps(typed))
+    checked(
+        await world.ask("POST", "/allocation/publish", {"definition": text, "namespace": "", "base": None})
+    )
+    found = await world.ask("GET", "/report", where="User:Defined:Who=Ann", show="calls")
+    return calls_of(found)
+
+
+ASKED: Mapping[str, Callable[[World, str], Awaitable[int]]] = {
+    each.__name__: each
+    for each in (
+        report, report_without, records, records_of_a_day, costs, costs_by_filters, tool, tool_containing, view, role,
+        seat, definition,
+    )
+}  # fmt: skip
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("policy", "form"),
+    [(policy, form) for policy in (HASH, KEEP, DROP) for form in FORMS if policy == HASH or form != "hash"],
+)
+async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, policy: str, form: str) -> None:
+    """One call of two; where records carry no address, the answer to an address says so."""
+    world = await open_world(policy)
+    typed = world.people.hashed(ANN) if form == "hash" else form
+    found: dict[str, object] = {}
+    for name, asked in ASKED.items():
+        try:
+            found[name] = await asked(world, typed)
+        except Refused as refusal:
+            found[name] = WHY if WHY in str(refusal) else str(refusal)
+    assert dict.fromkeys(ASKED, WHY if policy == DROP else 1) == found
+
+
+@pytest.mark.asyncio
+async def test_an_address_finds_what_came_under_another_setting(open_world: OpenWorld) -> None:
+    """Records that were kept with the address, and those of now, which carry the hash."""
+    world = await open_world(HASH)
+    storage = world.serving.app.services.storage
+    before = call(1, at=datetime.now(UTC).timestamp() - 3600, user=ANN)
+    await add(storage.log, before)
+    await storage.ledger.catch_up(storage.log)
+    assert [2, 2, 2] == [await each(world, ANN) for each in (report, records, costs)]
+    assert 2 == await view(world, ANN)
+    assert 2 == await seat(world, ANN)
+
+
+@pytest.mark.asyncio
+async def test_the_setting_may_change_while_the_server_runs(serve: Serve) -> None:
+    """Answers follow the setting that is in force after a reload."""
+    config = Config(spool=SpoolSettings(hold=0, counter_wait=0))
+    serving = await serve(
+        config=config, reread=lambda running: replace(running, privacy=PrivacySettings(emails=DROP))
+    )
+    people = People.of_installation(serving.app.services.storage.secret)
+    assistant = Assistant(serving, await serving.make_key("assistant", scopes=[AI_HUB]))
+    world = World(
+        serving, assistant, await serving.make_key("reader", scopes=["billing:read_costs"]), people, HASH
+    )
+    await send(world, ANN, BOB)
+    assert 1 == await report(world, ANN)
+    assert 200 == (await world.ask("POST", "/reload", {})).status
+    with pytest.raises(Refused, match=WHY):
+        await report(world, ANN)
+
+
+@pytest.mark.asyncio
+async def test_names_and_devices_are_found_and_forgotten_by_address(open_world: OpenWorld) -> None:
+    """The lists of names of people and of devices, and the command that forgets."""
+    world = await open_world(HASH)
+    checked(
+        await world.ask("POST", "/people-names", {"names": [{"user": " ANN@example.com", "name": "Ann"}]})
+    )
+    [row] = checked(await world.ask("GET", "/people-names", user=ANN))["people_names"]
+    assert (world.people.hashed(ANN), "Ann") == (row["user"], row["name"])
+    gone = checked(await world.ask("POST", "/people-names/forget", {"users": [ANN]}))["people_names"]
+    assert 1 == gone["forgotten"]
+    fleet = await world.serving.make_key("fleet", scopes=[ENROLL])
+    body = json.dumps({"device_id": "device-1", "hostname": "laptop", "user": "Ann@example.com"}).encode()
+    answer = await world.serving.send("/v1/ai-control-plane/enroll", body, key=fleet)
+    assert 200 <= answer.status < 300, answer.body
+    [device] = checked(await world.ask("GET", "/devices", user=ANN))["devices"]
+    assert "device-1" == device["id"]

@@ -1,0 +1,51 @@
+"""Who is meant by a name, and what records carry of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.errors import Invalid
+from spool.people import DROP, HASH, KEEP, People, is_hash
+
+ANN = "ann@example.com"
+NO_ADDRESSES = ("ann", "", "git@example.com:a/b", "react@18.2.0", "Ann Lee <ann@example.com>")
+
+
+def people(policy: str) -> People:
+    return People.of_installation(b"s" * 32, policy)
+
+
+@pytest.mark.parametrize("written", [ANN, "Ann@Example.COM", " ann@example.com\n"])
+def test_an_address_is_one_person_however_it_is_written(written: str) -> None:
+    """Records carry it in lower case, its hash, or nothing, as the setting says."""
+    hashed = people(HASH).carried(ANN)
+    assert hashed is not None and is_hash(hashed)
+    assert [hashed, ANN, None] == [people(policy).carried(written) for policy in (HASH, KEEP, DROP)]
+    for policy in (HASH, KEEP, DROP):
+        assert {ANN, hashed} <= set(people(policy).forms(written))
+        assert hashed == people(policy).identity(written)
+    assert (hashed,) == people(KEEP).forms(hashed.upper())
+
+
+@pytest.mark.parametrize("name", NO_ADDRESSES)
+@pytest.mark.parametrize("policy", [HASH, KEEP, DROP])
+def test_other_names_stay_as_they_are(name: str, policy: str) -> None:
+    """An address is the whole of a text, or it is none."""
+    known = people(policy)
+    assert (name, (name,), name) == (known.carried(name), known.forms(name), known.hashed(name))
+    assert {"user": (name,)} == known.asked({"user": (name,)})
+
+
+def test_another_installation_has_other_hashes() -> None:
+    """Unless it has the same secret."""
+    assert people(HASH).hashed(ANN) != People.of_installation(b"t" * 32).hashed(ANN)
+    assert people(HASH).hashed(ANN) == people(KEEP).hashed(ANN)
+
+
+def test_an_address_is_refused_where_records_carry_none() -> None:
+    """In a question. What is stored still finds records of before."""
+    with pytest.raises(Invalid, match="carry no e-mail address"):
+        people(DROP).asked({"user": ("bob", ANN)})
+    assert people(HASH).forms(ANN) == people(DROP).matched({"user": (ANN,)})["user"]
+    people(KEEP).check([ANN])
+    people(HASH).check([ANN])
