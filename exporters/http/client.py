@@ -26,6 +26,7 @@ from spool.clock import Clock
 
 PROTOBUF = "application/x-protobuf"
 MAX_ANSWER_BYTES = 64 * 1024
+MAX_ITEMS_ANSWER_BYTES: Final = 1024**2  # for an answer that may have words for each item that it rejects
 REFUSAL_S: Final = 5.0  # for who answers to say that it does not take a certificate
 MAX_FIELD_BYTES = 256 * 1024  # of a header: a replay of container metrics names many addresses
 

@@ -17,7 +17,7 @@ from exporters import batch as batches
 from exporters.batch import Batch, Tally
 from exporters.errors import DeliveryTooLarge, Divide, Rejected
 from exporters.http.answers import refuse_page
-from exporters.http.client import PROTOBUF, Client
+from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
 from exporters.otlp import encoding
 from exporters.otlp.encoding import Encoded, EncodeElsewhere
 from exporters.otlp.metrics import MetricsRequest
@@ -130,6 +130,7 @@ class TelemetryExporter:
                 authorization=self._target.authorization(stream),
                 idempotency_key=delivery.idempotency_key,
                 headers=self._target.headers(),
+                max_answer_bytes=MAX_ITEMS_ANSWER_BYTES,
             )
         refuse_page(answer)
         refused, words = rejected(answer, stream)

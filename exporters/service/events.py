@@ -18,6 +18,7 @@ import orjson
 from exporters import batch as batches
 from exporters.errors import DeliveryTooLarge
 from exporters.http.answers import rejected_by_receipt
+from exporters.http.client import MAX_ITEMS_ANSWER_BYTES
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import EventStream, UpstreamSettings
@@ -90,7 +91,13 @@ class EventExporter:
         if len(body) > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         key = delivery.idempotency_key
-        answer = await self._upstream.send(STREAM, body, content_type=BATCH, idempotency_key=key)
+        answer = await self._upstream.send(
+            STREAM,
+            body,
+            content_type=BATCH,
+            idempotency_key=key,
+            max_answer_bytes=MAX_ITEMS_ANSWER_BYTES,
+        )
         count, words = _rejected(answer.body)
         refused = max(count, rejected_by_receipt(answer))
         said = answer.without_secrets(words) or "the answer names refused events"

@@ -189,8 +189,9 @@ class UnitCostExporter:
     async def _post(self, shape: _Shape, body: bytes, idempotency_key: str) -> None:
         stream, kind, operation, _, _ = shape
         key = None if self._to_tollhouse else idempotency_key
-        path = {"kind": kind, "stream": stream, "operation": operation}
-        await self._upstream.send(STREAM, body, idempotency_key=key, **path)
+        await self._upstream.send(
+            STREAM, body, idempotency_key=key, kind=kind, stream=stream, operation=operation
+        )
 
     async def _drop(self, stream: str) -> None:
         """A stream that is gone already is what was asked for."""

@@ -35,6 +35,7 @@ class UpstreamClient:
         method: str = "POST",
         content_type: str = "application/json",
         idempotency_key: str | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
         **parts: str,
     ) -> HttpAnswer:
         """
@@ -50,6 +51,7 @@ class UpstreamClient:
                 content_type=content_type,
                 authorization=self.authorization(name),
                 idempotency_key=idempotency_key,
+                max_answer_bytes=max_answer_bytes,
             )
         refuse_page(answer)
         return answer

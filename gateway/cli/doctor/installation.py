@@ -122,7 +122,8 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
 
 def receivers(config: Config) -> Iterator[Diagnosis]:
     """
-    Tries the upstream, the destinations and the channels; an empty export goes to those that speak OTLP.
+    Tries the upstream, the destinations and the channels; an empty export goes to those that speak
+    OTLP, and the marked call to a Tollhouse, which counts it nowhere.
     """
     streams, destinations = asyncio.run(try_receivers(config))
     if not streams:

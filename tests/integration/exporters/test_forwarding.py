@@ -20,6 +20,7 @@ from exporters.destinations.catalogue import build_routes
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from exporters.otlp.encoding import EncodeElsewhere, encode
+from exporters.redaction import LONGEST_WORDS
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED, REFUSING, Delivery, RouteState
@@ -433,6 +434,21 @@ async def test_a_partial_success_settles(site: Site) -> None:
     assert {"delivered": 7, "refused_upstream": 3} == await site.server.terms()
     (refusal,) = await site.server.deliveries.partial_refusals()
     assert (1, 10, 3, "too old") == (refusal.first, refusal.last, refusal.count, refusal.words)
+
+
+@pytest.mark.asyncio
+async def test_words_for_each_rejected_record_hide_none_of_them(site: Site) -> None:
+    """T1: an answer that was cut at 64 KiB could not be read, and then everything was taken for accepted."""
+    await site.server.add(calls(1, 10))
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = 3
+    answer.partial_success.error_message = "too old; " * 20_000
+    site.upstream.answers.append(Reply(200, answer.SerializeToString()))
+    async with site.forwarding():
+        await site.until_settled()
+    assert {"delivered": 7, "refused_upstream": 3} == await site.server.terms()
+    (refusal,) = await site.server.deliveries.partial_refusals()
+    assert len(refusal.words or "") <= LONGEST_WORDS + 3
 
 
 @pytest.mark.asyncio
