@@ -43,7 +43,8 @@ async def keep_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, 
     if _in_order(changes.seats) == _in_order(plan.seats):
         return ""
     await plans.change(plan.id, {"seats": changes.seats}, version=plan.version, actor=PULLER)
-    return f"{len(changes.added)} seats are new, {len(changes.ended)} have ended"
+    told = f"{len(changes.added)} seats are new, {len(changes.ended)} have ended"
+    return f"{told}; {changes.repeats}" if changes.repeats else told
 
 
 def _read(

@@ -59,6 +59,7 @@ class ListedSeat:
     tier: str = ""
     tells_until: bool = False
     cycle_start: str = ""  # the first day of the vendor's billing cycle
+    rows: int = 1  # of the list that name this person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,7 @@ class SeatChanges:
     seats: tuple[Seat, ...]
     added: tuple[str, ...]
     ended: tuple[str, ...]
+    repeats: str = ""  # rows of the list that name somebody again, in words
 
 
 def read_list(name: str, content: bytes) -> list[ListedSeat]:
@@ -307,7 +309,13 @@ def _once(seats: Sequence[ListedSeat]) -> ListedSeat:
     ends = [seat.until for seat in seats]
     team = next((seat.team for seat in seats if seat.team), "")
     since, until = min(days, default=""), max(ends) if all(ends) else ""
-    return replace(seats[0], since=since, until=until, team=team)
+    return replace(seats[0], since=since, until=until, team=team, rows=len(seats))
+
+
+def repeats(listed: Iterable[ListedSeat]) -> str:
+    """Return how many rows of a list name somebody again, for people; "" for none."""
+    rows = sum(each.rows - 1 for each in listed)
+    return f"{rows} rows of the list name somebody who is in it already, and count once" if rows else ""
 
 
 def merged(
@@ -343,7 +351,7 @@ def merged(
                 continue
             ended.append(seat.user)
             found += [replace(seat, until=today)] if seat.since < today else []
-    return SeatChanges(seats=tuple(found), added=tuple(added), ended=tuple(ended))
+    return SeatChanges(seats=tuple(found), added=tuple(added), ended=tuple(ended), repeats=repeats(listed))
 
 
 def _is_running(seat: Seat, today: str) -> bool:

@@ -76,17 +76,20 @@ class ReportReader:
         self._names: dict[str, None] = {}
         self._read_at: float | None = None
         self._again: list[str] = []
+        self._rows_again = 0
 
-    def again(self, name: str) -> None:
-        """A file with the content of one that was read is left out."""
-        self._again.append(f"{name}: the whole file")
+    def again(self, name: str, rows: int) -> None:
+        """Leave out a file whose content was read before, with so many rows."""
+        self._again.append(f"{name}: the whole file, {rows} rows")
+        self._rows_again += rows
 
     def cover(self, start: int, end: int) -> None:
         """The report is of this span, also where it has no row."""
         self._cells.cover(start, end)
 
-    def add(self, file: ReportFile, opened: Document | Table) -> None:
-        source = self._source
+    def add(self, file: ReportFile, opened: Document | Table) -> int:
+        """Read a part; returns the number of its rows that could be read."""
+        source, before = self._source, self._cells.read
         try:
             if isinstance(opened, Document) and source.read_document is not None:
                 source.read_document(opened, self._cells)
@@ -98,6 +101,7 @@ class ReportReader:
             raise Invalid(f"{file.name} is not CSV file: {error}") from error
         self._names[file.name] = None
         self._read_at = file.read_at if self._read_at is None else min(file.read_at, self._read_at)
+        return self._cells.read - before
 
     def report(self, *, account: str | None, settle_s: float = 0) -> ReadReport:
         source = self._source
@@ -125,7 +129,7 @@ class ReportReader:
             read=cells.read,
             damaged=cells.damaged,
             named=tuple(cells.named),
-            repeated=cells.repeated,
+            repeated=cells.repeated + self._rows_again,
             repeated_named=(*self._again, *cells.repeated_named),
             equal=cells.equal,
         )
@@ -155,11 +159,12 @@ def read_reports(
 ) -> list[ReadReport]:
     """The statements of files, in their order. Invalid if one is of no known source."""
     readers: list[tuple[ReportSource, ReportReader]] = []
-    seen: dict[bytes, ReportReader] = {}
+    seen: dict[bytes, tuple[ReportReader, int]] = {}  # with the number of rows
     for file in files:
         known = seen.get(file.content)
         if known is not None:
-            known.again(file.name)
+            read_by, rows = known
+            read_by.again(file.name, rows)
             continue
         opened = _opened(file)
         found = _recognised(opened, file.name, source)
@@ -167,8 +172,7 @@ def read_reports(
         if reader is None:
             reader = ReportReader(found, most=most)
             readers.append((found, reader))
-        seen[file.content] = reader
-        reader.add(file, opened)
+        seen[file.content] = reader, reader.add(file, opened)
     return [reader.report(account=account, settle_s=settle_s) for _, reader in readers]
 
 

@@ -47,9 +47,13 @@ def import_names(client: OperatorClient, file: IO[str]) -> None:
     if not rows:
         fail("there is no line with an e-mail address or a hash in the first column", 2)
     names = [{"user": user.strip(), "name": "".join(rest[:1]).strip()} for user, *rest in rows]
+    kept = 0
     for begin in range(0, len(names), _AT_ONCE):
-        client.request("POST", "/people-names", body={"names": names[begin : begin + _AT_ONCE]})
-    click.echo(f"{len(names)} names kept")
+        answer = client.request("POST", "/people-names", body={"names": names[begin : begin + _AT_ONCE]})
+        kept += answer["people_names"]["kept"]
+    click.echo(f"{kept} names kept")
+    if kept < len(names):
+        click.echo(f"{len(names) - kept} lines name somebody again: the last line counts", err=True)
 
 
 @people_names.command("set")

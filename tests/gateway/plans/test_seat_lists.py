@@ -270,3 +270,11 @@ def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
     seats = [Seat(user=hashed, since="2026-01-01")]
     changes = merged(seats, listed, "2026-11-20", people.identity)
     assert ((), (), tuple(seats)) == (changes.added, changes.ended, changes.seats)
+
+
+def test_rows_that_name_somebody_again_are_counted_in_words() -> None:
+    """A person of two teams has one seat, and the list says so."""
+    listed = [ListedSeat(user=user) for user in ("ann", "Ann", "bob")]
+    changes = merged((), chosen(listed), "2026-11-20")
+    assert "1 rows of the list name somebody who is in it already, and count once" == changes.repeats
+    assert "" == merged((), chosen(listed[1:]), "2026-11-20").repeats

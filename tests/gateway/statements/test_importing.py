@@ -254,7 +254,8 @@ def test_what_stands_twice_is_told(path: Path) -> None:
     else:
         assert again.equal > 0 == again.repeated
     [file] = reports(path.read_bytes(), path.read_bytes(), source=path.parent.name)
-    assert ("1: the whole file",) == file.repeated_named
+    assert (f"1: the whole file, {once.read} rows",) == file.repeated_named
+    assert once.read == file.repeated > 0
 
 
 @pytest.mark.parametrize("files", [1, 2])

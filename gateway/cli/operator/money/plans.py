@@ -152,6 +152,8 @@ def fill(
     except Invalid as error:
         fail(str(error), 2)
     _tell_cycle(listed, before["cycle_day"])
+    if changes.repeats:
+        click.echo(changes.repeats, err=True)
     for word, users in (("new", changes.added), ("ended", changes.ended)):
         for user in users:
             click.echo(f"{word}: {printable(user)}", err=True)
