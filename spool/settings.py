@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar, cast
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 DAY_S = 86400.0
 MAX_DEAD_LETTERS = 10_000
+MAX_SENDERS = "spool.max_senders"
+COUNTED_ITEMS = "spool.pending_items, counted"  # counters that may be taken back
 
 Size = Annotated[int, "size"]  # bytes, written as 64MiB, 4MiB, 10GiB or a plain number
 Duration = Annotated[float, "duration"]  # seconds, written as 10s, 500ms, 5m, 1h, 7d or a plain number
@@ -125,6 +127,13 @@ class SpoolSettings:
         16 * MIB,
         "bytes of partial reports that wait, and as many of counters",
         edge="the oldest of the key with the most are put on record as they are",
+    )
+    max_senders: int = setting(
+        400_000,
+        "sessions, users, traces and services of calls of the last hour that are known, so that counters beside them "
+        "are recognised as repeats",
+        edge="the oldest of the key with the most are forgotten: counters that come later count beside their calls",
+        least=1,
     )
     counter_wait: Duration = setting(90.0, "how long a counter waits for the calls that it may repeat")
     commit_gather: Duration = setting(

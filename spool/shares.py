@@ -52,14 +52,14 @@ def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyS
 
 
 def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
-    """The key that has the most, so that its oldest go first, where nearly all is in use."""
+    """The key that has the most, so that its oldest go first, where nearly all is in use; "": no key brought it."""
     total = sum(held.values())
     key = max(held, key=lambda each: held[each], default="")
-    if key and total >= NEARLY_FULL * most:
+    if total >= NEARLY_FULL * most:
         yield KeyShare(limit, key, held[key], max(most - (total - held[key]), held[key]), gives_way=True)
 
 
-class Amounts(Mapping[Owner, int]):
+class Holdings(Mapping[Owner, int]):
     """
     What each owner holds. Finds the owner that holds the most without looking at the others.
 
@@ -129,7 +129,7 @@ class Amounts(Mapping[Owner, int]):
 
 
 def fullest_first(
-    held: Amounts[Owner],
+    held: Holdings[Owner],
     queue_of: Callable[[Owner], Iterable[K]],
     size: Callable[[K], int],
     *,
@@ -171,43 +171,56 @@ class Shared(Generic[K, V]):
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.held = Amounts[str]()
-        self._owners: dict[K, str] = {}
-        self._of: dict[str, OrderedDict[K, V]] = {}
+        self.held = Holdings[str]()
+        self._values: dict[K, tuple[str, V]] = {}
+        self._names_of: dict[str, OrderedDict[K, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._owners)
+        return len(self._values)
 
     def get(self, name: K) -> V | None:
-        owner = self._owners.get(name)
-        return None if owner is None else self._of[owner][name]
+        found = self._values.get(name)
+        return None if found is None else found[1]
 
-    def put(self, name: K, value: V, owner: str) -> K | None:
-        """Put a value in as the newest; returns the name that had to go, None if there was room."""
-        before = self._owners.get(name)
-        if before == owner:
-            values = self._of[owner]
-            values[name] = value
-            values.move_to_end(name)
-            return None
+    def put(self, name: K, value: V, owner: str) -> V | None:
+        """Put a value in as the newest; returns the one that had to go, None if there was room."""
+        before = self._values.get(name)
         if before is not None:
+            if before[0] == owner:
+                self._values[name] = (owner, value)
+                self._names_of[owner].move_to_end(name)
+                return None
             self.pop(name)
-        self._owners[name] = owner
-        self._of.setdefault(owner, OrderedDict())[name] = value
+        self._values[name] = (owner, value)
+        names = self._names_of.get(owner)
+        if names is None:
+            names = self._names_of[owner] = OrderedDict()
+        names[name] = None
         self.held.add(owner, 1)
-        if len(self._owners) <= self.most:
+        if len(self._values) <= self.most:
             return None
-        gone = next(iter(self._of[self.held.fullest()]))
-        self.pop(gone)
-        return gone
+        return self.pop(next(iter(self._names_of[self.held.fullest()])))
+
+    def forget(self, is_old: Callable[[V], bool], most: int) -> int:
+        """Forget at most so many of the values that are old; how many. Each key's are looked at from its oldest on."""
+        forgotten = 0
+        for owner in list(self._names_of):
+            while forgotten < most and (names := self._names_of.get(owner)):
+                name = next(iter(names))
+                if not is_old(self._values[name][1]):
+                    break
+                self.pop(name)
+                forgotten += 1
+        return forgotten
 
     def pop(self, name: K) -> V | None:
-        owner = self._owners.pop(name, None)
-        if owner is None:
+        found = self._values.pop(name, None)
+        if found is None:
             return None
-        values = self._of[owner]
-        value = values.pop(name)
-        if not values:
-            del self._of[owner]
+        owner, value = found
+        names = self._names_of[owner]
+        del names[name]
+        if not names:
+            del self._names_of[owner]
         self.held.add(owner, -1)
         return value

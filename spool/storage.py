@@ -116,7 +116,7 @@ class Storage:
     log goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes
     when the log had to be begun anew: progress through a log of another incarnation means nothing. `secret`
     is the installation's. `is_shared`: other processes change it, too; `leases` say what of it this one may
-    run then. `heard` is None where one process keeps the log: who told calls is then in its memory. `copy`
+    run then. `copy`
     fills an empty directory with copies of what is kept, of one commit of the log, while it is written.
     `health` has the figures of a database that nodes share, None where none is; SpoolUnavailable while it is
     away. `is_damage` tells whether an error met since then is damage of the log, and remembers it: opening
@@ -126,6 +126,7 @@ class Storage:
     log: Log
     deliveries: Deliveries
     partial_reports: PartialReports
+    heard: Heard
     devices: DeviceTable
     clusters: ClusterTable
     streams: StreamReader
@@ -142,7 +143,6 @@ class Storage:
     close: Callable[[], Awaitable[None]]
     is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
     copy: Callable[[Path], Awaitable[None]] = _no_copies
-    heard: Heard | None = None
     health: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
 

@@ -15,6 +15,7 @@ from spool.log.values import LogStats
 from spool.registry.insights import MAX_INSIGHTS
 from spool.registry.roles import RoleLimits
 from spool.registry.shared import makers
+from spool.settings import MAX_SENDERS
 from spool.shares import HeldByKey, KeyShare, nearly_full, nearly_gives_way
 from spool.storage import Storage
 from spool.streams import StreamSize
@@ -56,10 +57,15 @@ def limits(
 
 
 async def shares(
-    config: Config, devices: Iterable[Device], storage: Storage, waiting: Mapping[str, HeldByKey]
+    config: Config,
+    devices: Iterable[Device],
+    storage: Storage,
+    waiting: Mapping[str, HeldByKey],
+    senders: Mapping[str, int],
 ) -> list[KeyShare]:
     """
-    The keys that hold nearly what they may of what is one for all. `waiting`: by what the limits are of.
+    The keys that hold nearly what they may of what is one for all. `waiting`: by what the limits are of;
+    `senders`: how many senders are known by the calls of each key.
     """
     brought = Counter(storage.clusters.brought())
     brought[""] = len(storage.clusters) - brought.total()
@@ -70,6 +76,7 @@ async def shares(
         *nearly_full("clusters.max", brought, config.clusters.max),
         *nearly_full("container.max_files", storage.container_files.sums.open, config.container.max_files),
         *nearly_full("container.max_bytes", storage.container_files.sums.waiting, config.container.max_bytes),
+        *nearly_gives_way(MAX_SENDERS, senders, config.spool.max_senders),
     ]
     streams = Counter[str]()
     stream_bytes = Counter[str]()

@@ -19,7 +19,7 @@ from gateway.monitoring.metrics import Exposition, Metrics
 from gateway.monitoring.money import ReconciledRatio
 from gateway.monitoring.snapshot import Snapshot
 from spool.installation import derived, public_id
-from spool.settings import SQLITE
+from spool.settings import MAX_SENDERS, SQLITE
 from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def exposition(
                     len(devices.table),
                     storage.container_files,
                 ),
+                Limit(MAX_SENDERS, parts.config.spool.max_senders, len(parts.shadows or ())),
                 Limit("clusters.max", parts.config.clusters.max, len(storage.clusters)),
                 Limit(
                     "server.max_operator_connections",
@@ -100,6 +101,7 @@ def exposition(
             ],
             shares=await parts.shares(),
             channels=await parts.channel_states(),
+            senders_pushed_out=parts.shadows.pushed_out if parts.shadows else 0,
             now=parts.clock.now(),
         )
 

@@ -43,7 +43,6 @@ from gateway.intake.publisher import Publisher
 from gateway.intake.shadows import Shadows
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.traces import Traces
 from gateway.normalise.formats.langfuse.merger import Merger
@@ -132,6 +131,7 @@ class Assembler:
         self.sign_ins: ProviderSignIns | None = None
         self.assistant_sign_ins: AssistantSignIns | None = None
         self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []  # what waits in the intake, by key
+        self.shadows: Shadows | None = None  # once there is an intake
         self.workers: WorkerPool | None = None
 
     def _keep_channels(self) -> None:
@@ -231,13 +231,14 @@ class Assembler:
         def default_user(call: Inference) -> str | None:
             return attribution.default_user(call, {}, device_assignment.labels(call.device))
 
-        reports, heard = self.storage.partial_reports, self.storage.heard
-        shadows = Shadows(self.clock, default_user=default_user, heard=heard)
-        sessions = None
-        if heard is None:  # else who was heard is looked up, and the sessions of windows with it
-            await shadows.remember(log)
-            sessions = WindowSessions(shadows, self.clock)
-            await sessions.start(reports)
+        reports = self.storage.partial_reports
+        shadows = self.shadows = Shadows(
+            self.clock,
+            default_user=default_user,
+            heard=self.storage.heard,
+            max_senders=section.max_senders,
+        )
+        await shadows.remember(log, reports)
         counters = WaitingCounters(
             log,
             shadows,
@@ -248,6 +249,7 @@ class Assembler:
         )
         await counters.start(reports, hold_s=section.hold)
         self.waiting.append((", counters", lambda: counters.held))
+        self.waiting.append((", counted", lambda: counters.counted))
         intake = Intake(
             log,
             attribution=attribution,
@@ -255,7 +257,6 @@ class Assembler:
             shadows=shadows,
             device_assignment=device_assignment,
             counters=counters if section.counter_wait else None,
-            sessions=sessions,
             clock=self.clock if isinstance(self.clock, SteadyClock) else None,
         )
         self.prices = lambda: intake.prices
@@ -274,11 +275,10 @@ class Assembler:
             )
             self.waiting.append(("", lambda: shared.held))
             alone = {"merge window": shared.run, "shadows": shadows.run, "counters": counters.run}
-            return (
-                intake,
-                shared,
-                {name: partial(self.storage.leases.run, name, run) for name, run in alone.items()},
-            )
+            background: Background = {
+                name: partial(self.storage.leases.run, name, run) for name, run in alone.items()
+            }
+            return intake, shared, {**background, "senders": shadows.age}
         merger = Merger(
             window_s=section.pending_window,
             hold_s=section.hold,
@@ -290,7 +290,8 @@ class Assembler:
         self.waiting.append(("", lambda: window.held))
         background = {
             "merge window": window.run,
-            "shadows": lambda: shadows.follow(log, hold_s=section.hold),
+            "shadows": shadows.run,
+            "senders": shadows.age,
             "counters": counters.run,  # without a wait, too: what waited before a restart is put on record
         }
         return intake, window, background
@@ -361,7 +362,8 @@ class Assembler:
     async def shares(self) -> Sequence[KeyShare]:
         """The keys that hold nearly what they may of what is one for all."""
         waiting = {of: held() for of, held in self.waiting}
-        return await shares(self.config, self.devices.table.all(), self.storage, waiting)
+        senders = self.shadows.held if self.shadows is not None else {}
+        return await shares(self.config, self.devices.table.all(), self.storage, waiting, senders)
 
     def amount_of(self, event: UsageEvent) -> Decimal | None:
         from exporters.service.events import amount_of as event_amount

@@ -14,14 +14,13 @@ from gateway.authentication.access import NO_LABELS, Bearer, key_ended
 from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import SUMMING, Reporter, Shadows, digests_of, reporters_of, sums_up
+from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of, senders_to_keep, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.intake.window_sessions import WindowSessions
 from gateway.monitoring.traces import step
 from gateway.normalise.outcome import PART, Outcome, Reject
 from spool.errors import KeyEnded
 from spool.identity import of_shadow
-from spool.log.partial_reports import PartialReport, PendingChange
+from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.meters import keep_fitting
@@ -52,7 +51,6 @@ class Intake:
         shadows: Shadows,
         device_assignment: DeviceAssignment | None = None,
         counters: WaitingCounters | None = None,
-        sessions: WindowSessions | None = None,
         clock: SteadyClock | None = None,
     ) -> None:
         self._log = log
@@ -61,7 +59,6 @@ class Intake:
         self._shadows = shadows
         self._devices = device_assignment  # None where there are no devices: explaining files
         self._counters = counters
-        self._sessions = sessions  # None where nothing is kept
         self._clock = clock  # is told when the calls that arrive began
 
     def take(
@@ -112,14 +109,16 @@ class Intake:
         default_users = await self._attribute(outcome, bearer)
         await self._price(outcome)
         repeaters = await self._note_calls(outcome, bearer, default_users, arrived_at)
-        windows = self._note_sessions(outcome) if outcome.sessions else None
-        changes = [change for change in (pending, windows) if change is not None]
-        told = await self._look_up_reporters(outcome, repeaters) if self._shadows.is_shared else ()
+        for window in outcome.sessions:
+            self._shadows.note_session(*window, key=bearer.name)
+        if repeaters or outcome.points:
+            await self._look_up_reporters(outcome, repeaters, bearer)
+        unkept = self._shadows.take_unkept(bearer.name)
         try:
             with step("commit"):
-                return await self._submit(outcome, bearer, changes, before, told, repeaters)
+                return await self._submit(outcome, bearer, pending, before, unkept, repeaters)
         except BaseException as error:
-            self._shadows.put_back(told)
+            self._shadows.put_back(unkept, bearer.name)
             if isinstance(error, KeyEnded):
                 raise key_ended() from error
             raise
@@ -200,32 +199,24 @@ class Intake:
         return repeaters
 
     async def _look_up_reporters(
-        self, outcome: Outcome, repeaters: Mapping[int, AiRecord]
-    ) -> Sequence[Reporter]:
-        """Ask the other gateways who told the same calls; returns what they are to be told of this payload."""
+        self, outcome: Outcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
+    ) -> None:
+        """Learn who told the same calls before a restart, or to another gateway."""
         records = (*repeaters.values(), *(point.template for point in outcome.points))
-        await self._shadows.look_up(reporter for record in records for reporter in reporters_of(record))
-        return self._shadows.take_unkept()
+        reporters = (reporter for record in records for reporter in reporters_of(record))
+        await self._shadows.look_up(reporters, key=bearer.name)
 
     def _submit(
         self,
         outcome: Outcome,
         bearer: Bearer,
-        changes: Sequence[PendingChange],
+        change: PendingChange | None,
         before: Sequence[str],
-        told: Sequence[Reporter],
+        unkept: Unkept,
         repeaters: Mapping[int, AiRecord],
     ) -> Coroutine[Any, Any, Receipt]:
         """Append the part to the log, or let what may repeat calls wait until these are there."""
-        pending = 0
-        keep: list[PartialReport] = []
-        forget: list[bytes] = []
-        expects = [*bearer.expects]
-        for change in changes:
-            pending += change.count
-            keep += change.keep
-            forget += change.forget
-            expects += change.expects
+        change = change or PendingChange()
         submission = Submission(
             topic=outcome.topic,
             received=outcome.received,
@@ -235,11 +226,12 @@ class Intake:
             points=outcome.points,
             ignored=outcome.ignored,
             rejected=Counter(reject.reason for reject in outcome.rejects) if outcome.rejects else {},
-            pending=pending,
-            keep=keep,
-            forget=forget,
-            expects=expects,
-            heard=digests_of(told) if told else (),
+            pending=change.count,
+            keep=change.keep,
+            forget=change.forget,
+            expects=[*bearer.expects, *change.expects],
+            heard=senders_to_keep(unkept) if unkept else (),
+            heard_by=bearer.name,
             left_out=outcome.left_out,
             meter_too_large=outcome.meter_too_large,
             unrecognised=outcome.unrecognised,
@@ -253,13 +245,6 @@ class Intake:
         for point in submission.points:
             self._shadows.shade(point.template)
         return self._log.append(submission)
-
-    def _note_sessions(self, outcome: Outcome) -> PendingChange:
-        if self._sessions is not None:
-            return self._sessions.note(outcome.sessions)
-        for sender in outcome.sessions:
-            self._shadows.note_session(*sender)
-        return PendingChange()
 
     def _device_labels(self, device: str) -> Mapping[str, str]:
         return NO_LABELS if self._devices is None else self._devices.labels(device)

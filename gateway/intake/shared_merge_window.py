@@ -34,7 +34,7 @@ from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, Parti
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY
-from spool.shares import NEARLY_FULL, Amounts, HeldByKey, fullest_first
+from spool.shares import NEARLY_FULL, HeldByKey, Holdings, fullest_first
 from spool.turns.fair_turns import pause
 
 ATTEMPTS = 8  # then the sender repeats
@@ -169,7 +169,7 @@ class SharedMergeWindow:
         def size(key: bytes) -> int:
             return 1 if by_number else _size(reports[key])
 
-        held = Amounts({name: sum(map(size, queue)) for name, queue in queues.items()})
+        held = Holdings({name: sum(map(size, queue)) for name, queue in queues.items()})
         due: list[PartialReport] = []
         for key in fullest_first(held, queues.__getitem__, size):
             if over <= 0 and over_bytes <= 0:

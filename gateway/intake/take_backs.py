@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +24,7 @@ from spool.log.partial_reports import COUNTED, Expectation, PartialReport
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
-from spool.shares import Amounts, fullest_first
+from spool.shares import Holdings, fullest_first
 from spool.turns.fair_turns import pause
 
 STEP = 1024  # records read at a time
@@ -99,7 +99,7 @@ class TakeBacks:
         self.max_items = max_items
         self._kept: dict[bytes, _Kept] = {}
         self._of_key: dict[str, dict[bytes, None]] = {}  # the same by the key that brought it
-        self._held = Amounts[str]()  # items of each key
+        self._held = Holdings[str]()  # items of each key
         self._is_shared = False
         self._items = 0
         self._open_s = self._not_before = 0.0
@@ -128,8 +128,13 @@ class TakeBacks:
         self._is_shared = True
         self._kept.clear()
         self._of_key.clear()
-        self._held = Amounts()
+        self._held = Holdings()
         self._items = 0
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """Return how many counters of each key may be taken back."""
+        return self._held
 
     def reporters(self) -> set[Reporter]:
         """Return the reporters whose counters may be taken back."""

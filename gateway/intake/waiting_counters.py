@@ -66,7 +66,6 @@ class WaitingCounters:
         self._waiting = WaitingGroups()
         self._take_backs = TakeBacks(log, shadows, clock, max_items=max_items)
         self._last_key = 0
-        self._not_before = 0.0
         self._one_at_a_time = asyncio.Lock()
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
@@ -80,12 +79,16 @@ class WaitingCounters:
         """Return what waits of each key. Nothing is known where several processes store counters."""
         return HeldByKey() if self._shared is not None else self._waiting.held
 
+    @property
+    def counted(self) -> HeldByKey:
+        """Return what counted in the last hour of each key; nothing where several processes store it."""
+        return HeldByKey() if self._shared is not None else HeldByKey(self._take_backs.held)
+
     async def start(self, stored: PartialReports, *, hold_s: float) -> None:
         """
-        Take up what was waiting when the process ended.
+        Take up what was waiting when the process ended; records may be open for `hold_s` from now on.
 
-        Nothing is released for `hold_s`: until then `Shadows` does not know the calls that were open. Where
-        other processes keep what waits, too, nothing is taken up: whoever releases reads what there is.
+        Where other processes keep what waits, too, nothing is taken up: whoever releases reads what there is.
         """
         if stored.is_shared:
             self._shared, self._hold_s = stored, hold_s
@@ -97,8 +100,7 @@ class WaitingCounters:
         for report in (*kept, *counted):
             number = report.key[len(COUNTERS if report in kept else COUNTED) :]
             self._last_key = max(self._last_key, int.from_bytes(number))
-        if kept:
-            self._not_before = self._clock.now() + hold_s
+        await self._look_up_reporters()
 
     async def _take_up(
         self, kept: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
@@ -188,9 +190,13 @@ class WaitingCounters:
         )  # all that are kept
         self._take_backs.forget_all()
         await self._take_up(stored, counted, hold_s=self._hold_s)
+        await self._look_up_reporters()
+        return len(stored) == MOST_AT_ONCE
+
+    async def _look_up_reporters(self) -> None:
+        """Learn who told calls before the start or to another process, of those whose counters are kept."""
         named = (reporter for one in self._waiting.values() for reporter in one.reporters)
         await self._shadows.look_up((*named, *self._take_backs.reporters()))
-        return len(stored) == MOST_AT_ONCE
 
     async def run(self) -> None:
         """Release for ever, as a background task."""
@@ -277,7 +283,7 @@ class WaitingCounters:
             one = self._waiting[key]
             if place % LOOKED_AT == 0:  # others add to them meanwhile, and nobody removes any
                 await pause()
-            has_waited = now >= self._not_before and now - one.at >= self._wait_s
+            has_waited = now - one.at >= self._wait_s
             if everything or has_waited or self._shadows.have_heard(one.reporters, one.at):
                 due[key] = one
                 items += one.items

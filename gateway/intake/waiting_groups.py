@@ -11,7 +11,7 @@ from gateway.intake.shadows import Reporters
 from spool.identity import Identity
 from spool.log.values import CounterPoint
 from spool.record import AiRecord
-from spool.shares import Amounts, HeldByKey, fullest_first
+from spool.shares import HeldByKey, Holdings, fullest_first
 
 
 class CounterGroup(msgspec.Struct, array_like=True):
@@ -71,8 +71,8 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         self.items_held = 0  # counters
         self.bytes_held = 0
         self._queues: dict[str, dict[bytes, WaitingGroup]] = {}  # the same by the key that they count for
-        self._queue_items = Amounts[str]()
-        self._queue_bytes = Amounts[str]()
+        self._queue_items = Holdings[str]()
+        self._queue_bytes = Holdings[str]()
         self._queue_of: dict[Reporters, str] = {}  # whose points wait already
         self._reporters: Counter[Reporters] = Counter()
 

@@ -45,6 +45,7 @@ class Snapshot:
     missed: int = 0
     differing: int = 0
     limits: Sequence[Limit] = ()
+    senders_pushed_out: int = 0
     shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of a limit
     channels: Sequence[ChannelState] = ()
     now: float = 0.0
@@ -111,6 +112,12 @@ class SnapshotCollector:
         )
         fenced.add_metric([], self.snapshot.fenced)
         yield fenced
+        pushed_out = CounterMetricFamily(
+            "tollhouse_senders_pushed_out",
+            "Senders forgotten before their time: their counters count beside their calls",
+        )
+        pushed_out.add_metric([], self.snapshot.senders_pushed_out)
+        yield pushed_out
         yield from self._routes(self.snapshot.routes)
         yield _by_state("devices", "Devices by state", self.snapshot.devices)
         yield _by_state("clusters", "Clusters by state", self.snapshot.clusters)

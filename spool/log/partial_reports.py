@@ -5,10 +5,10 @@ for the rest of it, counters for the calls that may repeat them.
 A sender is answered success for what waits too, so it is kept like a record: in the commit of its submission,
 which counts it as pending. A key that begins with `COUNTERS` is that of counters.
 
-Under `COUNTED` stands what is known for an hour of counters that count, under `SESSIONS` of which sessions
-calls were heard, under `RECOVERED` which records of a damaged file were brought into the log. Where several
-processes share a log, `TOLD` is what was reported of calls that are on record, and `TOLD_OF` leads to these
-from their traces. Nothing of these is pending.
+Under `COUNTED` stands what is known for an hour of counters that count, under `SESSIONS` what earlier releases kept
+of which sessions calls were heard, under `RECOVERED` which records of a damaged file were brought into the log.
+Where several processes share a log, `TOLD` is what was reported of calls that are on record, and `TOLD_OF` leads
+to these from their traces. Nothing of these is pending.
 """
 
 from __future__ import annotations

@@ -45,9 +45,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     keep: Sequence[PartialReport] = ()  # wait from now on, each in the place of what was kept under its key
     forget: Sequence[bytes] = ()  # keys of partial reports that wait no more
     expects: Sequence[Expectation] = ()  # else it is refused with Stale, alone of its group
-    heard: Sequence[
-        bytes
-    ] = ()  # who told calls, for an engine that several processes share (see spool.log.heard)
+    heard: Sequence[bytes] = ()  # who told calls: see spool.log.heard
+    heard_by: str = ""  # the key that brought these calls
     left_out: int = 0  # tags that were not kept: over a bound, or under a name of content or of a secret
     meter_too_large: int = 0  # meters that were not kept: more than what they are a part of, or than any call
     unrecognised: Sequence[

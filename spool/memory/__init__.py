@@ -10,7 +10,7 @@ from spool.log.protocols import Observer
 from spool.memory.deliveries import MemoryDeliveries
 from spool.memory.devices import MemoryDevices
 from spool.memory.log import MemoryLog
-from spool.memory.partial_reports import MemoryPartialReports
+from spool.memory.partial_reports import MemoryHeard, MemoryPartialReports
 from spool.memory.tables import MemoryTables, spool_tables
 from spool.settings import SpoolSettings
 from spool.sql.streams import SqlStreams
@@ -25,6 +25,7 @@ class MemorySpool:
     log: MemoryLog
     deliveries: MemoryDeliveries
     partial_reports: MemoryPartialReports
+    heard: MemoryHeard
     devices: DeviceTable
     streams: SqlStreams
     tables: MemoryTables
@@ -45,6 +46,7 @@ async def open_spool(
         log=log,
         deliveries=deliveries,
         partial_reports=log.partial_reports,
+        heard=log.heard,
         devices=await DeviceTable.open(MemoryDevices()),
         streams=log.streams,
         tables=tables,

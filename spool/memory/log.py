@@ -155,7 +155,7 @@ class MemoryLog:
             self._series.move_to_end(series)
         self._conflicts.merge(plan.conflicts)
         self.partial_reports.follow(plan.partial_reports)
-        self.heard.note(plan.heard, plan.at)
+        self.heard.follow(plan.heard, plan.at)
         self._shapes.count(plan.unrecognised, plan.at)
         self._event_types.count(plan.event_types, plan.at)
         self._counters.update(plan.sums())

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice, takewhile
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, islice, takewhile
 
+from spool.log.heard import CALLER_BYTES
 from spool.log.partial_reports import PartialReport, of_kind
 
 
 class MemoryHeard:
-    """Who told calls; nobody asks where the process that heard them is the only one."""
+    """See `spool.log.heard.Heard`."""
+
+    is_shared = False
 
     def __init__(self) -> None:
-        self._heard: dict[bytes, float] = {}
+        self._of_callers: dict[bytes, dict[bytes, float]] = {}
 
-    def note(self, reporters: Iterable[bytes], at: float) -> None:
-        for reporter in reporters:
-            self._heard[reporter] = max(at, self._heard.get(reporter, at))
+    @property
+    def knows_any(self) -> bool:
+        return bool(self._of_callers)
 
-    async def find(self, reporters: Collection[bytes]) -> Mapping[bytes, float]:
-        return {reporter: self._heard[reporter] for reporter in reporters if reporter in self._heard}
+    def follow(self, heard: Mapping[str, Collection[bytes]], at: float) -> None:
+        """Note what a commit says of senders."""
+        for sender in chain.from_iterable(heard.values()):
+            senders = self._of_callers.setdefault(sender[:CALLER_BYTES], {})
+            senders[sender] = max(at, senders.get(sender, at))
+
+    async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+        return [found for caller in callers for found in self._of_callers.get(caller, {}).items()]
 
     async def forget(self, before: float) -> int:
-        gone = [reporter for reporter, at in self._heard.items() if at < before]
-        for reporter in gone:
-            del self._heard[reporter]
+        gone = [
+            (caller, sender)
+            for caller, senders in self._of_callers.items()
+            for sender, at in senders.items()
+            if at < before
+        ]
+        for caller, sender in gone:
+            del self._of_callers[caller][sender]
+            if not self._of_callers[caller]:
+                del self._of_callers[caller]
         return len(gone)
 
 

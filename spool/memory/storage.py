@@ -31,6 +31,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         log=spool.log,
         deliveries=spool.deliveries,
         partial_reports=spool.partial_reports,
+        heard=spool.heard,
         devices=spool.devices,
         clusters=await ClusterTable.open(SqlClusters(spool.tables), clock=options.clock),
         streams=spool.streams,

@@ -32,7 +32,12 @@ _PUT = f"""
     SELECT {SHARD}, * FROM unnest(%s::bytea[], %s::bytea[], %s::bigint[], %s::float8[], %s::bytea[])
         ON CONFLICT (shard, key) DO UPDATE
        SET version = excluded.version, at = excluded.at, body = excluded.body"""
-_HEARD = f"SELECT reporter, at FROM {{schema}}.heard WHERE shard = {SHARD} AND reporter = ANY(%s)"
+# All of a caller, by the beginning of their keys: no digest is followed by so many bytes of 255.
+_HEARD = f"""
+    SELECT h.reporter, h.at
+      FROM unnest(%s::bytea[]) AS asked (caller)
+      JOIN {{schema}}.heard h
+        ON h.shard = {SHARD} AND h.reporter >= asked.caller AND h.reporter < asked.caller || '\\xffffffffffffffff'"""
 _NOTE = f"""
     INSERT INTO {{schema}}.heard AS old (shard, reporter, at) SELECT {SHARD}, each, %s FROM unnest(%s::bytea[]) each
         ON CONFLICT (shard, reporter) DO UPDATE SET at = GREATEST(old.at, excluded.at)"""
@@ -104,19 +109,21 @@ class PostgresPartialReports:
 class PostgresHeard:
     """See `spool.log.heard.Heard`."""
 
+    is_shared = True
+    knows_any = True
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def follow(self, connection: Connection, plan: Plan) -> None:
         """Inside an append: write who told calls in a commit."""
         if plan.heard:
-            connection.execute(self._database.sql(_NOTE), (plan.at, sorted(plan.heard)))
+            senders = set[bytes]().union(*plan.heard.values())
+            connection.execute(self._database.sql(_NOTE), (plan.at, sorted(senders)))
 
-    async def find(self, reporters: Collection[bytes]) -> Mapping[bytes, float]:
+    async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return await self._database.read(
-            lambda connection: dict(
-                connection.execute(self._database.sql(_HEARD), (list(reporters),)).fetchall()
-            )
+            lambda connection: connection.execute(self._database.sql(_HEARD), (list(callers),)).fetchall()
         )
 
     async def forget(self, before: float) -> int:

@@ -26,6 +26,7 @@ from spool.sqlite.deliveries import routes
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import DirectoryLock, lock_directory
+from spool.sqlite.heard import SqliteHeard
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
 from spool.sqlite.partial_reports import SqlitePartialReports
 from spool.sqlite.reserve import Reserve
@@ -54,6 +55,7 @@ class SqliteSpool:
     log: SqliteLog
     deliveries: SqliteDeliveries
     partial_reports: SqlitePartialReports
+    heard: SqliteHeard
     container_files: ContainerFiles
     devices: DeviceTable
     clusters: ClusterTable
@@ -103,14 +105,17 @@ async def open_spool(
                 native=native,
             )
 
+        def new_heard(database: Database) -> SqliteHeard:
+            return SqliteHeard(database, clock, max_senders=settings.max_senders)
+
         async def open_container_files(database: Database) -> ContainerFiles:
             rows = SqlContainerRows(SqliteTransactions(database, "container metrics"))
             return await ContainerFiles.open(rows, DiskContents(directory), container, clock)
 
         try:
-            file = await _SpoolFile.read(directory, clock, new_log, open_container_files)
+            file = await _SpoolFile.read(directory, clock, new_log, new_heard, open_container_files)
         except SpoolDamaged:  # it is marked now, and opening again salvages
-            file = await _SpoolFile.read(directory, clock, new_log, open_container_files)
+            file = await _SpoolFile.read(directory, clock, new_log, new_heard, open_container_files)
     except BaseException:
         lock.release()
         raise
@@ -121,6 +126,7 @@ async def open_spool(
         log=file.log,
         deliveries=SqliteDeliveries(file.database, log=file.log, clock=clock),
         partial_reports=SqlitePartialReports(file.database),
+        heard=file.heard,
         container_files=file.container_files,
         devices=file.devices,
         clusters=file.clusters,
@@ -137,6 +143,7 @@ class _SpoolFile:
 
     database: Database
     log: SqliteLog
+    heard: SqliteHeard
     container_files: ContainerFiles
     devices: DeviceTable
     clusters: ClusterTable
@@ -150,6 +157,7 @@ class _SpoolFile:
         directory: Path,
         clock: Clock,
         new_log: Callable[[Database], SqliteLog],
+        new_heard: Callable[[Database], SqliteHeard],
         open_container_files: Callable[[Database], Awaitable[ContainerFiles]],
     ) -> _SpoolFile:
         """SpoolDamaged if damage is met that opening again salvages."""
@@ -164,6 +172,8 @@ class _SpoolFile:
             incarnation = await database.read(recovery.incarnation)
             log = new_log(database)
             await log.open()
+            heard = new_heard(database)
+            await heard.open()
             container_files = await open_container_files(database)
         except Exception as error:
             is_damage = await recovery.is_damage(database, error)
@@ -177,6 +187,7 @@ class _SpoolFile:
         return cls(
             database=database,
             log=log,
+            heard=heard,
             container_files=container_files,
             devices=devices,
             clusters=clusters,

@@ -77,6 +77,7 @@ async def _open(options: StorageOptions) -> Storage:
             log=spool.log,
             deliveries=spool.deliveries,
             partial_reports=spool.partial_reports,
+            heard=spool.heard,
             devices=spool.devices,
             clusters=spool.clusters,
             streams=spool.streams,

@@ -63,7 +63,7 @@ class Plan:
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
     event_types: dict[str, EventSum] = field(default_factory=dict)
-    heard: set[bytes] = field(default_factory=set)  # who told calls
+    heard: dict[str, set[bytes]] = field(default_factory=dict)  # who told calls, by the key that brought them
     stale: set[int] = field(default_factory=set)  # places in the group of those that nothing is kept of
     ended: set[int] = field(default_factory=set)  # those among them whose key has ended
     reused: set[int] = field(

@@ -223,7 +223,8 @@ class _Work:
         self._plan.partial_reports.update(dict.fromkeys(self._submission.forget))
         for report in self._submission.keep:
             self._plan.partial_reports[report.key] = report
-        self._plan.heard.update(self._submission.heard)
+        if self._submission.heard:
+            self._plan.heard.setdefault(self._submission.heard_by, set()).update(self._submission.heard)
         self._plan.unrecognised.update(self._submission.unrecognised)
         if self._terms.topic == USAGE_EVENTS:
             for type, new in types_of(self._records[begin:], self._submission.amount_of).items():

@@ -22,6 +22,7 @@ from spool.log.commits.names_apart import fact_of, pack_names
 from spool.log.commits.unfolded import FoldedIds
 from spool.log.conflicts import Conflict
 from spool.log.duplicates import place_of
+from spool.log.heard import pack_senders
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds
@@ -56,6 +57,7 @@ _STATEMENTS: Mapping[str, str] = {
         SELECT id, at AS committed_at, checksum, terms, token FROM {schema}.commits
          WHERE id > (SELECT carried FROM {schema}.marks) ORDER BY id""",
     "secrets": "SELECT * FROM {schema}.secrets ORDER BY key_id, place",
+    "heard": "SELECT reporter, at FROM {schema}.heard ORDER BY at",
 }
 _NUMBER = """
     SELECT '{table}' AS name, CASE WHEN is_called THEN last_value ELSE last_value - 1 END AS seq
@@ -98,6 +100,11 @@ class PostgresTables:
         columns, rows = self._select(statement)
         if name == "conflicts":
             return KeptTable(columns=(*columns, "count"), rows=map(partial(_with_count, columns), rows))
+        if name == "heard":  # of which the other engine has a row for several
+            packed = (
+                (id, at, "", 1, pack_senders([sender])) for id, (sender, at) in enumerate(rows, start=1)
+            )
+            return KeptTable(columns=("id", "at", "key", "count", "senders"), rows=packed)
         if name in ("ledger_hours", "ledger_days"):
             return _with_limbs(columns, rows)
         if name in ("entries", "amendments"):  # which begin with the topic's number

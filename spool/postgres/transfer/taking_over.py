@@ -30,6 +30,7 @@ from spool.log import books
 from spool.log.commits.following import UNKNOWN_TOKEN, of_topics
 from spool.log.commits.names_apart import names_in
 from spool.log.commits.unfolded import FoldedIds
+from spool.log.heard import unpack_senders
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import Connection, Database
 from spool.postgres.facts import agree
@@ -61,7 +62,7 @@ COMMIT_S = 3600.0  # a standby has much to receive before it confirms all at onc
 _log = logging.getLogger(__name__)
 
 # Of the tables that a source gives, those that are not taken row by row.
-_APART = frozenset({"facts", "entries", "commits", "secrets", "ledger_state", NEWEST_NUMBERS})
+_APART = frozenset({"facts", "entries", "commits", "secrets", "heard", "ledger_state", NEWEST_NUMBERS})
 _BEGUN = frozenset({"facts", "ledger_state"})  # a new schema has rows in them
 _LIVE = f"SELECT EXISTS (SELECT FROM {{schema}}.nodes WHERE {LIVE})"
 _ADD_CONTENT = "INSERT INTO {schema}.container_contents (draft, id, head, at) VALUES (%s, %s, %s, %s)"
@@ -213,6 +214,7 @@ class _TakingOver:
         for name in sorted(own.keys() - _APART - schema.WITH_OTHERS):
             self._write(own[name], map(MAKERS.get(name, dict), self._rows(name)))
         self._write("secrets", self._secrets())
+        self._write("heard", self._senders())
         self._run(
             "UPDATE {schema}.registry_head SET seq = seq + 1, newest_key = %s, newest_comment = %s",
             newest.get("keys", 0),
@@ -336,6 +338,14 @@ class _TakingOver:
         for row in self._rows("secrets"):
             place = places[row["key_id"]] = places.get(row["key_id"], -1) + 1
             yield {**row, "place": place}
+
+    def _senders(self) -> Iterator[dict[str, Any]]:
+        newest: dict[bytes, float] = {}
+        for row in self._rows("heard"):
+            for sender in unpack_senders(row["senders"]):
+                newest[sender] = max(row["at"], newest.get(sender, 0.0))
+        for sender, at in newest.items():
+            yield {"reporter": sender, "at": at}
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
         """None of a table that the source does not have."""

@@ -46,7 +46,7 @@ from spool.registry.shared import makers
 from spool.registry.shared.document_table import DocumentTable, stated
 from spool.registry.shared.edits import edited
 from spool.registry.shared.following import Subject
-from spool.shares import Amounts, fullest_first, may_add
+from spool.shares import Holdings, fullest_first, may_add
 
 
 @dataclass(frozen=True)
@@ -375,7 +375,7 @@ def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int, actor:
     for job in kept:
         if job.state in OVER:
             over[job.submitter].append(job.id)
-    held = Amounts({submitter: len(ids) for submitter, ids in over.items()})
+    held = Holdings({submitter: len(ids) for submitter, ids in over.items()})
     for id in islice(fullest_first(held, over.__getitem__, lambda _: 1), max(0, len(kept) + 1 - most)):
         JOBS.delete(rows, id)
 

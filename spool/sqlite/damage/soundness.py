@@ -22,6 +22,7 @@ from spool.log import books, runs
 from spool.log.commits.names_apart import AFTER, FIRST, unpack_names
 from spool.log.conflicts import Conflict
 from spool.log.entries import codec
+from spool.log.heard import unpack_senders
 from spool.record import TOPICS, unpack
 from spool.sqlite.database import damage
 
@@ -114,6 +115,11 @@ def _counter(row: Row) -> bool:
     return is_known and abs(row["n"]) < LARGEST and abs(row["carried"]) < LARGEST
 
 
+def _heard(row: Row) -> bool:
+    count: int = row["count"]
+    return len(list(unpack_senders(row["senders"]))) == count
+
+
 def _ids(row: Row) -> bool:
     return runs.unpacked(row["ids"], row["checksum"]) is not None
 
@@ -191,6 +197,7 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
     "commits": _commit,
     "books": _counter,
     "id_runs": _ids,
+    "heard": _heard,
     "series": _series,
     "conflicts": _conflict,
     "unrecognised": _count,

@@ -35,7 +35,7 @@ from spool.log.runs import NO_IDS, IdRun
 from spool.log.values import Entry
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Record
 from spool.sql import billing_drops
-from spool.sqlite import partial_reports, streams
+from spool.sqlite import heard, partial_reports, streams
 from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import EntryRow, oldest, read_entries, read_record
@@ -99,6 +99,8 @@ def write(
         partial_reports.follow(connection, plan.partial_reports)
     if check is not None:
         check()
+    if plan.heard:
+        heard.follow(connection, plan)
     if plan.series:
         _write_series(connection, plan)
     if plan.apart:

@@ -50,7 +50,6 @@ from spool.transfer.tables import (
 PREPARE = {"": migrate_spool, "registry": prepare_registry, "ledger": prepare_ledger}
 TABLES = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
 _ID = re.compile(r"[0-9A-Za-z_-]+")  # a name in a directory
-_NODES_SHARE = frozenset({"heard"})  # the one process that keeps files has it in its memory
 _BEGUN = frozenset({"facts", "state"})  # a new file has rows in them
 
 _log = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> No
     with opened() as tables:
         _tell_settings(tables.table("facts"), options.settings)
         installation.make_secret(directory / installation.FILE, tables.secret)
-        known = {NEWEST_NUMBERS, *_NODES_SHARE}
+        known = {NEWEST_NUMBERS}
         for name, file in FILES.items():
             path = directory / file
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from gateway.insights.detectors import idle_key, wide_key
+from gateway.insights.detectors.senders import crowding_key
 from gateway.insights.facts import DAY_S
 from spool.registry.keys import Key
 from spool.registry.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
+from spool.settings import COUNTED_ITEMS, MAX_SENDERS
+from spool.shares import nearly_gives_way
 from tests.gateway.insights.examples import NOW, found
 
 
@@ -64,3 +67,22 @@ def test_a_wide_key_names_what_is_beyond() -> None:
     assert "views:create_view, views:delete_view, views:read_view, views:read_views and 1 more" in (
         finding.draft.description
     )
+
+
+@pytest.mark.parametrize(
+    ("limit", "key", "title", "rule"),
+    [
+        (MAX_SENDERS, "fleet", "The key fleet", "counters that come later count beside their calls"),
+        (MAX_SENDERS, "", "What comes without a key", "counters that come later count beside their calls"),
+        (COUNTED_ITEMS, "fleet", "The key fleet", "its oldest stay counted"),
+        ("spool.pending_items", "fleet", "The key fleet", "put on record early"),
+    ],
+)
+def test_a_table_that_forgets_by_number_is_told_before_it_is_full(
+    limit: str, key: str, title: str, rule: str
+) -> None:
+    """From 80 % on, by the key that has the most of it, with what becomes of its oldest."""
+    assert not found(crowding_key, shares=list(nearly_gives_way(limit, {key: 78, "other": 1}, 100)))
+    [told] = found(crowding_key, shares=list(nearly_gives_way(limit, {key: 79, "other": 1}, 100)))
+    assert told.draft.title.startswith(title)
+    assert rule in told.draft.description

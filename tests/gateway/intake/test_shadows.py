@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
 
-from gateway.intake.shadows import NOTED_S, STEP, WINDOW_S, Shadows
+from gateway.intake.shadows import (
+    AGE_EVERY_S,
+    KEEP_EVERY_S,
+    NOTED_S,
+    STEP,
+    WINDOW_S,
+    Shadows,
+    reporters_of,
+    senders_to_keep,
+)
 from spool import memory
 from spool.identity import of_call
 from spool.log.values import Entry, Submission
 from spool.memory import MemorySpool
+from spool.memory.partial_reports import MemoryHeard
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
+from tests.spool.registry.test_shares import calls_made
 
 
 class SetClock:
@@ -45,15 +55,16 @@ async def put_on_record(spool: MemorySpool, *records: Inference) -> None:
     await spool.log.append(submission)
 
 
-def test_a_key_that_names_many_pushes_out_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
     """Who told calls is remembered up to a bound: over it the oldest goes of the key that has the most."""
-    monkeypatch.setattr("gateway.intake.shadows.MAX_REPORTERS", 20)
-    shadows, metric = Shadows(SetClock()), counter(session="s1")
+    shadows, metric = Shadows(SetClock(), max_senders=20), counter(session="s1")
     shadows.note(event(session="s1"), key="other")
     for number in range(50):
         shadows.note(event(session=f"made-up-{number}"), key="flood")
     shadows.shade(metric)
     assert metric.shadow
+    assert (20, {"other": 2, "flood": 18}) == (len(shadows), dict(shadows.held))
+    assert 32 == shadows.pushed_out
 
 
 @pytest.mark.parametrize(
@@ -106,14 +117,23 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_restart_forgets_nothing_of_the_last_hour() -> None:
-    """What was heard before is learned again from the entries."""
+@pytest.mark.parametrize("hold_s", [0, 10])
+async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: float) -> None:
+    """At the first start of this release, also of records that are open; from then on it is kept, for an hour."""
     clock = SetClock()
-    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
-    await put_on_record(spool, event(session="s1"))
-    shadows, metric = Shadows(clock), counter(session="s1")
-    await shadows.remember(spool.log)
-    shadows.shade(metric)
+    spool = await memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=clock)
+    await put_on_record(spool, event(session="old"))
+    clock.time += WINDOW_S + 1
+    await put_on_record(spool, event(session="old"), event(session="s1"))  # the first is a repeat
+    shadows, metrics = Shadows(clock, heard=spool.heard), [counter(session="s1"), counter(session="old")]
+    await shadows.remember(spool.log, spool.partial_reports)
+    for metric in metrics:
+        shadows.shade(metric)
+    assert [True, False] == [metric.shadow for metric in metrics]
+
+    again, metric = Shadows(clock, heard=spool.heard), counter(session="s1")
+    await again.look_up(reporters_of(metric))
+    again.shade(metric)
     assert metric.shadow
     await spool.close()
 
@@ -124,9 +144,11 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     clock = SetClock()
     spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     await put_on_record(spool, event(session="s1", user="acc-1", device="laptop-7"))
-    shadows = Shadows(clock, default_user=lambda call: {"laptop-7": "alice"}.get(call.device or ""))
+    shadows = Shadows(
+        clock, default_user=lambda call: {"laptop-7": "alice"}.get(call.device or ""), heard=spool.heard
+    )
     hers, his = counter(user="alice"), counter(user="bob")
-    await shadows.remember(spool.log)
+    await shadows.remember(spool.log, spool.partial_reports)
     shadows.shade(hers)
     shadows.shade(his)
     assert (True, False) == (hers.shadow, his.shadow)
@@ -141,14 +163,15 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     await put_on_record(spool, *records)
     read, sizes = spool.log.read, list[int]()
 
-    async def watched(topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
-        entries = await read(topic, first, last, whole=whole)
+    async def watched(topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
+        entries = await read(topic, first, last, with_open=with_open)
         sizes.append(sum(len(entry.records) for entry in entries))
         return entries
 
     monkeypatch.setattr(spool.log, "read", watched)
-    shadows, metrics = Shadows(clock), [counter(session=f"s{number}") for number in range(len(records))]
-    await shadows.remember(spool.log)
+    shadows = Shadows(clock, heard=spool.heard)
+    metrics = [counter(session=f"s{number}") for number in range(len(records))]
+    await shadows.remember(spool.log, spool.partial_reports)
     for metric in metrics:
         shadows.shade(metric)
     assert [STEP, STEP, 1] == sizes
@@ -157,27 +180,106 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.asyncio
-@pytest.mark.timeout(120)
-async def test_what_was_open_at_the_restart_is_learned_when_it_closes() -> None:
-    """The last seconds before a restart are not missed."""
-    clock = SetClock()
-    spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
-    await put_on_record(spool, event(session="s1"))
-    shadows, metric = Shadows(clock), counter(session="s1")
-    await shadows.remember(spool.log)
-    shadows.shade(metric)
-    assert not metric.shadow
+async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
+    """Of each session, user and model what its calls told, however many kinds there were, and for an hour."""
+    clock, heard = SetClock(), MemoryHeard()
+    shadows = Shadows(clock, heard=heard)
+    for number in range(100):
+        shadows.note(event(session="s1", user="u1", request_model=f"vendor/Model-{number}"), key="team-a")
+    shadows.note(event(session="s2"), key="team-b")
+    assert not shadows.take_unkept("team-c")
+    unkept = shadows.take_unkept("team-a")
+    shadows.put_back(unkept, "team-a")
+    assert unkept == shadows.take_unkept("team-a")
+    assert not shadows.take_unkept("team-a")
+    heard.follow({"team-a": senders_to_keep(unkept)}, clock.now())
 
-    following = asyncio.create_task(shadows.follow(spool.log, hold_s=10))
-    await asyncio.sleep(0)
-    clock.time += 11
-    while not metric.shadow:
-        assert not following.done()
-        await asyncio.sleep(0.01)
+    known = [
+        counter(session="s1"),
+        counter(source="otel", session="s1", model="model-99"),
+        counter(user="u1"),
+        counter(),
+    ]
+    unknown = [
+        counter(session="s2"),
+        counter(session="u1"),
+        counter(source="otel", session="s1", model="model-100"),
+        counter(source="otel", session="s1"),
+    ]
+    for wait_s, shadow in [(WINDOW_S, True), (1, False)]:
+        clock.time += wait_s
+        for metric, expected in [*((one, shadow) for one in known), *((one, False) for one in unknown)]:
+            again = Shadows(clock, heard=heard)
+            metric.shadow = False
+            await again.look_up(reporters_of(metric))
+            again.shade(metric)
+            assert expected == metric.shadow, metric
+
+
+def test_a_sender_is_kept_once_in_ten_minutes() -> None:
+    """However often it sends; what it did not tell before is kept with the next submission."""
+    clock = SetClock()
+    shadows = Shadows(clock, heard=MemoryHeard())
+    kept = 0
+    for second in range(int(KEEP_EVERY_S) + 2):
+        clock.time += 1
+        shadows.note(event(session="s1", request_model="a" if second % 2 else "b"))
+        kept += len(senders_to_keep(shadows.take_unkept("")))
+    # the session and the service: of both models at first, and again ten minutes later
+    assert 8 == kept
+
+
+@pytest.mark.asyncio
+async def test_senders_are_forgotten_by_age() -> None:
+    """So that the table does not stay full after a busy hour."""
+    clock = SetClock()
+    shadows = Shadows(clock)
+    for number in range(1000):
+        shadows.note(event(session=f"s{number}"), key=f"key-{number % 7}")
+    clock.time += WINDOW_S
+    shadows.note(event(session="s1"), key="key-1")
+    await shadows.forget_old()
+    assert 1001 == len(shadows)
+    clock.time += 2 * AGE_EVERY_S
+    await shadows.forget_old()
+    assert 2 == len(shadows)  # that session, and the service
+
+
+@pytest.mark.parametrize("keys", [1, 1000])
+def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys: int) -> None:
+    """
+    With one key and a thousand, before and after a hundred thousand conversations: counted in calls of functions.
+    """
+    shadows, calls = Shadows(SetClock(), max_senders=20_000), []
+    for begin in (0, 100_000):
+        shadows_of = [
+            (event(session=f"s{number}"), f"key-{number % keys}") for number in range(begin, begin + 2000)
+        ]
+
+        def note_all(conversations: Sequence[tuple[Inference, str]] = shadows_of) -> None:
+            for call, key in conversations:
+                shadows.note(call, key=key)
+
+        calls.append(calls_made(note_all) / 2000)
+        for number in range(begin + 2000, begin + 100_000):
+            shadows.note(event(session=f"s{number}"), key=f"key-{number % keys}")
+    assert max(calls) < 50
+
+
+def test_the_sessions_of_a_large_fleet_are_known() -> None:
+    """80,000 sessions of Claude Code in 25 minutes, each of a user of its own, with its traces."""
+    clock = SetClock()
+    shadows = Shadows(clock, max_senders=SpoolSettings().max_senders)
+    for number in range(80_000):
+        clock.time += 25 * 60 / 80_000
+        call = event(
+            session=f"s{number}", user=f"u{number}", trace_id=f"t{number}", request_model="claude-opus-4-8"
+        )
+        shadows.note(call, key="fleet")
+    metrics = [counter(session=f"s{number}") for number in range(80_000)]
+    for metric in metrics:
         shadows.shade(metric)
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
-    await spool.close()
+    assert all(metric.shadow for metric in metrics)
 
 
 def test_what_is_learned_late_makes_nothing_older() -> None:

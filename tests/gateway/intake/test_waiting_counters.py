@@ -23,11 +23,11 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Reporter, Shadows
 from gateway.intake.take_backs import Counted
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.intake.window_sessions import WindowSessions
 from gateway.normalise.outcome import Outcome
 from spool import memory
 from spool.identity import Identity, digest
 from spool.ledger.sums import HourlySums
+from spool.log.partial_reports import SESSIONS, PartialReport
 from spool.log.values import CounterPoint
 from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
@@ -99,13 +99,8 @@ class Running:
         self.counters, self.intake = self._intakes[0]
 
     async def _started(self) -> tuple[WaitingCounters, Intake]:
-        is_alone = self.nodes == 1
-        shadows = Shadows(self.clock, heard=None if is_alone else self.spool.log.heard)
-        sessions = None
-        if is_alone:
-            await shadows.remember(self.spool.log)
-            sessions = WindowSessions(shadows, self.clock)
-            await sessions.start(self.spool.partial_reports)
+        shadows = Shadows(self.clock, heard=self.spool.heard)
+        await shadows.remember(self.spool.log, self.spool.partial_reports)
         limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
         counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
         await counters.start(self.spool.partial_reports, hold_s=self.hold_s)
@@ -115,7 +110,6 @@ class Running:
             prices=PRICES,
             shadows=shadows,
             counters=counters,
-            sessions=sessions,
         )
 
     async def take(self, outcome: Outcome, bearer: Bearer = BEARER) -> None:
@@ -438,8 +432,8 @@ def test_what_another_tollhouse_decided_is_taken_as_it_is() -> None:
     run(test)
 
 
-def test_calls_that_were_open_at_a_restart_are_waited_for() -> None:
-    """Nothing is released before the log shows what it held open when the process ended."""
+def test_calls_that_were_open_at_a_restart_are_known() -> None:
+    """Who told them is kept with them: counters that waited for them need not wait any more."""
 
     async def test(running: Running) -> None:
         family, began = FAMILIES["Claude Code"], running.clock.now()
@@ -448,7 +442,9 @@ def test_calls_that_were_open_at_a_restart_are_waited_for() -> None:
         await running.take(call(family, 1, began))
         await running.restart()
         await running.counters.release()
-        assert 2 == await running.pending()
+        assert 0 == await running.pending()
+        running.clock.move(11)
+        assert [1, 100, 10] == await running.sums()
 
     run(test, Running(hold_s=10))
 
@@ -619,7 +615,7 @@ def test_a_request_that_is_given_up_is_kept_whole() -> None:
 
 
 def test_sessions_of_windows_are_kept_for_an_hour() -> None:
-    """With the next calls what is older is forgotten, on disk too; one that is heard again stays."""
+    """Over restarts: the counters of those that were not heard for longer wait."""
 
     async def test(running: Running) -> None:
         for number, window in enumerate(["w1", "w2", "w1", "w3"]):
@@ -627,9 +623,32 @@ def test_sessions_of_windows_are_kept_for_an_hour() -> None:
             await running.take(call(family, number, running.clock.now()))
             running.clock.move(2000)
             await running.restart()
-        stored = await running.spool.partial_reports.load()
-        assert 2 == len(stored)
-        assert [b"w1", b"w3"] == [report.body[-2:] for report in stored]
+        for number, window in enumerate(["w1", "w2", "w3"]):
+            family = Family({}, {"source": "copilot", "session": window})
+            await running.take(counters(family, number, running.clock.now()))
+        shown = {record.session for record in await running.records() if isinstance(record, UsageMetric)}
+        assert {"w3"} == shown
+        assert 4 == await running.pending()
+
+    run(test)
+
+
+def test_sessions_that_an_earlier_release_kept_are_taken_over() -> None:
+    """They are noted and kept as others are, and what was stored of them goes."""
+
+    async def test(running: Running) -> None:
+        window = msgspec.msgpack.encode(("copilot", "svc", "w1"))
+        stored = [
+            PartialReport(SESSIONS + b"1", running.clock.now() - 60, window),
+            PartialReport(SESSIONS + b"2", running.clock.now() - 60, b"\x93"),
+        ]
+        running.spool.partial_reports.follow({report.key: report for report in stored})
+        await running.restart()
+        assert not await running.spool.partial_reports.load()
+        await running.restart()
+        family = Family({}, {"source": "copilot", "session": "w1"})
+        await running.take(counters(family, 1, running.clock.now()))
+        assert 0 == await running.pending()
 
     run(test)
 

@@ -311,8 +311,9 @@ def test_failed_attempts_are_counted() -> None:
 
 def test_outcomes_that_came_too_late_are_counted() -> None:
     """A worker that spoke after another one had taken its delivery shows."""
-    read = samples(Metrics().render(Snapshot(stats=STATS, fenced=2)))
+    read = samples(Metrics().render(Snapshot(stats=STATS, fenced=2, senders_pushed_out=3)))
     assert 2 == read["tollhouse_deliveries_fenced_total", ()]
+    assert 3 == read["tollhouse_senders_pushed_out_total", ()]
 
 
 def test_limits_are_shown_with_their_use() -> None:

@@ -25,7 +25,6 @@ from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.intake.window_sessions import WindowSessions
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
@@ -69,10 +68,8 @@ class Gateway:
         else:
             self._spool = await spool.sqlite.open_spool(self._directory, settings=SETTINGS, clock=self._clock)
         log, stored = self._spool.log, self._spool.partial_reports
-        self._shadows = Shadows(self._clock)
-        await self._shadows.remember(log)
-        sessions = WindowSessions(self._shadows, self._clock)
-        await sessions.start(stored)
+        self._shadows = Shadows(self._clock, heard=self._spool.heard)
+        await self._shadows.remember(log, stored)
         limits = {"max_items": 1000, "max_bytes": 2**24}
         self._counters = WaitingCounters(log, self._shadows, self._clock, wait_s=WAIT_S, **limits)
         await self._counters.start(stored, hold_s=HOLD_S)
@@ -82,7 +79,6 @@ class Gateway:
             prices=prices(),
             shadows=self._shadows,
             counters=self._counters,
-            sessions=sessions,
         )
         merger = Merger(window_s=WINDOW_S, hold_s=HOLD_S, max_reports=1000, max_bytes=2**24)
         self._window = MergeWindow(stored, intake, self._clock, merger)
@@ -102,7 +98,7 @@ class Gateway:
     async def pass_time(self, seconds: float) -> None:
         """With what runs in the background."""
         self._clock.move(seconds)
-        await self._shadows.remember(self._spool.log)
+        await self._shadows.forget_old()
         await self._counters.release()
 
     async def end(self) -> Told:

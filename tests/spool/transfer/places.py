@@ -27,6 +27,7 @@ from spool.ledger.money import UNIT
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import Dimensions
 from spool.listing import ASCENDING, ListQuery, SortField
+from spool.log.heard import digest_of, fact_of, senders_of
 from spool.log.partial_reports import PartialReport
 from spool.log.values import Books, Submission
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, UsageEvent
@@ -66,6 +67,8 @@ ALL = CostQuery(
     group_by=["user"],
 )
 WAITS = PartialReport(b"a part of a call", 1.0, b"\x00body")
+CALLER = digest_of("session", "s1")
+HEARD = [*senders_of(CALLER, [fact_of("source", "codex")]), *senders_of(CALLER, [fact_of("source", "otel")])]
 CLUSTER = ClusterIdentity("123456789012", "us-east-1", "prod")
 AGENT = ContainerSender(key="agent", shipper="shipper-1", agent_version="1.2.12")
 USED = UsageDocument(
@@ -163,7 +166,7 @@ class Places:
         await add(
             log, call(0, at=at, source="litellm", input_tokens=101), points=[point(7, at=at, since=at - 9)]
         )
-        await add(log, keep=[WAITS], pending=1, unrecognised=[("gen_ai.new", "gen_ai.other")])
+        await add(log, keep=[WAITS], heard=HEARD, pending=1, unrecognised=[("gen_ai.new", "gen_ai.other")])
         self.clock.move(HOLD_S + 1)
         open_receipt = await add(log, call(5, at=self.clock.now(), user="u1"), call(6, at=self.clock.now()))
         assert open_receipt.records == 2

@@ -20,6 +20,7 @@ import pytest
 from spool.engines import engine_of
 from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable, UnfinishedCopy
 from spool.identity import Identity
+from spool.log.heard import KEPT_S
 from spool.postgres.address import open_database
 from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.database import CommitUnknown, Lane
@@ -32,7 +33,7 @@ from spool.transfer.copying import copy_storage
 from tests.rounds import part
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, call
-from tests.spool.transfer.places import ACTOR, HOLD_S, OTHER, ROUTE, Places
+from tests.spool.transfer.places import ACTOR, CALLER, HEARD, HOLD_S, OTHER, ROUTE, Places
 
 pytestmark = pytest.mark.asyncio
 
@@ -64,6 +65,17 @@ async def test_a_copy_says_the_same(places: Places, receipt: str, way: Sequence[
         await storage.close()
     with pytest.raises(NotAllowed, match="not empty"):
         await places.copy("files", way[-1])
+
+
+async def test_who_told_calls_is_copied(places: Places, receipt: str) -> None:
+    """So that a counter that follows its call into the copy is recognised as its repeat."""
+    for source, target in pairwise(["files", "postgres", "other files"]):
+        await places.copy(source, target)
+        storage = await places.open(target)
+        found = await storage.heard.find([CALLER])
+        await storage.close()
+        assert set(HEARD) == {sender for sender, _ in found}
+        assert all(0 < places.clock.now() - at < KEPT_S for _, at in found)
 
 
 async def _works(storage: Storage, places: Places, receipt: str) -> None:

@@ -45,7 +45,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.identity import Identity
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of
 from spool.record import Inference
-from spool.shares import Amounts, HeldByKey, fullest_first
+from spool.shares import HeldByKey, Holdings, fullest_first
 
 KEY_BYTES = 16
 STEPS = 4  # of a window, in which the time at which a trace was asked for is stored
@@ -118,8 +118,8 @@ class Merger:
         self._max_bytes = max_bytes
         self._waiting: OrderedDict[bytes, WaitingReport] = OrderedDict()
         self._of_key: dict[str, OrderedDict[bytes, WaitingReport]] = {}  # the same by the name of the key
-        self._held_items = Amounts[str]()
-        self._held_bytes = Amounts[str]()
+        self._held_items = Holdings[str]()
+        self._held_bytes = Holdings[str]()
         self._bytes = 0
         self._asked_for: set[bytes] = (
             set()

@@ -1,0 +1,122 @@
+"""What an intake on files still knows after a start: who told calls, whatever became of their records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.authentication.access import Bearer
+from gateway.configuration.sections import Config
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+from gateway.intake.shadows import WINDOW_S, Shadows
+from gateway.normalise.outcome import Outcome
+from spool.identity import Identity, digest, of_call
+from spool.record import NS, Inference, UsageMetric
+from spool.settings import SpoolSettings
+from spool.sqlite import SqliteSpool, open_spool
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+
+PRICES = PriceBook.load()
+
+
+class Running:
+    """An intake that decides on arrival, over files."""
+
+    def __init__(self, directory: Path, **settings: float) -> None:
+        self._directory = directory
+        self._settings = SpoolSettings(hold=0, **settings)  # type: ignore[arg-type]
+        self.clock = MovedClock()
+
+    async def start(self) -> SqliteSpool:
+        self.spool = await open_spool(self._directory, settings=self._settings, clock=self.clock)
+        self.shadows = Shadows(self.clock, heard=self.spool.heard, max_senders=self._settings.max_senders)
+        await self.shadows.remember(self.spool.log, self.spool.partial_reports)
+        self.intake = Intake(
+            self.spool.log, attribution=Attribution(Config()), prices=PRICES, shadows=self.shadows
+        )
+        return self.spool
+
+    async def restart(self) -> None:
+        await self.spool.close()
+        await self.start()
+
+    async def take_calls(self, first: int, count: int, key: str = "fleet") -> None:
+        """Calls of so many sessions, each of a conversation of its own."""
+        outcome = Outcome(received=count)
+        for number in range(first, first + count):
+            call = Inference(
+                id=b"",
+                source="claude_code",
+                session=f"s{number}",
+                start_time=int(self.clock.now() * NS),
+                request_model="claude-opus-4-8",
+                tags={"service": "svc"},
+            )
+            outcome.add(call, of_call(call, own_id=str(number)))
+            call.id = outcome.identities[-1].id
+        await self.intake.take(outcome, Bearer(key, frozenset()))
+
+    async def is_repeat(self, session: str) -> bool:
+        """Whether a counter of that session is taken for a repeat of its calls."""
+        metric = UsageMetric(
+            id=b"", source="claude_code", name="tokens", session=session, tags={"service": "svc"}
+        )
+        outcome = Outcome(received=1)
+        outcome.add(metric, Identity(digest(7, session, self.clock.now())))
+        metric.id = outcome.identities[0].id
+        await self.intake.take(outcome, Bearer("counters", frozenset()))
+        return metric.shadow
+
+
+async def test_records_need_not_be_kept_for_their_counters(tmp_path: Path) -> None:
+    """With a retention under an hour the record is gone when its counter comes, after a restart."""
+    running = Running(tmp_path, retention=60)
+    await running.start()
+    await running.take_calls(1, 1)
+    running.clock.move(WINDOW_S / 2)
+    await running.spool.log.retain()
+    await running.restart()
+    assert await running.is_repeat("s1")
+    assert not await running.is_repeat("s2")
+    running.clock.move(WINDOW_S / 2 + 1)
+    assert not await running.is_repeat("s1")
+    await running.spool.close()
+
+
+async def test_more_senders_than_records_that_a_start_would_read(tmp_path: Path) -> None:
+    """What is kept costs a row for each key of a commit and some bytes for each sender, and is read at a start."""
+    running = Running(tmp_path)
+    await running.start()
+    sessions, at_once = 20_000, 500
+    for first in range(0, sessions, at_once):
+        await running.take_calls(first, at_once)
+    rows, size = await running.spool.database.read(
+        lambda connection: connection.execute("SELECT COUNT(*), SUM(LENGTH(senders)) FROM heard").fetchone()
+    )
+    parts = sessions // 128 + sessions // at_once  # a large request is committed in parts
+    assert rows <= parts
+    assert size <= 32 * sessions
+    await running.restart()
+    for number in (0, 1, sessions // 2, sessions - 1):
+        assert await running.is_repeat(f"s{number}")
+    assert not await running.is_repeat(f"s{sessions}")
+    await running.spool.close()
+
+
+async def test_a_key_that_floods_pushes_out_nobody_elses_over_a_restart(tmp_path: Path) -> None:
+    """Neither in memory nor on disk."""
+    running = Running(tmp_path, max_senders=500)
+    await running.start()
+    await running.take_calls(1, 1, key="other")
+    await running.take_calls(2, 2000, key="flood")
+    assert await running.is_repeat("s1")
+    await running.spool.heard.forget(0.0)
+    await running.restart()
+    assert await running.is_repeat("s1")
+    assert not await running.is_repeat("s2")
+    await running.spool.close()

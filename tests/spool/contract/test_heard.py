@@ -1,0 +1,115 @@
+"""Who told calls, on every engine: kept with the commit of the calls, found by its caller, forgotten by age."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spool.errors import Stale
+from spool.log.heard import (
+    FACT_BYTES,
+    KEPT_S,
+    digest_of,
+    fact_of,
+    facts_in,
+    pack_senders,
+    senders_of,
+    unpack_senders,
+)
+from spool.log.partial_reports import Expectation
+from spool.settings import SpoolSettings
+from spool.sqlite import SqliteSpool
+from spool.sqlite import open_spool as open_sqlite
+from spool.sqlite.heard import STEP
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import Opener
+from tests.spool.contract.examples import NOON, add, call
+
+ALICE, BOB = digest_of("session", "alice"), digest_of("session", "bob")
+[OF_ALICE] = senders_of(ALICE, [fact_of("source", "codex"), fact_of("model", "gpt-4o")])
+[AGAIN] = senders_of(ALICE, [fact_of("source", "otel")])
+[OF_BOB] = senders_of(BOB, [b"\xff" * FACT_BYTES])
+
+
+async def open_files(directory: Path, clock: MovedClock, **changes: int) -> SqliteSpool:
+    return await open_sqlite(directory, settings=SpoolSettings(hold=0, **changes), clock=clock)
+
+
+@pytest.mark.asyncio
+async def test_who_told_calls_is_kept_with_them(
+    open_spool: Opener, clock: MovedClock, tmp_path: Path
+) -> None:
+    """All of a caller is found, and when it was told last; of a submission that is refused nothing is kept."""
+    spool = await open_spool()
+    with pytest.raises(Stale):
+        await add(spool.log, heard=[OF_ALICE], expects=[Expectation(b"gone", 7)])
+    await add(spool.log, call(1), heard=[OF_ALICE, OF_BOB], heard_by="team-a")
+    first = clock.now()
+    clock.move(60)
+    await add(spool.log, call(2), heard=[OF_ALICE, AGAIN], heard_by="team-b")
+    if isinstance(spool, SqliteSpool):  # which has what it heard itself in memory: as after a kill
+        assert not spool.heard.knows_any
+        await spool.heard.open()
+    assert spool.heard.knows_any
+    found = dict(await spool.heard.find([ALICE]))
+    assert {OF_ALICE: clock.now(), AGAIN: clock.now()} == found
+    assert {OF_BOB: first} == dict(await spool.heard.find([BOB, digest_of("session", "carol")]))
+
+    assert 0 == await spool.heard.forget(first)
+    assert 0 < await spool.heard.forget(clock.now())
+    assert {OF_ALICE: clock.now(), AGAIN: clock.now()} == dict(await spool.heard.find([ALICE]))
+    assert 0 < await spool.heard.forget(clock.now() + 1)
+    assert not await spool.heard.find([ALICE, BOB])
+
+
+@pytest.mark.asyncio
+async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
+    """However the process ended, for as long as anybody may ask; a damaged row costs its own senders."""
+    clock = MovedClock(NOON)
+    spool = await open_files(tmp_path, clock)
+    await add(spool.log, heard=[OF_ALICE])
+    await spool.database.transaction(
+        lambda connection: connection.execute("INSERT INTO heard VALUES (9, ?, '', 1, x'01')", (clock.now(),))
+    )
+    await spool.close()
+    clock.move(KEPT_S)
+    spool = await open_files(tmp_path, clock)
+    assert [(OF_ALICE, NOON)] == list(await spool.heard.find([ALICE]))
+    await spool.close()
+    clock.move(1)
+    spool = await open_files(tmp_path, clock)
+    assert not spool.heard.knows_any
+    await spool.close()
+
+
+@pytest.mark.asyncio
+async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) -> None:
+    """The oldest of the key that has the most go, in short transactions, also after a restart."""
+    clock = MovedClock(NOON)
+    spool = await open_files(tmp_path, clock, max_senders=100)
+    await add(spool.log, heard=[OF_ALICE], heard_by="team-a")
+    rows = [(NOON, "flood", 1, pack_senders([digest_of("session", str(n))])) for n in range(2 * STEP)]
+    await spool.database.transaction(
+        lambda connection: connection.executemany(
+            "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)", rows
+        )
+    )
+    assert 2 * STEP + 1 - 100 == await spool.heard.forget(NOON)
+    await spool.close()
+    spool = await open_files(tmp_path, clock)
+    newest = digest_of("session", str(2 * STEP - 1))
+    assert {OF_ALICE, newest} == {sender for sender, _ in await spool.heard.find([ALICE, newest])}
+    assert not await spool.heard.find([digest_of("session", "0")])
+    await spool.close()
+
+
+def test_senders_are_packed_and_unpacked() -> None:
+    """A caller that told very many kinds of calls has several keys: an index holds none that is too long."""
+    facts = [fact_of("model", str(number)) for number in range(100)]
+    senders = list(senders_of(ALICE, facts))
+    assert (4, set(facts)) == (len(senders), set().union(*map(facts_in, senders)))
+    assert max(map(len, senders)) < 256
+    assert senders == list(unpack_senders(pack_senders(senders)))
+    with pytest.raises(ValueError, match="end too early"):
+        list(unpack_senders(pack_senders(senders)[:-1]))
