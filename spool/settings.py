@@ -107,6 +107,14 @@ class SpoolSettings:
         10.0,
         "how long a record is open for a second report of its call; must be shorter than `spool.retention`",
     )
+    late_window: Duration = setting(
+        3600.0,
+        "how long after a record closed a later report of its call still corrects it; delivered records stay at least "
+        "this long and `spool.hold`, whatever `spool.retention` says; at most a day",
+        edge="a report that comes later, or finds the record removed for want of room, is a repeat that was not "
+        "compared: `tollhouse_records_uncompared_total`",
+        least=0,
+    )
     duplicate_window: Duration = setting(
         7 * DAY_S, "how long the ids of calls are known, to recognise repeats"
     )
@@ -178,6 +186,11 @@ class SpoolSettings:
     stream_retention: Duration = setting(
         400 * DAY_S, "how long totals of unit-cost streams are kept; not shorter than `spool.retention`"
     )
+
+    @property
+    def retention_s(self) -> float:
+        """Seconds for which delivered records stay while there is room."""
+        return max(self.retention, self.hold + self.late_window)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

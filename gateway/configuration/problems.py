@@ -31,7 +31,7 @@ from spool.devices.device import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.meters import METERS
 from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
-from spool.settings import POSTGRES
+from spool.settings import DAY_S, POSTGRES
 
 LEAST_WORKER_MEMORY = 6  # times the largest body: that, its records, and what decoding takes meanwhile
 MOST_WORKERS = 64
@@ -45,6 +45,8 @@ def problems(config: Config) -> Iterator[str]:
     """Every reason this configuration cannot run, in the user's own key names."""
     yield from _server_problems(config.server)
     yield from engines.problems(config.storage)
+    if config.spool.late_window > DAY_S:
+        yield "spool.late_window must be at most 1d"
     if config.spool.hold >= config.spool.retention:
         yield "spool.hold must be shorter than spool.retention, or records expire before they are sent"
     if config.spool.stream_retention < config.spool.retention:

@@ -50,6 +50,11 @@ _TERMS: Mapping[str, tuple[str, str | None, str]] = {
         "source",
         "Reports that came after their record closed and would have added to it",
     ),
+    "uncompared": (
+        "uncompared",
+        "source",
+        "Repeats of calls whose record is out of reach: what they would have added is not known",
+    ),
     "corrected": ("corrected", "source", "Corrections of closed records, by who told them"),
     "bridged": ("bridged", "source", "Open records that a further report showed to be another one's call"),
     "bridged_late": (

@@ -3,7 +3,8 @@ The duplicate window: which ids arrived lately, in eight bytes each.
 
 The newest ids are a dict that also knows their numbers; older ones are sorted runs by the hour of the call's
 start, merged so that an hour has few. Runs never change once made: a plan of new runs can be thrown away when
-its transaction fails, and other threads may walk over them.
+its transaction fails, and other threads may walk over them. The newest ids in runs keep the places of their
+calls for late reports (`spool.log.places`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import NamedTuple
 
 from spool.clock import Clock
 from spool.installation import derived
+from spool.log.places import NO_PLACES, RecentPlaces
 from spool.log.runs import IdRun, count_repeats, marked, merge
 from spool.packed.native import Native
-from spool.record import NS, TOPICS, Record, names_of, request_names_of
+from spool.record import AI_TELEMETRY, NS, TOPICS, Record, names_of, request_names_of
 
 HOUR_NS = 3600 * 10**9
 NEAR_NS = HOUR_NS // 4  # two reports of one call name starts that are at most this far apart
@@ -32,7 +34,8 @@ _TOO_FAR_AHEAD_NS = -AHEAD_NS  # of the age of a start
 BATCH = 16_384  # newest ids that become runs together: a few milliseconds of sorting
 LARGE_BATCH = 4096  # a fold of fewer ids is done before the next commit: it takes a millisecond or two
 HELD_BATCHES = 32  # open records keep their ids in the dict, up to this many batches
-MAX_AGE_S = 86_400  # newest ids older than this become runs even when few
+MAX_AGE_S = 86_400  # newest ids older than this become runs even when few, and places in runs are forgotten
+PLACED_SHARE = 8  # one in so many of the known ids may keep its place in a run, in 17 bytes
 SHORT = 8 * BATCH  # runs of an hour are merged into one up to here whatever their lengths
 REPEATS_EVERY_S = 86_400  # between two looks for ids that came again beyond what a lookup covers
 
@@ -52,6 +55,8 @@ class Fold:
     added: Sequence[IdRun]
     removed: Sequence[IdRun]  # merged into added ones, too old, or over the bound
     covered_since: float
+    places_before: RecentPlaces
+    places: RecentPlaces
 
 
 class Whereabouts(NamedTuple):
@@ -82,6 +87,8 @@ class DuplicateIndex:
         self._arrivals: deque[tuple[float, int]] = deque()  # when, and how many of the newest
         self._runs: dict[int, list[IdRun]] = {}
         self._in_runs = 0
+        self._places = NO_PLACES
+        self._lowest_place = 0
         self._next_key = 1
         self._look_again_at = 0  # how many newest ids make another look at the oldest of them worthwhile
         self.covered_since = 0.0
@@ -107,7 +114,7 @@ class DuplicateIndex:
                     at = id & run.mask  # looked at here, because a call would cost as much as the look saves
                     is_marked = run.marks[at >> 3] >> (at & 7) & 1
                     if is_marked and id in run and run.arrived_at > now - self._window_s:
-                        return IN_A_RUN
+                        return self._places.find(id) or IN_A_RUN
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
@@ -125,7 +132,7 @@ class DuplicateIndex:
         no call or event.
         """
         id = self.id_of(identity)
-        found = self._newest.get(id)
+        found = self.place_at_hand(id)
         if found:
             return Whereabouts(place_of(found), 0.0, inf)
         runs = [run for runs in self._runs.values() for run in runs if id in run]
@@ -147,21 +154,26 @@ class DuplicateIndex:
             self._hours.extend(hours)
             self._arrivals.append((now, len(ids)))
 
-    def newest_place(self, id: int) -> int | None:
-        """The place of an id that is among the newest; IN_A_RUN for a name of a record whose id is there."""
-        return self._newest.get(id)
+    def place_at_hand(self, id: int) -> int | None:
+        """The place of an id; None or IN_A_RUN if it is not known, or its place is not at hand."""
+        return self._newest.get(id) or self._places.find(id)
 
     def knows(self, id: int) -> bool:
         """True if the id is among the newest."""
         return id in self._newest
 
-    def load(self, runs: Iterable[IdRun], covered_since: float) -> None:
-        """Fill the index with the runs that were on disk when the process started."""
+    def load(self, runs: Iterable[IdRun], covered_since: float, places: RecentPlaces = NO_PLACES) -> None:
+        """Fill the index with the runs and places that were on disk when the process started."""
         for run in runs:
             self._runs.setdefault(run.hour, []).append(run)
             self._in_runs += len(run.ids)
             self._next_key = max(self._next_key, run.key + 1)
         self.covered_since = covered_since
+        self._places = places
+
+    def removed_below(self, number: int) -> None:
+        """Calls of lower numbers are kept no more: the next fold forgets their places."""
+        self._lowest_place = place(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:
         """True if the newest ids begin before a moment; True when there are none."""
@@ -227,10 +239,15 @@ class DuplicateIndex:
                 taken = min(taken, max(0, len(self._newest) - self._batch))
         return OldestIds(
             ids=list(islice(self._newest, taken)),
+            places=list(islice(self._newest.values(), taken)),
             hours=self._hours[:taken],
             arrived_at=self._arrived_at(taken),
             expired_at=now - self._window_s,
             max_in_runs=self._max_ids - (len(self._newest) - taken),
+            recent=self._places,
+            recent_since=now - MAX_AGE_S,
+            lowest_place=self._lowest_place,
+            max_placed=self._max_ids // PLACED_SHARE,
             plan=_Plan(self),
             folds=self.folds,
         )
@@ -259,6 +276,7 @@ class DuplicateIndex:
                 self._arrivals.appendleft((at, count - left))
             left -= min(count, left)
         self.covered_since = fold.covered_since
+        self._places = fold.places
         self.folds += 1
 
     def _count_closed(self, closed_below: Mapping[str, int]) -> int:
@@ -314,12 +332,17 @@ class DuplicateIndex:
 class OldestIds:
     """The oldest of the newest ids, and the runs of that moment: all that the plan of a fold needs."""
 
-    # Two lists of numbers: as many pairs are what the garbage collector would go through.
+    # Three lists of numbers: as many pairs are what the garbage collector would go through.
     ids: Sequence[int]
+    places: Sequence[int]
     hours: Sequence[int]
     arrived_at: float
     expired_at: float
     max_in_runs: int
+    recent: RecentPlaces
+    recent_since: float
+    lowest_place: int
+    max_placed: int
     plan: _Plan
     folds: int  # of the index so far: after another one this is of no use
 
@@ -338,7 +361,25 @@ class OldestIds:
             added=plan.added,
             removed=plan.removed,
             covered_since=plan.covered_since,
+            places_before=self.recent,
+            places=self.recent.plus(
+                self._calls(),
+                self.arrived_at,
+                full=BATCH,
+                since=self.recent_since,
+                lowest=self.lowest_place,
+                most=self.max_placed,
+                native=plan.native,
+            ),
         )
+
+    def _calls(self) -> dict[int, int]:
+        """The ids of calls and their places: only they are amended."""
+        return {
+            id: place
+            for id, place in zip(self.ids, self.places, strict=True)
+            if place != IN_A_RUN and place % PLACE_STEP == _CALLS
+        }
 
 
 class _Plan:
@@ -346,7 +387,7 @@ class _Plan:
 
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.runs_by_hour()
-        self._native = index.native
+        self.native = index.native
         self._max_run = index.max_run
         self._next_key = index.next_key
         self.added: list[IdRun] = []
@@ -359,10 +400,10 @@ class _Plan:
             together = len(run.ids) + len(ids)
             if together > self._max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):
                 break
-            ids = merge(run.ids, ids, self._native)
+            ids = merge(run.ids, ids, self.native)
             arrived_at = max(arrived_at, run.arrived_at)
             self.removed.append(run)
-        self.added.append(marked(self._next_key, hour, arrived_at, ids, self._native))
+        self.added.append(marked(self._next_key, hour, arrived_at, ids, self.native))
         self._next_key += 1
 
     def expire(self, before: float) -> None:
@@ -490,6 +531,7 @@ def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]
 
 
 _TOPIC_CODES = {topic: code for code, topic in enumerate(TOPICS)}
+_CALLS = _TOPIC_CODES[AI_TELEMETRY]
 PLACE_STEP = len(TOPICS)  # between the places of two numbers of a topic
 
 

@@ -336,7 +336,7 @@ class MemoryLog:
 
     def _trim_streams(self, now: float) -> None:
         kept = self._kept.get(UNIT_COST, [])
-        settled = min(now - self._settings.retention, kept[0].committed_at if kept else now)
+        settled = min(now - self._settings.retention_s, kept[0].committed_at if kept else now)
         old = int((now - self._settings.stream_retention) * NS)
         max_bytes = self._settings.max_stream_bytes
         while newest := self._tables.change(
@@ -347,10 +347,10 @@ class MemoryLog:
     def _remove(self) -> int:
         """Entries that age and space allow, then the commit rows."""
         now = self._clock.now()
-        if self._excess or self._index.reaches_back_to(now - self._settings.retention):
+        if self._excess or self._index.reaches_back_to(now - self._settings.retention_s):
             self._index.folded(self._index.fold(now, self._closed()))
         removed = sum(self._remove_from(topic, now) for topic in TOPICS)
-        for commit in [id for id, (at, _) in self._commits.items() if at < now - self._settings.retention]:
+        for commit in [id for id, (at, _) in self._commits.items() if at < now - self._settings.retention_s]:
             if commit != self._last_commit:
                 self._carried.update(books.totals(self._commits.pop(commit)[1]))
         self._drain.note(self._clock.monotonic(), self._progress())
@@ -370,7 +370,7 @@ class MemoryLog:
         gone = retention.removable(
             [Candidate(one.first, len(one.records), one.committed_at, one.bytes) for one in entries],
             limit=limit,
-            before=now - self._settings.retention,
+            before=now - self._settings.retention_s,
             excess=self._excess,
         )
         if not gone:

@@ -181,7 +181,7 @@ def settled_totals(
     about it: once it is older than `stream_retention`, or when its key has nearly what it may hold.
     `oldest_at` is when the oldest unit-cost entry of the log was committed, None if there is none.
     """
-    settled = min(now - settings.retention, now if oldest_at is None else oldest_at)
+    settled = min(now - settings.retention_s, now if oldest_at is None else oldest_at)
     rows = PostgresConnection(connection, database.sql)
     streams = sizes(rows)
     wanted = to_free(streams, settings.max_stream_bytes)

@@ -60,7 +60,7 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
     newest = shared.trim(
         SqliteConnection(connection),
-        settled=min(now - settings.retention, oldest[0] if oldest else now),
+        settled=min(now - settings.retention_s, oldest[0] if oldest else now),
         old=int((now - settings.stream_retention) * NS),
         max_bytes=settings.max_stream_bytes,
     )

@@ -34,6 +34,7 @@ PAUSE_S = SENDERS * sum(CALLS_A_REQUEST) / len(CALLS_A_REQUEST) / (2 * EXPECTED_
 # Ids and delivered entries are let go as fast as they may, so that what still grows is a leak.
 SPOOL = """
 retention = "10s"
+late_window = "0s"
 duplicate_ids = 50_000
 """
 MORE_MEMORY, MORE_MIB = (1.08, 0.0) if WARM_UP_S else (1.2, 16.0)

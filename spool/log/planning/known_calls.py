@@ -74,7 +74,7 @@ class KnownCalls:
         """
         for name in names:
             id = self._index.id_of(name)
-            place = self._plan.ids.get(id, self._index.newest_place(id))
+            place = self._plan.ids.get(id, self._index.place_at_hand(id))
             if place is None or place == IN_A_RUN:
                 continue
             topic, number = duplicates.place_of(place)
@@ -94,8 +94,11 @@ class KnownCalls:
         Returns the place of the record that has the call.
         """
         self._terms.duplicates += 1
-        self._plan.observed[self._terms.topic, books.DUPLICATES, record.source] += 1
-        if place == IN_A_RUN or not isinstance(record, Inference):
+        self._observe(books.DUPLICATES, record)
+        if not isinstance(record, Inference):
+            return place
+        if place == IN_A_RUN:
+            self._observe(books.UNCOMPARED, record)
             return place
         if identity.also or identity.links:
             place = self._bridged(record, identity, self._counting(place), hours)
@@ -105,12 +108,14 @@ class KnownCalls:
         if isinstance(known, Inference) and known.counted_by is not None:
             place = self._counting(place)
             known = self._at(place)
+        if known is None:
+            self._observe(books.UNCOMPARED, record)
         if not isinstance(known, Inference):
             return place
         topic, number = duplicates.place_of(place)
         is_open = self.may_amend(topic, number)
         corrections_so_far = 0
-        if not is_open and self._is_newest(known):
+        if not is_open and self._is_at_hand(known):
             from spool.log.planning.corrections import as_corrected  # most starts never need it
 
             known, corrections_so_far = as_corrected(known, self._known_under)
@@ -120,29 +125,30 @@ class KnownCalls:
         if is_open:
             self.amend(topic, number, known, fields)
             self._terms.amended += 1
-            self._plan.observed[topic, books.AMENDED, record.source] += 1
+            self._observe(books.AMENDED, record)
         elif not self._correct(known, corrections_so_far, record, fields, is_final=identity.is_final):
             self._terms.amended_late += 1
-            self._plan.observed[topic, books.AMENDED_LATE, record.source] += 1
+            self._observe(books.AMENDED_LATE, record)
         return place
 
-    def _is_newest(self, known: Inference) -> bool:
-        """
-        True while the record is among the newest ids: its corrections, which came later, are there, too.
-        """
+    def _observe(self, term: str, record: Record) -> None:
+        self._plan.observed[self._terms.topic, term, record.source] += 1
+
+    def _is_at_hand(self, known: Inference) -> bool:
+        """True while the place of the record is at hand: its corrections, which came later, are there, too."""
         id = self._index.id_of(known.id)
-        return bool(self._plan.ids.get(id) or self._index.newest_place(id))
+        return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
 
     def _known_under(self, name: bytes) -> Record | None:
         id = self._index.id_of(name)
-        place = self._plan.ids.get(id) or self._index.newest_place(id)
+        place = self._plan.ids.get(id) or self._index.place_at_hand(id)
         return self._at(place) if place else None
 
     def _correct(
         self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, is_final: bool
     ) -> bool:
         """Keep a late report as a correction, in place of a duplicate; False if it makes none."""
-        if not self._is_newest(known):
+        if not self._is_at_hand(known):
             return False
         from spool.log.planning.corrections import correction
 
@@ -228,7 +234,7 @@ class KnownCalls:
         """The place of the record that counts: of one that was bridged, that is an earlier one."""
         while isinstance(known := self._at(place), Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
-            earlier = self._plan.ids.get(id) or self._index.newest_place(id) or IN_A_RUN
+            earlier = self._plan.ids.get(id) or self._index.place_at_hand(id) or IN_A_RUN
             if earlier >= place:  # it is not kept here
                 break
             place = earlier
@@ -251,10 +257,10 @@ class KnownCalls:
         for later in shadows:
             if self._bridge(first, later):
                 self._terms.bridged += 1
-                self._plan.observed[self._terms.topic, books.BRIDGED, record.source] += 1
+                self._observe(books.BRIDGED, record)
             else:
                 self._terms.bridged_late += 1
-                self._plan.observed[self._terms.topic, books.BRIDGED_LATE, record.source] += 1
+                self._observe(books.BRIDGED_LATE, record)
                 return place
         for _, told in others:
             self._told.update(told)

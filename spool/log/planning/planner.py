@@ -79,21 +79,19 @@ class Planner:
         """Numbers as the disk has them."""
         self._next = dict(next_numbers)
 
-    def known_places(self, group: Iterable[Submission]) -> set[int]:
+    def known_places(self, group: Iterable[Submission], now: float) -> set[int]:
         """The places of kept records that a plan of the group may read."""
         index = self.index
-        return {
-            place
-            for submission in group
-            for identity in submission.identities
-            for name in (
-                identity.id,
-                *identity.lookups,
-                *identity.names,
-                *[other for _, other in identity.links],
-            )
-            if (place := index.newest_place(index.id_of(name)))
-        }
+        hours = NearHours(int(now * NS))
+        found = set()
+        for submission in group:
+            for record, identity in zip(submission.records, submission.identities, strict=True):
+                _, near = hours.of(record)
+                others = [other for _, other in identity.links]
+                for name in (identity.id, *identity.lookups, *identity.names, *others):
+                    if place := index.find((index.id_of(name),), near, now):
+                        found.add(place)
+        return found
 
     def plan(
         self,

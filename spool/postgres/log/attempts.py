@@ -142,7 +142,7 @@ class AttemptWriter:
             self._database,
             connection,
             self._memory.write_cache,
-            places=partial(following.planner.known_places, submissions),
+            places=partial(following.planner.known_places, submissions, now),
             series=head.series,
             versions=versions(),
         )

@@ -100,7 +100,7 @@ class PostgresLog:
             routes,
             set_aside=self._verification.set_damaged_aside,
             max_bytes=settings.max_bytes,
-            retention_s=settings.retention,
+            retention_s=settings.retention_s,
         )
         room = LogRoom(database, self._retention, clock, max_bytes=settings.max_bytes)
         self._memory = NodeMemory(
@@ -143,7 +143,7 @@ class PostgresLog:
             clock=clock,
             database_clock=self._clock,
             retention=self._retention,
-            retention_s=settings.retention,
+            retention_s=settings.retention_s,
             memory=self._memory,
             folds=folds,
             commits=self._commits,

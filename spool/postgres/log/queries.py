@@ -283,6 +283,14 @@ ADD_RUN = """
     VALUES (0, %s, %s, %s, %s, %s, %s)"""
 REMOVE_RUNS = "DELETE FROM {schema}.id_runs WHERE shard = 0 AND id = ANY(%s::bigint[])"
 
+PLACES = """
+    SELECT name, value FROM {schema}.facts
+     WHERE name >= %s COLLATE "C" AND name < %s COLLATE "C" ORDER BY name"""
+KEEP_PLACES = """
+    INSERT INTO {schema}.facts (name, value) VALUES (%s, %s)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
+FORGET_PLACES = "DELETE FROM {schema}.facts WHERE name = ANY(%s::text[])"
+
 # -- reporters -----------------------------------------------------------------------------------------------
 
 # As the server counts them meanwhile: a table's file does not shrink when rows go, but has room for others.

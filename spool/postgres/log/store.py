@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from spool.log import books, runs
+from spool.log import books, places, runs
 from spool.log.commits.following import ByTopic, CommitRow, Following, by_topic, of_topics, pack_ids
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
@@ -279,6 +279,10 @@ def write_fold(
         data, checksum = runs.packed(run.ids)
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
         connection.execute(database.sql(queries.ADD_RUN), row)
+    gone = [places.name_of(block.run.key) for block in fold.places_before.beyond(fold.places)]
+    connection.execute(database.sql(queries.FORGET_PLACES), (gone,))
+    for block in fold.places.beyond(fold.places_before):
+        connection.execute(database.sql(queries.KEEP_PLACES), places.fact_of(block))
     return True
 
 
@@ -304,7 +308,8 @@ def load(database: Database, connection: Connection, index: DuplicateIndex, *, h
         if ids is None:
             _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
         found.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
-    index.load(found, covered_since)
+    stored = connection.execute(database.sql(queries.PLACES), (places.FIRST, places.AFTER), binary=True)
+    index.load(found, covered_since, places.load(stored, index.native))
     following = Following(index, hold_s=hold_s)
     first = tuple(number + 1 for number in by_topic(through, 0).values())
     gap = _follow_all(database, connection, following, commit, first)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from spool.clock import Clock
 from spool.errors import SpoolFull, SpoolUnavailable
@@ -14,12 +15,13 @@ from spool.log.retention import Reader, lowest_needed
 from spool.postgres.database import Database
 from spool.postgres.log.clock import DatabaseClock
 from spool.postgres.log.commits import GroupCommits
+from spool.postgres.log.entries import oldest
 from spool.postgres.log.finds import book_all
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import NodeMemory
 from spool.postgres.log.retention import PostgresRetention, RemovedMeanwhile, remove_old_series
 from spool.postgres.log.room import LogRoom
-from spool.record import TOPICS
+from spool.record import AI_TELEMETRY, TOPICS
 
 _log = logging.getLogger(__name__)
 
@@ -130,6 +132,8 @@ class Upkeep:
         elif self._memory.index.reaches_back_to(now - self._retention_s):
             await self._folds.fold_all()
         removed = await self._retention.run(now, self._limits)
+        kept_from = await self._database.read(partial(oldest, self._database, topic=AI_TELEMETRY))
+        self._memory.index.removed_below(kept_from)
         await self._room.note_removal()
         return removed
 

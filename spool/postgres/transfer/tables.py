@@ -17,6 +17,7 @@ import msgspec
 from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.ledger.sums import MONEY
+from spool.log import places
 from spool.log.commits.following import by_topic, unpack_ids
 from spool.log.commits.names_apart import fact_of, pack_names
 from spool.log.commits.unfolded import FoldedIds
@@ -26,6 +27,7 @@ from spool.log.heard import pack_senders
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds
+from spool.postgres.log.queries import PLACES
 from spool.postgres.migrations import VERSION, found_version
 from spool.postgres.sessions import LIVE
 from spool.postgres.transfer import schema
@@ -130,6 +132,8 @@ class PostgresTables:
         folded = FoldedIds(through=by_topic(through, 0), covered_since=covered_since, of_each_topic=True)
         yield "ids", msgspec.msgpack.encode(folded)
         yield from self._names_apart(commit)
+        _, recent = self._select(PLACES, places.FIRST, places.AFTER)
+        yield from recent
 
     def _names_apart(self, folded: int) -> Iterator[tuple[str, bytes]]:
         """

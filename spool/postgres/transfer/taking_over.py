@@ -26,7 +26,7 @@ import msgspec
 from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable
 from spool.installation import derived, make_secret
-from spool.log import books
+from spool.log import books, places
 from spool.log.commits.following import UNKNOWN_TOKEN, of_topics
 from spool.log.commits.names_apart import names_in
 from spool.log.commits.unfolded import FoldedIds
@@ -205,7 +205,8 @@ class _TakingOver:
         self._connection.execute(b"SET LOCAL statement_timeout = 0")
         self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '10min'")
         facts = {row["name"]: row["value"] for row in self._rows("facts")}
-        for name in ("incarnation", "streams since", SETTINGS):
+        of_calls = [name for name in facts if places.FIRST <= name < places.AFTER]
+        for name in ("incarnation", "streams since", SETTINGS, *of_calls):
             if name in facts:
                 self._write("facts", [{"name": name, "value": facts[name]}], replace="name")
         newest = newest_numbers(self._tables)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from spool.deliveries.values import OPEN, ROUTE_STATES, UNKNOWN
-from spool.log import books, runs
+from spool.log import books, places, runs
 from spool.log.commits.names_apart import AFTER, FIRST, unpack_names
 from spool.log.conflicts import Conflict
 from spool.log.entries import codec
@@ -85,6 +85,8 @@ class RowCheck:
 def _fact(row: Row) -> bool:
     name: str = row["name"]
     reader = unpack_names if FIRST <= name < AFTER else _FACTS.get(name)
+    if places.FIRST <= name < places.AFTER:
+        reader = partial(places.unpack, name)
     if reader is not None:
         reader(row["value"])
     return True

@@ -36,7 +36,7 @@ from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.packed.native import Native
-from spool.record import TOPICS
+from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import SpoolSettings
 from spool.sqlite.damage import notes
 from spool.sqlite.database import WAL_BYTES, Database, is_corrupt
@@ -95,7 +95,7 @@ class SqliteLog:
             routes,
             set_aside=self._set_damaged_aside,
             max_bytes=settings.max_bytes,
-            retention_s=settings.retention,
+            retention_s=settings.retention_s,
         )
         self._turn = asyncio.Lock()  # of a commit or a fold: both read and change the known ids
         self._folds = FoldsAside(self._turn, self._keep_fold_aside)
@@ -298,9 +298,13 @@ class SqliteLog:
     async def _remove(self, *, wanted: int = 0) -> int:
         now = settled_now(self._clock)
         short = wanted or await self._database.read(self._retention.short_of_room)
-        if short or self._index.reaches_back_to(now - self._settings.retention):
+        if wanted:  # a full disk has room for runs at most
+            self._index.removed_below(self.next_number(AI_TELEMETRY))
+        if short or self._index.reaches_back_to(now - self._settings.retention_s):
             await self._fold_all(self._horizon.closed())  # an entry goes only when its ids are in runs
         removed = await self._retention.run(now, self._limits, wanted=wanted)
+        if wanted or removed:
+            self._index.removed_below(await self._database.read(partial(oldest, topic=AI_TELEMETRY)))
         if removed:
             await self._database.read(partial(forget_removed, cache=self._read_cache))
             await self._database.run(partial(forget_removed, cache=self._write_cache))

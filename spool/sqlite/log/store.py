@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from spool.log import books, duplicates, event_types, runs, shapes
+from spool.log import books, duplicates, event_types, places, runs, shapes
 from spool.log import conflicts as conflict_pairs
 from spool.log.bounded_names import often
 from spool.log.commits import names_apart
@@ -214,6 +214,10 @@ def write_fold(
     connection.execute(queries.KEEP_FACT, ("ids", msgspec.msgpack.encode(ids)))
     end = names_apart.AFTER if names is None else names_apart.fact_of(names)
     connection.execute(queries.FORGET_FACTS, (names_apart.FIRST, end))
+    gone = fold.places_before.beyond(fold.places)
+    connection.executemany(queries.FORGET_FACT, [(places.name_of(block.run.key),) for block in gone])
+    new = fold.places.beyond(fold.places_before)
+    connection.executemany(queries.KEEP_FACT, map(places.fact_of, new))
 
 
 class _Arrived(NamedTuple):
@@ -238,7 +242,8 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     facts = connection.execute(queries.FACT, ("ids",)).fetchone()
     state = _ids.decode(facts[0]) if facts else FoldedIds()
-    index.load(id_runs, state.covered_since)
+    recent = connection.execute(queries.FACTS_BETWEEN, (places.FIRST, places.AFTER))
+    index.load(id_runs, state.covered_since, places.load(recent, index.native))
     unfolded = UnfoldedCommits()
     names = 0
     kept = [_of_records(connection, index, topic, state.first(topic)) for topic in TOPICS]

@@ -135,6 +135,7 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
+        ({"TOLLHOUSE_SPOOL__LATE_WINDOW": "25h"}, "spool.late_window must be at most 1d"),
         ({"TOLLHOUSE_SPOOL__HOLD": "8d"}, "spool.hold must be shorter than spool.retention"),
         ({"TOLLHOUSE_SPOOL__PENDING_ITEMS": "0"}, "spool.pending_items must be at least 1"),
         ({"TOLLHOUSE_SERVER__TLS_CERT_FILE": "a"}, "go together"),

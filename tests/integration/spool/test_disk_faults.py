@@ -151,7 +151,7 @@ async def test_a_note_that_cannot_be_written_stops_nothing(
     """
     It only helps whoever finds the file damaged: retention goes on, and so does the last commit of a stop.
     """
-    spool = await start(retention=60)
+    spool = await start(retention=60, late_window=0)
     await add(spool.log, call(1))
     clock.move(61)
 

@@ -36,7 +36,7 @@ async def test_entries_that_retention_removed_are_let_go(
         return caches[-1]
 
     monkeypatch.setattr(log, "EntryCache", made)
-    spool = await start(retention=60)
+    spool = await start(retention=60, late_window=0)
     for number in range(10):
         await add(spool.log, call(number))
         await add(spool.log, call(number, output_tokens=7))  # a repeat looks up what is kept

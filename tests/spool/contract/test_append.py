@@ -417,7 +417,7 @@ async def test_a_start_that_is_not_believed_is_known_by_its_arrival(
 
 async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, clock: MovedClock) -> None:
     """Terms, numbers, time and state; and the state follows what happens to the records."""
-    log = (await open_spool(hold=10, retention=100)).log
+    log = (await open_spool(hold=10, retention=100, late_window=0)).log
     await add(log, call(1))
     receipt = await add(log, call(1), call(2), call(3), ignored={"not_ai": 2}, rejected={"malformed": 1})
     await add(log, call(9))

@@ -53,7 +53,7 @@ async def fill(spool: Spool, begin: int = 0) -> int:
 
 async def test_without_a_route_entries_live_for_retention(open_spool: Opener, clock: MovedClock) -> None:
     """Then they go and count as expired, and the books carry their commits forward."""
-    spool = await open_spool(retention=100)
+    spool = await open_spool(retention=100, late_window=0)
     await add(spool.log, call(1), call(2), ignored={"not_ai": 1})
     clock.move(60)
     await add(spool.log, call(3))
@@ -72,7 +72,7 @@ async def test_without_a_route_entries_live_for_retention(open_spool: Opener, cl
 
 async def test_a_clock_that_was_ahead_keeps_no_commit_for_ever(open_spool: Opener, clock: MovedClock) -> None:
     """A commit of ten years ahead does not stand before those that came after the clock was set right."""
-    spool = await open_spool(retention=100)
+    spool = await open_spool(retention=100, late_window=0)
     clock.move(10 * 365 * 86_400)
     await add(spool.log, call(1))
     clock.move(-10 * 365 * 86_400)
@@ -89,7 +89,7 @@ async def test_a_clock_that_was_ahead_keeps_no_commit_for_ever(open_spool: Opene
 
 async def test_what_a_required_route_needs_is_never_deleted(open_spool: Opener, clock: MovedClock) -> None:
     """Undelivered entries outlive every age; delivered ones go after retention and count as retired."""
-    spool = await open_spool(retention=100)
+    spool = await open_spool(retention=100, late_window=0)
     await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     await add(spool.log, call(1))
     clock.move(1000)
@@ -106,7 +106,7 @@ async def test_what_a_required_route_needs_is_never_deleted(open_spool: Opener, 
 
 async def test_retention_never_outruns_a_further_reader(open_spool: Opener, clock: MovedClock) -> None:
     """A holder of a number keeps it and all above it, whatever the age."""
-    spool = await open_spool(retention=100)
+    spool = await open_spool(retention=100, late_window=0)
     for number in range(3):
         await add(spool.log, call(number))
     needed = {AI_TELEMETRY: 2}
@@ -172,7 +172,7 @@ async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedC
     """
     Retention takes records away, not the memory of them: a repeat within the window is still a duplicate.
     """
-    spool = await open_spool(retention=100)
+    spool = await open_spool(retention=100, late_window=0)
     await add(spool.log, call(1))
     clock.move(1000)
     assert 1 == await spool.log.retain()
@@ -184,7 +184,7 @@ async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedC
 
 async def test_records_without_an_identity_go_too(open_spool: Opener, clock: MovedClock) -> None:
     """Nothing remembers them, and nothing keeps them from leaving at their time."""
-    spool = await open_spool(retention=100)
+    spool = await open_spool(retention=100, late_window=0)
     record, _ = call(1)
     for _ in range(3):
         await add(spool.log, (record, Identity(record.id, certain=False)))

@@ -313,7 +313,7 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     Retention sets it aside before it is carried forward, whether it is in the counters or not: the books
     balance.
     """
-    log = await open_log(hold=0, retention=100)
+    log = await open_log(hold=0, retention=100, late_window=0)
     await log._follower.close()  # it would count at any moment
     await add(log, call(1), call(2), ignored={"not_ai": 1})
     if is_counted:

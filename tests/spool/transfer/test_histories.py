@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,10 +12,28 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 import spool.sqlite
 from spool.engines import engine_of
+from spool.record import Correction
+from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 from spool.transfer.copying import copy_storage
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import NOON, add, call, everything
 from tests.spool.contract.test_machine import SETTINGS, Engines
 from tests.spool.postgres_cluster import Schema
+
+
+async def there_and_back(files: StorageOptions, schema: Schema, place: Path) -> Path:
+    """Copy a directory to a database and from there to another directory, which is returned."""
+    (place / "node").mkdir(parents=True)
+    storage = schema.settings(place)
+    assert storage.secret_file is not None
+    storage.secret_file.unlink()
+    database = replace(files, directory=place / "node", storage=storage)
+    back = replace(files, directory=place / "back")
+    for source, target in ((files, database), (database, back)):
+        engines = [engine_of(one.storage.engine) for one in (source, target)]
+        await copy_storage(source, engines[0], target, engines[1])
+    return back.directory
 
 
 class CopiedEngines(Engines):
@@ -28,17 +47,8 @@ class CopiedEngines(Engines):
         """Nothing may be different afterwards: what was open is open for the rest of its time."""
         self.run(self.disk.close())
         place = self.root / f"copy-{next(self.lives)}"
-        (place / "node").mkdir(parents=True)
         files = StorageOptions(directory=self.directory, settings=SETTINGS, clock=self.clock)
-        storage = type(self).unmade_schemas().settings(place)
-        assert storage.secret_file is not None
-        storage.secret_file.unlink()
-        database = replace(files, directory=place / "node", storage=storage)
-        back = replace(files, directory=place / "back")
-        for source, target in ((files, database), (database, back)):
-            engines = [engine_of(one.storage.engine) for one in (source, target)]
-            self.run(copy_storage(source, engines[0], target, engines[1]))
-        self.directory = back.directory
+        self.directory = self.run(there_and_back(files, type(self).unmade_schemas(), place))
         self.disk = self.run(spool.sqlite.open_spool(self.directory, settings=SETTINGS, clock=self.clock))
         type(self).copies += 1
 
@@ -60,3 +70,26 @@ def test_a_copy_changes_nothing(
     )
     print(f"{CopiedEngines.copies} copies there and back")
     assert CopiedEngines.copies
+
+
+@pytest.mark.asyncio
+async def test_a_copy_knows_the_calls_of_the_last_hour(
+    unmade_schemas: Callable[[], Schema], tmp_path: Path
+) -> None:
+    """A report that comes after it corrects a call whose id was in a run before it."""
+    clock = MovedClock(NOON)
+    files = StorageOptions(directory=tmp_path / "data", settings=SpoolSettings(), clock=clock)
+    before = await spool.sqlite.open_spool(files.directory, settings=files.settings, clock=clock)
+    await add(before.log, call(1, output_tokens=None))
+    clock.move(86_300)
+    await add(before.log, call(2, output_tokens=None))
+    clock.move(200)
+    await add(before.log, call(3))  # a day after the first: both are in runs
+    await before.close()
+
+    directory = await there_and_back(files, unmade_schemas(), tmp_path / "copies")
+    after = await spool.sqlite.open_spool(directory, settings=files.settings, clock=clock)
+    await add(after.log, call(2))
+    clock.move(11)
+    assert isinstance((await everything(after.log))[-1], Correction)
+    await after.close()

@@ -1,0 +1,147 @@
+"""
+Places of known ids that are in runs: a late report of a call is compared with the record at its place.
+
+A fold keeps the places of the ids that it takes, sorted by id, in blocks that never change once made. They are
+stored and forgotten with folds, so that a restart knows them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from spool.log import runs
+from spool.log.entries.codec import NO_RECORD
+from spool.log.runs import IdRun
+from spool.packed.native import Native
+
+FIRST, AFTER = "places ", "places!"  # every fact of a block is between them
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlaceBlock:
+    """Ids that arrived one after the other, sorted, and the place of each."""
+
+    run: IdRun
+    places: array[int]
+    highest: int  # of the places
+
+    def find(self, id: int) -> int | None:
+        run = self.run
+        at = id & run.mask
+        if not run.marks[at >> 3] >> (at & 7) & 1:
+            return None
+        at = bisect_left(run.ids, id)
+        return self.places[at] if at < len(run.ids) and run.ids[at] == id else None
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    """As it is stored; fields are only ever added at the end."""
+
+    arrived_at: float
+    ids: bytes
+    ids_sum: int
+    places: bytes
+    places_sum: int
+
+
+_packed = msgspec.msgpack.Decoder(_Packed)
+
+
+def fact_of(block: PlaceBlock) -> tuple[str, bytes]:
+    """The name and the value of the fact that stores a block."""
+    packed = _Packed(block.run.arrived_at, *runs.packed(block.run.ids), *runs.packed(block.places))
+    return name_of(block.run.key), msgspec.msgpack.encode(packed)
+
+
+def name_of(key: int) -> str:
+    return f"{FIRST}{key:020}"
+
+
+def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
+    """The inverse of `fact_of`; ValueError if the bytes changed."""
+    try:
+        packed = _packed.decode(data)
+    except NO_RECORD as error:
+        raise ValueError(f"places of known ids are damaged: {error}") from error
+    ids = runs.unpacked(packed.ids, packed.ids_sum)
+    places = runs.unpacked(packed.places, packed.places_sum)
+    if ids is None or places is None or len(ids) != len(places):
+        raise ValueError("places of known ids are damaged")
+    key = int(name.removeprefix(FIRST))
+    return PlaceBlock(runs.marked(key, 0, packed.arrived_at, ids, native), places, max(places, default=0))
+
+
+class RecentPlaces:
+    """The blocks, oldest first. Never changed: `plus` makes others."""
+
+    def __init__(self, blocks: Sequence[PlaceBlock] = ()) -> None:
+        self.blocks = tuple(blocks)
+
+    def __len__(self) -> int:
+        return sum(len(block.places) for block in self.blocks)
+
+    def find(self, id: int) -> int | None:
+        """The place of an id; None if it is not at hand."""
+        for block in reversed(self.blocks):
+            place = block.find(id)
+            if place is not None:
+                return place
+        return None
+
+    def plus(
+        self,
+        places: Mapping[int, int],
+        arrived_at: float,
+        *,
+        full: int,
+        since: float,
+        lowest: int,
+        most: int,
+        native: Native | None,
+    ) -> RecentPlaces:
+        """
+        Add the places of the next ids. Blocks go whose newest id arrived before `since`, whose records are all
+        removed (below the `lowest` place), and the oldest beyond `most` ids. A block has up to `full` ids.
+        """
+        blocks = [block for block in self.blocks if block.run.arrived_at >= since and block.highest >= lowest]
+        if places and arrived_at >= since and max(places.values()) >= lowest:
+            key = self.blocks[-1].run.key + 1 if self.blocks else 1
+            if blocks and len(blocks[-1].places) + len(places) <= full:
+                last = blocks.pop()
+                places = {**dict(zip(last.run.ids, last.places, strict=True)), **places}
+                arrived_at = max(arrived_at, last.run.arrived_at)
+            ids = array("Q", sorted(places))
+            run = runs.marked(key, 0, arrived_at, ids, native)
+            sorted_places = array("Q", map(places.__getitem__, ids))
+            blocks.append(PlaceBlock(run, sorted_places, max(sorted_places)))
+        count = sum(len(block.places) for block in blocks)
+        while count > most:
+            count -= len(blocks.pop(0).places)
+        return RecentPlaces(blocks)
+
+    def beyond(self, other: RecentPlaces) -> list[PlaceBlock]:
+        """The blocks that another one does not have."""
+        keys = {block.run.key for block in other.blocks}
+        return [block for block in self.blocks if block.run.key not in keys]
+
+
+NO_PLACES = RecentPlaces()
+
+
+def load(facts: Iterable[tuple[str, bytes]], native: Native | None = None) -> RecentPlaces:
+    """Read blocks as they were stored, in the order of their names; damaged ones are left out."""
+    blocks = []
+    for name, value in facts:
+        try:
+            blocks.append(unpack(name, value, native))
+        except ValueError as error:
+            _log.error("%s and left out", error, extra={"action": "places_damaged", "fact": name})
+    return RecentPlaces(blocks)
