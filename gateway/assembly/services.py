@@ -39,8 +39,10 @@ from gateway.http.services import Background, OperatorServices, Services
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.intake import Intake
+from gateway.monitoring.late_reports import LateReportCounter
 from gateway.monitoring.memory import make_full_rounds
 from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.observers import Observers
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolDamaged, SpoolError
@@ -94,7 +96,8 @@ async def open_services(
     remembered: opening again salvages.
     """
     metrics = Metrics(_named_sources)
-    observers = _both(metrics, observer) if observer else metrics
+    late_reports = LateReportCounter(clock)
+    observers = Observers([metrics, late_reports, *([observer] if observer else [])])
     is_agent = local is not None
     native = compiled_module(config, metrics)
     async with AsyncExitStack() as stack:
@@ -106,6 +109,7 @@ async def open_services(
             _log.critical("the key table cannot be read: %s", problem, extra={"action": "registry_damaged"})
             storage = replace(storage, registry_problem=REGISTRY_PROBLEM)
         assembler = Assembler(config, storage, clock, stack, native=native)
+        assembler.late_reports = late_reports.recent
         try:
             services = await _assemble(assembler, config, metrics, local, version=version, urls=urls)
         except ConfigError:
@@ -316,12 +320,6 @@ async def _inspect(operators: OperatorServices) -> None:
     await asyncio.sleep(FIRST_INSPECTION_S)
     insights = await imported("gateway.operator.insights")
     await insights.inspector(operators).run()
-
-
-def _both(metrics: Metrics, observer: Observer) -> Observer:
-    from gateway.monitoring.observers import Observers  # an agent has them
-
-    return Observers([metrics, observer])
 
 
 async def _mend(assembler: Assembler, operators: OperatorServices) -> None:

@@ -28,6 +28,7 @@ from spool.registry.views import View
 from spool.shares import KeyShare
 
 if TYPE_CHECKING:
+    from gateway.monitoring.late_reports import LateReports
     from gateway.normalise.memory.learning import ReadOtherwise
 
 DAY_S = 86400.0
@@ -107,6 +108,7 @@ class Facts:
     dead: Sequence[RouteDeadLetters] = ()
     shapes: Sequence[UnrecognisedShape] = ()
     read_otherwise: Sequence[ReadOtherwise] = ()  # with the compiled module than without it, since this start
+    late_reports: Sequence[LateReports] = ()  # of a week, by source; those that came to this gateway
     unmapped: Sequence[EventType] = ()  # usage events that stay here for want of a mapping
     repeated_ids: int = 0  # in the duplicate window more than once
     missed_records: int = 0  # numbers that the ledger has passed over

@@ -36,6 +36,7 @@ from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
 
 if TYPE_CHECKING:
+    from gateway.monitoring.late_reports import LateReports
     from gateway.normalise.memory.learning import ReadOtherwise
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
@@ -83,6 +84,7 @@ class FactSources:
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
     read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
+    late_reports: Callable[[], Sequence[LateReports]] = tuple
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
     undecided_connections: Callable[[], Awaitable[Sequence[BillingConnection]]] = _none_undecided
@@ -122,6 +124,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         dead=await _dead(sources.deliveries, now),
         shapes=await _shapes(sources.log),
         read_otherwise=sources.read_otherwise(),
+        late_reports=sources.late_reports(),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         repeated_ids=await sources.log.repeated_ids(),
         missed_records=soundness.missed,

@@ -77,6 +77,7 @@ def inspector(services: OperatorServices) -> Inspector:
         unapplied_configs=services.senders.clusters.unapplied if services.senders.clusters else tuple,
         is_unmapped=services.spool.is_unmapped,
         read_otherwise=lambda: memory.made.different if memory and memory.made else (),
+        late_reports=services.spool.late_reports,
         arrivals=arrived,
         lakes=services.spool.lakes,
         undecided_connections=services.money.billing_connections.undecided,

@@ -75,7 +75,7 @@ async def findings(directory: Path) -> set[str]:
 def test_every_detector_can_be_planted_for() -> None:
     """
     No plant without one; but a month has no ids that came again, no upstream, no clusters, no views, bills
-    that come, one currency, one gateway and no lake.
+    that come, one currency, one gateway, no lake and no report that comes days later.
     """
     types = {type.NAME for type in TYPES}
     assert list(PLANTS) == sorted(FOUND_BY, key=[*PLANTS].index)
@@ -85,6 +85,7 @@ def test_every_detector_can_be_planted_for() -> None:
         "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "unapplied_config", "view_anomaly",
         "coverage_drop", "statement_stale", "different_settings", "old_transaction",
         "missed_records", "crowding_key", "missing_rate", "lake_differs", "read_otherwise", "rows_left_out",
+        "late_reports", "refused_records",
     }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         hold_s=lambda: parts.config.spool.hold,
         native=parts.native,
         memory=parts.memory,
+        late_reports=parts.late_reports,
         lakes=lambda: lake_states(parts.config, storage),
         past=lambda: past_records(parts.config, storage),
         repair_lake=lambda name, *, dry_run: repair_lake(

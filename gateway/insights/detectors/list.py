@@ -6,6 +6,7 @@ from gateway.insights.detectors import (
     cost_gap,
     doubled_source,
     idle_key,
+    late_reports,
     missed_records,
     missing_price,
     missing_rate,
@@ -42,7 +43,7 @@ DETECTORS: tuple[Detector, ...] = (
     no_owner, doubled_source, retry_storm, unrecognised_shape, stuck_route, unknown_arrival,
     dead_letters, refused_records, idle_key, wide_key, mute_device, silent_cluster, unapplied_config, crowding_key,
     statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
-    missed_records, lake_differs, read_otherwise, rows_left_out,
+    missed_records, lake_differs, read_otherwise, rows_left_out, late_reports,
 )  # fmt: skip
 
 # What these find is a state of the moment: a route, a key, a device. That it ended is seen within a minute.
