@@ -360,6 +360,8 @@ class Access:
         key = self._find(secret)
         if key is not None:
             return key.status != ENABLED or scope not in self._bearer_of(key).scopes
+        if self._registry is not None and self._registry.keys.is_over(secret):
+            return True  # the expiry of its key may have been put off
         if self._registry is not None and self._registry.keys.was_deleted(secret):
             return False  # no secret comes back
         return not self._guesses.wait_s(neighbourhood(address))
@@ -413,7 +415,7 @@ class Access:
         """
         Return what is expected of the key with this number, for requests to an address that it was given.
 
-        KeyEnded if the key is not there any more, or disabled. Nothing is known of it while the registry is
+        KeyEnded if the key is not there any more, disabled or expired. Nothing is known of it while the registry is
         damaged.
         """
         if self._registry is None:
@@ -423,7 +425,7 @@ class Access:
                 self._registry.followed()
             )  # another gateway gave the address, and may have made the key before
         key = self._registry.keys.numbered(number)
-        if key is None or key.status != ENABLED:
+        if key is None or key.status != ENABLED or key.is_expired(self._clock.now()):
             raise KeyEnded("the key to which the address was given has ended")
         return self._registry.keys.expectation_of(number)
 

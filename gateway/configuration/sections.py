@@ -179,7 +179,7 @@ class ServerSettings:
         "names of keys whose senders may be gateways, with records as they are; `*` stands for any ending. "
         'Keys that are named by more than "*" may revoke and reset devices as well. A device\'s own key is named '
         "`device ID`. `tollhouse agent` needs no name here: its records are reports of its device, and the gateway "
-        "prices them.",
+        "prices them",
     )
     max_key_requests_per_s: int = setting(
         0, "requests of one key a second; 0: any", edge="429 with `Retry-After`"

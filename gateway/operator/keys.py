@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from gateway.api.times import parse_moment
 from gateway.authentication.access import NOT_OPEN
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -33,12 +35,13 @@ class NewKey(RequestBody):
     use_cases: tuple[str, ...] = ()
     description: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    expires_at: str | None = None
 
 
 class KeyChanges(RequestBody):
     """
-    What is left out stays as it is. With the `version` that was read, it is refused if the key was changed
-    since.
+    What is left out stays as it is; with `expires_at` null the key does not expire. With the `version` that was
+    read, it is refused if the key was changed since.
     """
 
     version: str | None = None
@@ -47,6 +50,7 @@ class KeyChanges(RequestBody):
     use_cases: list[str] | None = None
     description: str | None = None
     labels: dict[str, str] | None = None
+    expires_at: str | UnsetType | None = UNSET
 
 
 class Rotation(RequestBody):
@@ -54,7 +58,8 @@ class Rotation(RequestBody):
 
 
 def describe(key: Key) -> dict[str, object]:
-    """A key as every list and answer shows it."""
+    """A key as every list and answer shows it; `expires_at` is there if it expires."""
+    expiry = {} if key.expires_at is None else {"expires_at": moment(key.expires_at)}
     return {
         "name": key.name,
         "description": key.description,
@@ -67,6 +72,7 @@ def describe(key: Key) -> dict[str, object]:
         "updated_by": key.updated_by,
         "last_modified": moment(key.last_modified),
         "last_accessed": NOT_IN_USE if key.last_accessed is None else moment(key.last_accessed),
+        **expiry,
         "version": key.version,
     }
 
@@ -84,6 +90,7 @@ KEYS: List[Key] = List(
         "updated_by": Sort(value=lambda key: key.updated_by),
         "last_modified": Sort(value=lambda key: key.last_modified),
         "last_accessed": Sort(value=lambda key: key.last_accessed),
+        "expires_at": Sort(value=lambda key: key.expires_at),
     },
     default_sort=("name", "asc"),
     filters={
@@ -125,6 +132,7 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
         use_cases=given.use_cases,
         description=given.description,
         labels=given.labels,
+        expires_at=_expiry(given.expires_at),
         actor=request.actor,
     )
     return {"key": describe(key), "secret": secret, **await _told_of_empty(request, key)}
@@ -140,6 +148,7 @@ async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Resu
         scopes=given.scopes,
         use_cases=given.use_cases,
         labels=given.labels,
+        expires_at=UNSET if given.expires_at is UNSET else _expiry(given.expires_at),
         version=given.version,
         actor=request.actor,
     )
@@ -180,6 +189,11 @@ async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     if done == DELETED:
         raise NotAllowed(NOT_OPEN[DELETED])
     return {"adopted": True}
+
+
+def _expiry(text: str | None) -> float | None:
+    """Epoch seconds of a day, whose end is meant, or a time. Refusal 400 for another text."""
+    return None if text is None else parse_moment("expires_at", text, end=True).timestamp()
 
 
 def _table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:

@@ -43,10 +43,17 @@ _ORDER = {scope: place for place, scope in enumerate(scope for group in GROUPS.v
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """One accepted secret of a key, as its keyed hash; `ends_at` is set while a rotation overlaps."""
+    """
+    One accepted secret of a key, as its keyed hash. `ends_at` is set while a rotation overlaps, and on the
+    newest secret where the key expires.
+    """
 
     digest: bytes
     ends_at: float | None = None
+
+    def ending(self, at: float) -> Secret:
+        """Return the secret with an end that is `at` at the latest."""
+        return self if self.ends_at is not None and self.ends_at <= at else replace(self, ends_at=at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +87,37 @@ class Key:
         """
         Return the version of the fields that people change; the time of the last use does not change it.
         """
-        names = ("name", "status", "description", "scopes", "use_cases", "labels", "last_modified")
+        names = (
+            "name",
+            "status",
+            "description",
+            "scopes",
+            "use_cases",
+            "labels",
+            "expires_at",
+            "last_modified",
+        )
         return version_of({name: getattr(self, name) for name in names})
 
     @property
     def overlap_ends_at(self) -> float | None:
         """Return the time until which the secret before the last rotation opens; None without one."""
-        return max((secret.ends_at for secret in self.secrets if secret.ends_at is not None), default=None)
+        ends = [secret.ends_at for secret in self.secrets[:-1] if secret.ends_at is not None]
+        return max(ends, default=None)
+
+    @property
+    def expires_at(self) -> float | None:
+        """Return the time from which the key is answered as an unknown one; None if it does not expire."""
+        return self.secrets[-1].ends_at if self.secrets else None
+
+    def is_expired(self, now: float) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+    def expiring(self, at: float | None) -> Key:
+        """Return the key with another expiry, which no secret of it outlasts; None: it does not expire."""
+        *overlapping, newest = self.secrets
+        earlier = [secret if at is None else secret.ending(at) for secret in overlapping]
+        return replace(self, secrets=(*earlier, replace(newest, ends_at=at)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +200,18 @@ def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[
     _known("use case", use_cases, USE_CASES)
     in_order = tuple(name for name in USE_CASES if name in use_cases)
     return tuple(sorted(scopes, key=_ORDER.__getitem__)), in_order
+
+
+def rounded(at: float | None) -> float | None:
+    """A time as it is shown, to the millisecond: what is read and sent back is no other time."""
+    return None if at is None else round(at, 3)
+
+
+def check_expiry(at: float | None, now: float) -> float | None:
+    """The time at which a key expires, or Invalid if that is not to come."""
+    if at is not None and at <= now:
+        raise Invalid("expires_at must be in the future; to end a key now, disable or delete it")
+    return at
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -138,6 +138,24 @@ def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
     assert {"key.edit", "key.disable", "key.enable", "key.rotate"} <= console.actions()
 
 
+def test_a_key_expires(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Set when it is edited, shown in the list, kept by an edit that leaves it alone, and taken away."""
+    console = open_console(house)
+    console.open("/keys")
+    created(console, "gateway", "events_v1:create_event")
+    for typed, shown in (
+        ("2100-01-31", "2100-02-01T00:00:00.000Z"),
+        (None, "2100-02-01T00:00:00.000Z"),
+        ("", None),
+    ):
+        dialog = act(console, "gateway", "Edit")
+        if typed is not None:
+            dialog.get_by_label("Expires").fill(typed)
+        dialog.get_by_role("button", name="Edit").click()
+        expect(dialog).to_have_count(0)
+        assert shown == house.json("keys", "show", "gateway")["key"].get("expires_at")
+
+
 def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -15,10 +16,11 @@ from spool.registry.scopes import USE_CASES
 
 COLUMNS = (
     "name", "status", "scope_count", "labels", "created_by", "updated_by", "last_modified", "last_accessed",
+    "expires_at",
 )  # fmt: skip
 DETAILS = (
     "name", "description", "status", "scopes", "use_cases", "scope_count", "labels", "created_by", "updated_by",
-    "last_modified", "last_accessed",
+    "last_modified", "last_accessed", "expires_at",
 )  # fmt: skip
 
 scope = click.option("--scope", "scopes", multiple=True, help="A fixed scope, GROUP:OPERATION; may repeat.")
@@ -29,6 +31,16 @@ label = click.option(
     "--label", "labels", multiple=True, type=Label(), metavar="NAME=VALUE",
     help="Fills what reports under the key leave out; may repeat.",
 )  # fmt: skip
+
+
+expires_at = click.option(
+    "--expires-at",
+    metavar="TIME",
+    help="When it expires: a day, whose end is meant, or an RFC 3339 time (UTC).",
+)
+expires_in = click.option(
+    "--expires-in", type=Seconds(), help="The same as a duration from now, such as 90d."
+)
 
 
 @click.group()
@@ -42,6 +54,8 @@ def keys() -> None:
 @use_case
 @click.option("--description", default="", help="What the key is for.")
 @label
+@expires_at
+@expires_in
 @as_json
 @with_client
 def create(
@@ -51,16 +65,20 @@ def create(
     use_cases: tuple[str, ...],
     description: str,
     labels: tuple[tuple[str, str], ...],
+    expires_at: str | None,
+    expires_in: float | None,
     as_json: bool,
 ) -> None:
     """Create a key and print its secret, this once."""
-    body = {
+    body: dict[str, Any] = {
         "name": name,
         "scopes": scopes,
         "use_cases": use_cases,
         "description": description,
         "labels": dict(labels),
     }
+    if (expiry := _expiry(expires_at, expires_in)) is not None:
+        body["expires_at"] = expiry
     _show_secret(client.request("POST", "/keys", body=body), as_json)
 
 
@@ -114,6 +132,9 @@ def show(client: OperatorClient, name: str, as_json: bool) -> None:
 @use_case
 @label
 @click.option("--no-labels", is_flag=True, help="Take all labels away.")
+@expires_at
+@expires_in
+@click.option("--no-expiry", is_flag=True, help="Let the key open until it is disabled or deleted.")
 @as_json
 @with_client
 def edit(
@@ -125,18 +146,31 @@ def edit(
     use_cases: tuple[str, ...],
     labels: tuple[tuple[str, str], ...],
     no_labels: bool,
+    expires_at: str | None,
+    expires_in: float | None,
+    no_expiry: bool,
     as_json: bool,
 ) -> None:
     """Change a key. Scopes, use cases and labels that are given take the place of the old ones."""
     if labels and no_labels:
         fail("--label or --no-labels, not both", 2)
+    expiry = _expiry(expires_at, expires_in)
+    if expiry is not None and no_expiry:
+        fail("use either an expiry or --no-expiry, not both", 2)
     changes: dict[str, Any] = {"name": new_name, "description": description}
     changes["scopes"] = scopes or None
     changes["use_cases"] = use_cases or None
     changes["labels"] = {} if no_labels else dict(labels) or None
+    changes["expires_at"] = expiry
     body = {field: value for field, value in changes.items() if value is not None}
+    if no_expiry:
+        body["expires_at"] = None
     if not body:
-        fail("say what to change: --name, --description, --scope, --use-case, --label or --no-labels", 2)
+        fail(
+            "say what to change: --name, --description, --scope, --use-case, --label, --no-labels, --expires-at, "
+            "--expires-in or --no-expiry",
+            2,
+        )
     _show_key(client.request("PATCH", f"/keys/{part(name)}", body=body), as_json)
 
 
@@ -193,6 +227,13 @@ def delete(client: OperatorClient, name: str, confirm: str, as_json: bool) -> No
     show_json(payload) if as_json else click.echo(f"key {name} deleted")
 
 
+def _expiry(at: str | None, in_s: float | None) -> str | None:
+    """The time at which a key is to expire, as the operator API takes it."""
+    if at is not None and in_s is not None:
+        fail("use either --expires-at or --expires-in, not both", 2)
+    return at if in_s is None else (datetime.now(UTC) + timedelta(seconds=in_s)).isoformat()
+
+
 def _show_secret(payload: JsonObject, as_json: bool) -> None:
     if as_json:
         show_json(payload)
@@ -216,4 +257,4 @@ def _tell_of_empty(payload: JsonObject) -> None:
 
 
 def _show_details(key: JsonObject) -> None:
-    show_fields({name: key[name] for name in DETAILS})
+    show_fields({name: key[name] for name in DETAILS if name in key})

@@ -14,8 +14,8 @@ IDLE_S = 30 * DAY_S
 
 
 def find(facts: Facts) -> Sequence[Finding]:
-    idle = [key for key in facts.keys if key.status == ENABLED and facts.now - _last(key) >= IDLE_S]
-    return ordered(_finding(key) for key in idle)
+    open_keys = [key for key in facts.keys if key.status == ENABLED and not key.is_expired(facts.now)]
+    return ordered(_finding(key) for key in open_keys if facts.now - _last(key) >= IDLE_S)
 
 
 def _last(key: Key) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.insights.detectors import (
     cost_gap,
     doubled_source,
+    expiring_key,
     idle_key,
     late_reports,
     missed_records,
@@ -41,8 +42,8 @@ from gateway.insights.facts import Detector
 DETECTORS: tuple[Detector, ...] = (
     spend_spike, view_anomaly, missing_price, missing_rate, cost_gap, reconciliation_difference, coverage_drop,
     no_owner, doubled_source, retry_storm, unrecognised_shape, stuck_route, unknown_arrival,
-    dead_letters, refused_records, idle_key, wide_key, mute_device, silent_cluster, unapplied_config, crowding_key,
-    statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
+    dead_letters, refused_records, idle_key, wide_key, expiring_key, mute_device, silent_cluster, unapplied_config,
+    crowding_key, statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
     missed_records, lake_differs, read_otherwise, rows_left_out, late_reports,
 )  # fmt: skip
 
@@ -52,6 +53,7 @@ OF_STATES: tuple[Detector, ...] = (
     unknown_arrival,
     idle_key,
     wide_key,
+    expiring_key,
     mute_device,
     silent_cluster,
     unapplied_config,

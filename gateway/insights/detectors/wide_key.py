@@ -31,7 +31,8 @@ AGENT_READS = "insights:read_insights"  # the container agent's check of its key
 
 
 def find(facts: Facts) -> Sequence[Finding]:
-    sending = [key for key in facts.keys if key.status == ENABLED and key.granted & SENDING]
+    open_keys = [key for key in facts.keys if key.status == ENABLED and not key.is_expired(facts.now)]
+    sending = [key for key in open_keys if key.granted & SENDING]
     beyond = [(key, _beyond(key)) for key in sending]
     return ordered(_finding(key, scopes) for key, scopes in beyond if scopes)
 

@@ -23,7 +23,10 @@ WAITS = 3  # for a head that a stopped process has: others take it away from tha
 _SECRETS = """
     SELECT s.digest FROM {schema}.secrets s JOIN {schema}.keys k ON k.id = s.key_id
      WHERE s.digest = ANY(%(digests)s) AND k.status = 'Enabled' AND (s.ends_at IS NULL OR s.ends_at > {now})"""
-_NUMBERS = "SELECT id FROM {schema}.keys WHERE id = ANY(%(numbers)s::bigint[]) AND status = 'Enabled'"
+_NUMBERS = """
+    SELECT k.id FROM {schema}.keys k
+     WHERE k.id = ANY(%(numbers)s::bigint[]) AND k.status = 'Enabled'
+       AND EXISTS (SELECT FROM {schema}.secrets s WHERE s.key_id = k.id AND (s.ends_at IS NULL OR s.ends_at > {now}))"""
 _DEVICES = """
     SELECT d.id, d.generation FROM {schema}.devices d
       JOIN unnest(%(ids)s::text[], %(generations)s::bigint[]) AS wanted (id, generation)
@@ -97,7 +100,7 @@ def _ask_good(
     devices = bearers.devices(keys)
     of = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
     secrets = connection.execute(sql(_SECRETS), {"digests": digests, "now": now}) if digests else ()
-    good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers}) if numbers else ()
+    good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers, "now": now}) if numbers else ()
     good_devices = connection.execute(sql(_DEVICES), of) if devices else ()
 
     def found() -> Mapping[bytes, int]:

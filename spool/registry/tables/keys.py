@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
+from msgspec import UNSET, UnsetType
+
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
 from spool.registry.changes import Changes
@@ -29,12 +31,14 @@ from spool.registry.keys import (
     Key,
     Secret,
     check_description,
+    check_expiry,
     check_grant,
     check_labels,
     check_name,
     folded,
     new_secret,
     restore_file_key,
+    rounded,
     stored_file_key,
 )
 from spool.registry.operators import Actor
@@ -74,7 +78,10 @@ class KeyTable:
             self._remember(key)
 
     def find(self, secret: str) -> Key | None:
-        """Return the key of a secret, also a disabled one; None if unknown or over. A near miss takes as long."""
+        """
+        Return the key of a secret, also a disabled one; None if unknown, over or expired. A near miss takes as
+        long.
+        """
         digest = self._digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
@@ -97,10 +104,14 @@ class KeyTable:
         """Return what a submission expects that comes without a secret, for the key with a number."""
         return (number_is_good(id),) if self._changes.is_shared else ()
 
+    def is_over(self, secret: str) -> bool:
+        """True for a secret that a key still has and whose time is over: another process may prolong it."""
+        return self._digest(secret)[:16] in self._owners and self.find(secret) is None
+
     def was_deleted(self, secret: str) -> bool:
         """
-        True if the text was a key's secret until the key was deleted or rotated, since the start. What was the
-        deployment's stays known.
+        True if the text was a key's secret until the key was deleted, rotated or expired, since the start. What
+        was the deployment's stays known.
         """
         if self.has_ended(secret):
             return True
@@ -142,7 +153,8 @@ class KeyTable:
                         "storage: give all gateways the same file"
                     )
                 state = (state or FileKey()).without(each.digest for each in key.secrets)
-                key = replace(key, secrets=(Secret(digest),), last_modified=now, updated_by=actor.name)
+                secrets = (Secret(digest, key.expires_at),)
+                key = replace(key, secrets=secrets, last_modified=now, updated_by=actor.name)
                 rows.put_key(key)
                 rows.add_audit(now, actor, "key.rotate", key.name)
             elif state is not None:
@@ -169,12 +181,13 @@ class KeyTable:
         use_cases: Iterable[str] = (),
         description: str = "",
         labels: Mapping[str, str] | None = None,
+        expires_at: float | None = None,
         actor: Actor,
     ) -> tuple[Key, str]:
         """The new key and its secret, which is nowhere else from now on."""
         fixed, managed = check_grant(scopes, use_cases)  # a wrong word is named before a rule for names
         name = check_name(name)
-        secret = new_secret()
+        secret, now = new_secret(), self._changes.now()
         draft = Key(
             id=0,
             name=name,
@@ -185,8 +198,8 @@ class KeyTable:
             labels=check_labels(labels or {}),
             created_by=actor.name,
             updated_by=actor.name,
-            last_modified=self._changes.now(),
-            secrets=(Secret(self._digest(secret)),),
+            last_modified=now,
+            secrets=(Secret(self._digest(secret), check_expiry(rounded(expires_at), now)),),
         )
 
         def work(rows: RegistryRows) -> Key:
@@ -206,11 +219,13 @@ class KeyTable:
         scopes: Iterable[str] | None = None,
         use_cases: Iterable[str] | None = None,
         labels: Mapping[str, str] | None = None,
+        expires_at: float | UnsetType | None = UNSET,
         version: str | None = None,
         actor: Actor,
     ) -> Key:
         """
-        Change what is given. Scopes replace the key's scopes or use cases, and use cases do the same.
+        Change what is given. Scopes replace the key's scopes or use cases, and use cases do the same. With
+        `expires_at` None it does not expire any more.
 
         NotAllowed if it is not of the `version` any more that was read.
         """
@@ -219,6 +234,8 @@ class KeyTable:
 
         def as_given(key: Key) -> Key:
             check_version(key.version, version)
+            if expires_at is not UNSET and (at := rounded(expires_at)) != key.expires_at:
+                key = key.expiring(check_expiry(at, self._changes.now()))
             return replace(
                 key,
                 name=key.name if new_name is None else check_name(new_name),
@@ -253,9 +270,8 @@ class KeyTable:
                     "the last rotation's overlap still runs; wait for its end, or rotate with overlap 0 to "
                     "end it now"
                 )
-            last = next(each for each in key.secrets if each.ends_at is None)
-            before = (replace(last, ends_at=now + overlap_s),) if overlap_s else ()
-            return replace(key, secrets=(*before, Secret(self._digest(secret))))
+            before = (key.secrets[-1].ending(now + overlap_s),) if overlap_s else ()
+            return replace(key, secrets=(*before, Secret(self._digest(secret), key.expires_at)))
 
         return await self._update(name, rotated, "key.rotate", actor), secret
 
@@ -395,4 +411,5 @@ def _describe(key: Key) -> dict[str, object]:
         "use_cases": list(key.use_cases),
         "labels": dict(key.labels),
         "overlap_ends_at": key.overlap_ends_at,
+        "expires_at": key.expires_at,
     }

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway.insights.detectors import idle_key, wide_key
+from gateway.insights.detectors import expiring_key, idle_key, wide_key
 from gateway.insights.detectors.senders import crowding_key
 from gateway.insights.facts import DAY_S
-from spool.registry.keys import Key
+from spool.registry.keys import Key, Secret
 from spool.registry.scopes import GROUPS, INGEST, SEND_AI_TELEMETRY
 from spool.settings import COUNTED_ITEMS, MAX_SENDERS
 from spool.shares import nearly_gives_way
@@ -86,3 +86,28 @@ def test_a_table_that_forgets_by_number_is_told_before_it_is_full(
     [told] = found(crowding_key, shares=list(nearly_gives_way(limit, {key: 79, "other": 1}, 100)))
     assert told.draft.title.startswith(title)
     assert rule in told.draft.description
+
+
+@pytest.mark.parametrize(
+    ("in_s", "fields", "told"),
+    [
+        (14 * DAY_S, {}, 1),
+        (14 * DAY_S + 1, {}, 0),
+        (1, {}, 1),
+        (0, {}, 0),
+        (-1, {}, 0),
+        (1, {"status": "Disabled"}, 0),
+        (None, {}, 0),
+    ],
+)
+def test_keys_that_expire_soon(in_s: float | None, fields: dict[str, Any], told: int) -> None:
+    """Two weeks before, while they open."""
+    secret = Secret(b"digest", None if in_s is None else NOW + in_s)
+    findings = found(expiring_key, keys=[key(secrets=(secret,), **fields)])
+    assert told == len(findings)
+
+
+def test_nothing_is_told_of_what_an_expired_key_could_do() -> None:
+    """It opens nothing any more."""
+    expired = key(secrets=(Secret(b"digest", NOW),), last_accessed=None, scopes=(INGEST, "ai-hub:mcp"))
+    assert [] == [*found(idle_key, keys=[expired]), *found(wide_key, keys=[expired])]

@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from gateway.authentication.access import GUESSES, Access
 from gateway.errors import Refusal
+from spool.postgres.registry.bearers import ended_bearers
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -139,3 +140,22 @@ async def test_what_is_not_known_is_no_refusal(
         caught.value.retry_after_s,
     )
     assert "known" == (await access.admit_of_now(known, INGEST, address="192.0.2.1")).name
+
+
+async def test_what_comes_without_the_secret_ends_with_the_key(new_schema: Callable[[], Schema]) -> None:
+    """By its number: kept to the moment at which the key expires, whatever memory knows."""
+    clock = MovedClock()
+    async with migrated(new_schema()) as database:
+        registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock)
+        now = clock.now()
+        key, _ = await registry.keys.create(name="short", scopes=[INGEST], expires_at=now + 60, actor=ADA)
+        expects = registry.keys.expectation_of(key.id)
+
+        async def ended(at: float) -> int:
+            asking = database.transaction(
+                lambda connection: len(ended_bearers(connection, database.sql, expects, now=at))
+            )
+            return await asking
+
+        assert [0, 1] == [await ended(now + 59.999), await ended(now + 60)]
+        await registry.close()

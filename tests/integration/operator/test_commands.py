@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -741,3 +742,20 @@ def test_tools_of_assistants_are_enabled_and_disabled(run: Run) -> None:
     [budgets] = [each for each in listed if each["name"] == "get_budgets"]
     assert local_address(Config()) == budgets["updated_by"]
     assert "there is no such tool" in run("mcp", "tools", "enable", "get_everything", code=2).stderr
+
+
+def test_a_key_expires_when_a_command_says(run: Run) -> None:
+    """A day, a time or a duration from now; shown where there is one, moved and taken away."""
+    key = answer(run(*CREATE, "--expires-at", "2100-01-31", "--json"))["key"]
+    assert "2100-02-01T00:00:00.000Z" == key["expires_at"]
+    assert "2100-02-01" in run("keys", "show", "search team").stdout
+    assert "EXPIRES AT" in run("keys", "list").stdout
+    edited = answer(run("keys", "edit", "search team", "--expires-in", "90d", "--json"))["key"]
+    in_days = (datetime.fromisoformat(edited["expires_at"]) - datetime.now(UTC)).total_seconds() / 86400
+    assert 89 < in_days <= 90
+    assert "expires_at" not in answer(run("keys", "edit", "search team", "--no-expiry", "--json"))["key"]
+    assert "expires" not in run("keys", "show", "search team").stdout
+    both = ("--expires-at", "2100-01-31", "--expires-in", "1d")
+    assert "not both" in run("keys", "edit", "search team", *both, code=2).output
+    assert "not both" in run("keys", "edit", "search team", "--no-expiry", *both[:2], code=2).output
+    assert "future" in run("keys", "edit", "search team", "--expires-at", "2001-01-01", code=2).output

@@ -13,12 +13,13 @@ import {span} from "../lib/range.mjs";
 const PATH = "/keys";
 const at = (name) => `/keys/${encodeURIComponent(name)}`;
 const used = (text) => (/^\d/.test(text) ? ago(text) : text);
+const expires = (text) => (!text ? "never" : Date.parse(text) <= Date.now() ? "expired" : text.slice(0, 10));
 const act = (verb) => (row) => send("POST", `${at(row.name)}/${verb}`, {}).then(() => null);
 const isScope = (name) => name.includes(":");
 
 /** The form as the request has it; a key has use cases or scopes, never both. */
-const asked = ({name, description, access, labels}) => ({name, description, labels: labelsIn(labels),
-  [access.some(isScope) ? "scopes" : "use_cases"]: access});
+const asked = ({name, description, access, labels, expires_at: expiry}) => ({name, description, labels: labelsIn(labels),
+  expires_at: expiry || null, [access.some(isScope) ? "scopes" : "use_cases"]: access});
 
 function Access({name, label, value, options}) {
   const [isFixed, setFixed] = useState(value.some(isScope));
@@ -42,6 +43,8 @@ function fields(row, answer) {
     {name: "access", label: "What it may do", type: Access, value: row ? [...row.use_cases, ...row.scopes] : [],
       options: [...valid("use_case"), ...valid("scope")]},
     labelsField(row?.labels ?? {}),
+    {name: "expires_at", label: "Expires", value: row?.expires_at ?? "",
+      note: "a day (2026-12-31), whose end is meant, or a time in UTC (2026-12-31T18:00Z). Leave empty for a key that does not expire."},
   ];
 }
 
@@ -89,6 +92,7 @@ const KEYS = {
     {title: "Access", wide: true, value: (row) => row.use_cases.join(", ") || "fixed scopes"},
     {title: "Scopes", wide: true, kind: "number", value: (row) => row.scope_count, exact: (row) => row.scopes.join("\n"), sort: "scope_count"},
     {title: "Last accessed", value: (row) => used(row.last_accessed), exact: (row) => row.last_accessed, sort: "last_accessed"},
+    {title: "Expires", wide: true, value: (row) => expires(row.expires_at), exact: (row) => row.expires_at, sort: "expires_at"},
     {title: "Last modified", wide: true, value: (row) => ago(row.last_modified), exact: (row) => row.last_modified, sort: "last_modified"},
     {title: "Created by", wide: true, value: (row) => row.created_by, sort: "created_by"},
     {title: "Updated by", wide: true, value: (row) => row.updated_by, sort: "updated_by"},

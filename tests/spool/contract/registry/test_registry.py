@@ -9,7 +9,7 @@ from hashlib import blake2b
 import pytest
 import pytest_asyncio
 
-from spool.errors import AlreadyThere, NotAllowed, NotThere
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import Key
 from spool.registry.operators import ADMIN, LINK_LIFE_S, SESSION_IDLE_S, VIEWER, Actor
@@ -249,3 +249,62 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
     assert second is not None
     await registry.operators.sign_out(second[1])
     assert await registry.operators.session(second[0]) is None
+
+
+@pytest.mark.asyncio
+async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """To the moment, after a restart too; then its secret is as one that is gone, until the date is moved."""
+    registry = await open_registry()
+    now = clock.now()
+    for over in (now, now - 1):
+        with pytest.raises(Invalid, match="future"):
+            await registry.keys.create(name="late", scopes=[INGEST], expires_at=over, actor=ACTOR)
+    key, secret = await registry.keys.create(
+        name="search", scopes=[INGEST], expires_at=now + 60.0004, actor=ACTOR
+    )
+    assert now + 60 == key.expires_at
+    await registry.close()
+    again = await open_registry()
+    clock.move(59.999)
+    found = again.keys.find(secret)
+    assert found is not None and not found.is_expired(clock.now())
+    clock.move(0.001)
+    assert (None, True, True) == (
+        again.keys.find(secret),
+        again.keys.was_deleted(secret),
+        again.keys.is_over(secret),
+    )
+    [kept] = again.keys.all()
+    assert ("Enabled", True) == (kept.status, kept.is_expired(clock.now()))
+    renamed = await again.keys.edit("search", new_name="ranking", expires_at=kept.expires_at, actor=ACTOR)
+    assert kept.expires_at == renamed.expires_at
+    with pytest.raises(Invalid, match="future"):
+        await again.keys.edit("ranking", expires_at=clock.now() - 1, actor=ACTOR)
+    await again.keys.edit("ranking", expires_at=clock.now() + 1, actor=ACTOR)
+    assert again.keys.find(secret) is not None
+    await again.keys.edit("ranking", expires_at=None, actor=ACTOR)
+    clock.move(1e6)
+    found = again.keys.find(secret)
+    assert found is not None and found.expires_at is None
+    changes = [row for row in await audit_rows(again) if row.action.startswith("key.")]
+    told = (
+        [(row.before or {}).get("expires_at", "") for row in changes],
+        [(row.after or {}).get("expires_at", "") for row in changes],
+    )
+    assert now + 60 in told[0] and None in told[1]
+
+
+@pytest.mark.asyncio
+async def test_no_secret_outlasts_its_key(open_registry: RegistryOpener, clock: MovedClock) -> None:
+    """A rotation keeps the date, an overlap ends with it, and so does one that runs when the date is set."""
+    registry = await open_registry()
+    end = clock.now() + 60
+    _, first = await registry.keys.create(name="search", scopes=[INGEST], expires_at=end, actor=ACTOR)
+    rotated, second = await registry.keys.rotate("search", overlap_s=3600, actor=ACTOR)
+    assert (end, end) == (rotated.expires_at, rotated.overlap_ends_at)
+    later = await registry.keys.edit("search", expires_at=end + 60, actor=ACTOR)
+    assert (end + 60, end) == (later.expires_at, later.overlap_ends_at)
+    sooner = await registry.keys.edit("search", expires_at=end - 30, actor=ACTOR)
+    assert (end - 30, end - 30) == (sooner.expires_at, sooner.overlap_ends_at)
+    clock.move(30)
+    assert [None, None] == [registry.keys.find(secret) for secret in (first, second)]
