@@ -27,7 +27,7 @@ from spool.log.expectations import version_of
 from spool.log.partial_reports import COUNTED, COUNTERS, Expectation, PartialReport, PartialReports
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
-from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
+from spool.record import AI_TELEMETRY, NS, AiRecord
 from spool.shares import HeldByKey
 from spool.turns.fair_turns import pause
 
@@ -113,9 +113,6 @@ class WaitingCounters:
             except (msgspec.DecodeError, UnicodeDecodeError, StopIteration, KeyError):
                 damaged += 1
                 continue
-            for one in group.members():
-                if isinstance(one, UsageMetric):
-                    self._shadows.note_counter(one, at=report.at)
             waiting = WaitingGroup.of(group, reporters, report.at, report.body, version_of(report))
             self._waiting.add(report.key, waiting)
         if damaged:

@@ -20,12 +20,14 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import KEEP_EVERY_S, WINDOW_S, Shadows
 from gateway.intake.shared_merge_window import SharedMergeWindow
 from gateway.intake.waiting_counters import WaitingCounters
+from gateway.normalise.outcome import Outcome
 from spool.engines import POSTGRES, open_storage
+from spool.log.heard import digest_of
 from spool.log.partial_reports import COUNTERS
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import LOCAL, SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
-from tests.gateway.intake.test_waiting_counters import FAMILIES, call, counters
+from tests.gateway.intake.test_waiting_counters import FAMILIES, Family, call, counters, merged
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import read_batch
 from tests.moved_clock import MovedClock
@@ -132,9 +134,28 @@ async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -
     assert (1, 0) == (await b.counters.release() // 2, await a.counters.release())
     metrics = [record for record in await b.records() if isinstance(record, UsageMetric)]
     assert (4, {True}) == (len(metrics), {metric.shadow for metric in metrics})
-    assert a.storage.heard is not None
+
     assert 0 == await a.storage.heard.forget(clock.now() - WINDOW_S)
     clock.move(KEEP_EVERY_S)
     assert 0 < await a.storage.heard.forget(clock.now())
     books = await a.storage.log.verify()
     assert ([], 0) == (list(books.imbalances), books.topics[AI_TELEMETRY].get("pending", 0))
+
+
+async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
+    """Of its model, source and service together; the user and the service, which come again, have one each."""
+    a, _ = two
+    together = Outcome()
+    for number in range(100):
+        one = call(
+            Family({"source": "codex", "session": f"s{number}", "user": "u1"}, {}), number, clock.now()
+        )
+        for record in one.records:
+            assert isinstance(record, Inference)
+            record.request_model, record.response_model = "gpt-5", "gpt-5-2025-08-07"
+        together = merged([together, one])
+    await a.intake.take(together, ALICE)
+    asked = [digest_of("session", f"s{number}") for number in range(100)]
+    others = [digest_of("user", "u1"), digest_of("service", "svc")]
+    assert 102 == len(await a.storage.heard.find([*asked, *others]))
+    assert 102 == await a.storage.heard.forget(clock.now() + 1)
