@@ -14,8 +14,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
-from google.protobuf.message import DecodeError
-from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
 from exporters.redaction import redact
@@ -123,6 +121,10 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
 
 def _message(answer: HttpAnswer) -> str:
     if answer.media_type in _PROTOBUF:
+        # Imported here: commands import this module, and only an answer in protobuf needs the library.
+        from google.protobuf.message import DecodeError
+        from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
         # google.rpc.Status and a span's status both have the message as field 2; only the latter is
         # installed.
         try:
