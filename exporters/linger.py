@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from math import inf
 
-from spool.clock import Clock
+from spool.clock import Clock, elapsed_s
 from spool.log.protocols import Log
 
 LOOK_S = 0.05  # whether there is a whole delivery by now
+FOLLOW_S = 2.0  # for so long after a request to hurry, commits of other gateways may become known here
 DAY_S = 86400.0
 DAY_ENDS_S = 600.0  # after midnight, UTC: then the files of the day before are made
 
@@ -87,7 +89,8 @@ class CommitLinger:
         self._seconds = seconds
         self._max_records = max_records
         self._uncut = uncut
-        self._asked_at = 0.0
+        self._hurried_below = 0
+        self._hurried_at = -inf
         self.below = 0
 
     async def changes(self) -> AsyncIterator[int]:
@@ -101,12 +104,13 @@ class CommitLinger:
                 yield self.below
 
     def hurry(self) -> None:
-        """Let what has been committed by now leave as soon as it is closed."""
-        self._asked_at = self._clock.now()
+        """Let what has been committed by now leave as soon as it is closed, whatever the times of its commits."""
+        self._hurried_below = self._log.next_number(self._topic)
+        self._hurried_at = self._clock.monotonic()
 
     async def _rest(self, committed_at: float) -> None:
         """Wait until a record is due, or for a whole delivery."""
-        while self._waiting() < self._max_records and self._clock.now() < self._due_at(committed_at):  # noqa: ASYNC110
+        while self._waiting() < self._max_records and not await self._is_due(committed_at):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
 
     def _waiting(self) -> int:
@@ -117,12 +121,13 @@ class CommitLinger:
         entries = await self._log.read(self._topic, self.below, self.below)
         return entries[0].committed_at if entries else 0.0
 
-    def _due_at(self, committed_at: float) -> float:
-        """The time until which a record waits, and those behind it."""
-        if committed_at <= self._asked_at:
-            return committed_at
+    async def _is_due(self, committed_at: float) -> bool:
+        """True if the record at `below` has waited long enough, and with it those behind it."""
+        if self._clock.monotonic() - self._hurried_at < FOLLOW_S:
+            self._hurried_below = await self._log.newest_number(self._topic)
         day_ends_at = committed_at // DAY_S * DAY_S + DAY_S
-        return min(committed_at + self._seconds, day_ends_at + DAY_ENDS_S)
+        waits_s = min(self._seconds, day_ends_at + DAY_ENDS_S - committed_at)
+        return self.below < self._hurried_below or elapsed_s(committed_at, self._clock.now()) >= waits_s
 
     def end(self) -> bool:
         """Let nothing leave early: what waits is on disk."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from typing import Protocol
+
+AHEAD_S = 300.0  # clocks of two machines are nearer to each other than this
 
 
 class Clock(Protocol):
@@ -14,6 +17,14 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that only go forward, for timers."""
         ...
+
+
+def elapsed_s(since: float, now: float) -> float:
+    """
+    Return the seconds since a stored time. A time far ahead was written by a clock that was ahead for a while:
+    what waits for it has waited long enough, so it is infinitely long ago.
+    """
+    return inf if since > now + AHEAD_S else now - since
 
 
 class SystemClock:

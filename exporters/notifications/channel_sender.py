@@ -22,6 +22,7 @@ from spool.registry.notices import FAILED, FAILING, PARKED, RUNNING, SENT, Notif
 from spool.registry.tables.notices import NoticeTable
 
 LOOK_EVERY_S = 1.0
+LOOK_AGAIN_S = 60.0  # whether something is due by the time of day, whatever was thought before
 PARKED_S = 60.0
 SPOOL_AGAIN_S = 5.0  # after the spool was away, or could not say that what is to be sent is kept for good
 FAULT = "fault:"  # begins the reason while something fails inside of Tollhouse
@@ -58,23 +59,24 @@ class ChannelSender:
         """
         Send what is due for ever. Cancellation settles nothing: the message is sent again under the same id.
         """
-        wake = 0.0
+        wake = 0.0  # by the timer: a step of the wall clock makes nobody wait
         while True:
             try:
                 if await self._is_due(wake):
-                    wake = await self.send_due()
+                    rest_s = await self.send_due() - self._clock.now()
+                    wake = self._clock.monotonic() + min(rest_s, LOOK_AGAIN_S)
                     self._waits = ""
                     if self._reason.startswith(FAULT):
                         self.state, self._reason = RUNNING, ""
             except SpoolUnavailable as error:  # nothing was sent, or nothing was kept of what became of it
                 self._wait(str(error))
-                wake = self._clock.now() + SPOOL_AGAIN_S
+                wake = self._clock.monotonic() + SPOOL_AGAIN_S
             except Exception as error:  # noqa: BLE001 - the supervised loop
                 _log.exception(
                     "notifications wait", extra={"action": "notifications_put_off", "channel": self.name}
                 )
                 self.state, self._reason = PARKED, f"{FAULT} {type(error).__name__}"
-                wake = self._clock.now() + PARKED_S
+                wake = self._clock.monotonic() + PARKED_S
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def send_due(self) -> float:
@@ -102,7 +104,7 @@ class ChannelSender:
         self._waits = words
 
     async def _is_due(self, wake: float) -> bool:
-        if self._clock.now() >= wake or self._is_mended():
+        if self._clock.monotonic() >= wake or self._is_mended():
             return True
         if self._table.version == self._seen:
             return False

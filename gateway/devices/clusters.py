@@ -18,7 +18,7 @@ from gateway.devices.agent_config import APPLIED, FAILED, NONE, PENDING, state_o
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, SILENT
 from gateway.errors import Refusal
-from spool.clock import Clock
+from spool.clock import Clock, elapsed_s
 from spool.clusters import Cluster, ClusterTable, ReportedCluster
 from spool.devices.device import ENROLLED, Device
 from spool.errors import KeyEnded, SpoolError
@@ -137,7 +137,7 @@ class Clusters:
         known = self.table.named(account, region, name)
         if known is not None and not known.enabled:
             raise Refusal(403, "cluster_disabled", "this cluster was disabled; an operator can enable it")
-        if known is None or self._clock.now() - known.last_seen >= HEARD_EVERY_S:
+        if known is None or elapsed_s(known.last_seen, self._clock.now()) >= HEARD_EVERY_S:
             await self._note(ReportedCluster(account=account, region=region, name=name), bearer)
 
     async def _note(self, reported: ReportedCluster, bearer: Bearer) -> None:

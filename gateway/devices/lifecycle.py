@@ -21,7 +21,7 @@ from gateway.devices.keys import DeviceKeys
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
 from gateway.errors import Refusal
-from spool.clock import Clock
+from spool.clock import Clock, elapsed_s
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device, DeviceChange, is_device_id, of_known
 from spool.devices.device_rows import TooManyDevices
 from spool.devices.table import DeviceTable
@@ -129,7 +129,7 @@ class DeviceLifecycle:
     def refused(self, device: Device, bearer: Bearer) -> Refusal:
         """Notes that a revoked device still asks, so that it is not forgotten; returns the refusal."""
         now = self._clock.now()
-        if now - device.last_seen >= HEARD_EVERY_S:
+        if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
             self.table.touch(device.id, transitions.seen(now), expects=bearer.expects)
         return refusals.revoked()
 
@@ -175,7 +175,7 @@ class DeviceLifecycle:
         """Notes that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
-        if device.last_telemetry is None or now - device.last_telemetry >= rest_s:
+        if device.last_telemetry is None or elapsed_s(device.last_telemetry, now) >= rest_s:
             seen = transitions.seen(now)
             self.table.touch(
                 device.id, lambda known: replace(seen(known), last_telemetry=now), expects=bearer.expects

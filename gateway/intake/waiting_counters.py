@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gateway.intake.shadows import Reporters, Shadows, reporters_of
 from gateway.intake.take_backs import TakeBacks
 from gateway.intake.waiting_groups import CounterGroup, WaitingGroup, WaitingGroups
-from spool.clock import Clock
+from spool.clock import Clock, elapsed_s
 from spool.errors import SpoolError
 from spool.log.expectations import version_of
 from spool.log.partial_reports import COUNTED, COUNTERS, Expectation, PartialReport, PartialReports
@@ -280,7 +280,7 @@ class WaitingCounters:
             one = self._waiting[key]
             if place % LOOKED_AT == 0:  # others add to them meanwhile, and nobody removes any
                 await pause()
-            has_waited = now - one.at >= self._wait_s
+            has_waited = elapsed_s(one.at, now) >= self._wait_s
             if everything or has_waited or self._shadows.have_heard(one.reporters, one.at):
                 due[key] = one
                 items += one.items

@@ -159,7 +159,7 @@ async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result
         raise NotAllowed(f"{name} is not in the configuration: put its destination there first")
     async with request.audited("route.try", name, {"state": route.state}):
         await request.services.wake(name)
-    return {"route": name}
+    return {"route": name, "next": await request.services.log.newest_number(route.topic)}
 
 
 async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:

@@ -17,6 +17,8 @@ from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 
+LONGEST_REST_S = 3600.0  # of a file that could not be sent
+
 # What `select` finds, oldest first.
 DUE = "due"  # of `kind`: to be sent now, by the time `now`
 UNTOLD = "untold"  # the upstream is to hear of them

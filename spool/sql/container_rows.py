@@ -48,8 +48,10 @@ _HELD = f"""
       FROM {{schema}}.container_files GROUP BY account, region, cluster, key"""
 
 _OF_CLUSTER = " AND ".join(f"{name} = CAST(:{name} AS text)" for name in ("account", "region", "cluster"))
+# A time that no rest reaches is that of a clock that was ahead.
+_HAS_RESTED = f"(not_before <= :now OR not_before > :now + {container_rows.LONGEST_REST_S})"
 _WHERE: Mapping[str, str] = {
-    container_rows.DUE: f"kind = :kind AND {_DUE} AND not_before <= :now ORDER BY uploaded_at NULLS FIRST, id",
+    container_rows.DUE: f"kind = :kind AND {_DUE} AND {_HAS_RESTED} ORDER BY uploaded_at NULLS FIRST, id",
     container_rows.UNTOLD: "untold ORDER BY announced_at, id",
     container_rows.MISSING: f"{_OF_CLUSTER} AND key = :key AND asked AND NOT kept ORDER BY announced_at, id",
     container_rows.OVERDUE: "state = 'announced' AND expires_at < :now ORDER BY announced_at, id",

@@ -281,9 +281,8 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
     client = _operator(config, installation(config))
     route = chosen_route(chosen_lake(config, name), topic)
     client.require_server()
-    asked_at = time.monotonic()
-    client.request("POST", f"/routes/{route}/try", body={})
-    state = _landed(client, route, asked_at, wait_s)
+    tried = client.request("POST", f"/routes/{route}/try", body={})
+    state = _landed(client, route, tried["next"], wait_s)
     if as_json:
         show_json({"landed": state is None, "route": state})
     elif state is None:
@@ -292,15 +291,14 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
         fail(f"{route} has not landed everything yet: {state['reason'] or state['state']}")
 
 
-def _landed(client: OperatorClient, route: str, asked_at: float, wait_s: float) -> JsonObject | None:
-    """Wait until nothing waits that was committed before `asked_at`; the state of the route if that is not so."""
+def _landed(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
+    """Wait until no record below a number waits; the state of the route if that is not so."""
+    until = time.monotonic() + wait_s
     while True:
-        now = time.monotonic()
         [state] = client.request("GET", "/routes", query=[("route", route)])["routes"]
-        age_s = state["oldest_age_s"]
-        if not state["queued"] or (age_s is not None and age_s < now - asked_at):
+        if not state["queued"] or state["progress"] >= below:
             return None
-        if now - asked_at >= wait_s:
+        if time.monotonic() >= until:
             return dict(state)
         time.sleep(_LOOK_S)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 import spool.memory
-from exporters.linger import Linger
+from exporters.linger import CommitLinger, Linger
+from spool.clock import AHEAD_S, elapsed_s
+from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
@@ -34,3 +38,61 @@ async def test_everything_leaves_without_further_records(seconds: float, records
     whole = records // 10 * 10
     assert steps[-2:] == ([whole + 1, records + 1] if seconds and 0 < whole < records else [records + 1])
     await opened.close()
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest_asyncio.fixture
+async def kept(clock: MovedClock) -> AsyncIterator[MemorySpool]:
+    opened = await spool.memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
+    yield opened
+    await opened.close()
+
+
+def lingering(kept: MemorySpool, clock: MovedClock) -> CommitLinger:
+    async def uncut() -> int:
+        return 1
+
+    return CommitLinger(kept.log, AI_TELEMETRY, clock, seconds=900, max_records=1000, uncut=uncut)
+
+
+async def next_below(linger: CommitLinger) -> int:
+    async with asyncio.timeout(60):
+        async for below in linger.changes():
+            return below
+    raise AssertionError("the log ended")
+
+
+async def test_a_commit_of_a_clock_that_was_ahead_leaves_at_once(
+    kept: MemorySpool, clock: MovedClock
+) -> None:
+    """And those behind it with it: nothing waits until the clock is there again."""
+    clock.move(5 * 3600)
+    await add(kept.log, call(1))
+    clock.set_back(5 * 3600)
+    await add(kept.log, call(2))
+    assert 3 == await next_below(lingering(kept, clock))
+
+
+async def test_a_request_to_hurry_goes_by_numbers(kept: MemorySpool, clock: MovedClock) -> None:
+    """What was committed before it leaves at once; what comes later waits for its time."""
+    linger = lingering(kept, clock)
+    waits = asyncio.create_task(next_below(linger))
+    await add(kept.log, call(1))
+    linger.hurry()
+    assert 2 == await waits
+    clock.move(3)
+    await add(kept.log, call(2))
+    later = asyncio.create_task(next_below(linger))
+    done, _ = await asyncio.wait([later], timeout=0.2)
+    assert not done
+    clock.move(900)
+    assert 3 == await later
+
+
+async def test_a_time_far_ahead_is_long_ago() -> None:
+    assert (5.0, -AHEAD_S) == (elapsed_s(10.0, 15.0), elapsed_s(10.0 + AHEAD_S, 10.0))
+    assert float("inf") == elapsed_s(11.0 + AHEAD_S, 10.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,48 @@ def test_a_difference_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.Mon
     ]
     assert "problem" == found["status"]
     assert "it differed: 1 foreign" in found["words"]
+
+
+class JumpedClock:
+    """The system's clock, while it is ahead by some seconds."""
+
+    ahead_s = 0.0
+    monotonic = staticmethod(time.monotonic)
+
+    def now(self) -> float:
+        return time.time() + self.ahead_s
+
+
+def test_records_of_a_clock_that_was_ahead_land(tmp_path: Path) -> None:
+    """All that was committed before is in the lake when the command says so, whatever the times of its commits."""
+    lake, file = tmp_path / "lake", tmp_path / "tollhouse.toml"
+    file.write_text(
+        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{lake}"\n'
+    )
+    config = Config(
+        data_dir=tmp_path / "data",
+        server=ServerSettings(listen="127.0.0.1:0", grpc_listen="", operator_listen="127.0.0.1:0"),
+        spool=SpoolSettings(hold=0, counter_wait=0),
+        destinations=(DestinationSettings(name="lake", type="file", path=lake, verify=0.0),),
+    )
+    clock = JumpedClock()
+
+    async def served() -> Result:
+        app = App(config, version="0", clock=clock)
+        await app.start()
+        try:
+            house = House(app.services.storage, clock, tmp_path)
+            clock.ahead_s = 5 * 3600.0
+            await house.add(calls(1, 10))
+            clock.ahead_s = 0.0
+            await house.add(calls(11, 12))
+            return await asyncio.to_thread(CliRunner().invoke, command, ["land", "--config", str(file)])
+        finally:
+            await app.stop()
+
+    done = asyncio.run(served())
+    assert 0 == done.exit_code, done.output
+    assert [(12,)] == query(lake, "SELECT count(*) FROM lake")
 
 
 def test_a_command_lands_what_waits(tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None
 async def test_a_route_tries_now(server: OperatorServer) -> None:
     """The one that is named, and the audit says who asked; one without a destination has nobody to try."""
     await server.services.spool.deliveries.set_state(ROUTE, "parked", "401: unknown key")
-    assert {"route": ROUTE} == (await server.ask("POST", f"/routes/{ROUTE}/try", {})).payload
+    answer = (await server.ask("POST", f"/routes/{ROUTE}/try", {})).payload
+    assert {"route": ROUTE, "next": 1} == answer
     assert [ROUTE] == server.woken
     assert 404 == (await server.ask("POST", "/routes/nowhere/ai-telemetry/try", {})).status
     await server.services.spool.deliveries.declare([])

@@ -42,6 +42,7 @@ from gateway.normalise.formats.langfuse.generations import (
 )
 from gateway.normalise.formats.langfuse.recorded import RecordedGenerations
 from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
+from spool.clock import elapsed_s
 from spool.identity import Identity
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of
 from spool.record import Inference
@@ -218,7 +219,7 @@ class Merger:
         Return the reports that waited long enough; then, to make room, traces before generations, which would
         lose their usage.
         """
-        ended = takewhile(lambda one: now - one[1].at >= self._window_s, self._waiting.items())
+        ended = takewhile(lambda one: elapsed_s(one[1].at, now) >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
         room = self._max_reports - len(self._waiting) + len(due)
         room_bytes = self._max_bytes - self._bytes + sum(len(self._waiting[key].facts) for key in due)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.normalise.formats.langfuse.generations import Generation, generation_of
+from spool.clock import elapsed_s
 from spool.identity import Identity
 from spool.log.partial_reports import TOLD, TOLD_OF, PartialReport
 from spool.record import Inference
@@ -93,7 +94,7 @@ class RecordedGenerations:
     def drop_old(self, now: float) -> None:
         while self._by_key:
             key, oldest = next(iter(self._by_key.items()))
-            if len(self._by_key) <= self._max_generations and now - oldest.at < self._window_s:
+            if len(self._by_key) <= self._max_generations and elapsed_s(oldest.at, now) < self._window_s:
                 break
             del self._by_key[key]
             self._drop_from_trace(key, oldest)

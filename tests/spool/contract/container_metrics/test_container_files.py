@@ -446,6 +446,8 @@ async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock
     clock.move(61)
     [file] = await files.due(FILE, limit=1)
     assert "400 no" == file.problem
+    await files.postpone(file, "400 no", not_before=clock.now() + 5 * 3600)  # by a clock that was ahead
+    assert 1 == len(await files.due(FILE, limit=1))
 
 
 @pytest.mark.asyncio
