@@ -257,10 +257,18 @@ class SqliteLog:
                 return
             await self._keep_fold(self._index.fold(now))
 
-    async def _fold_all(self, closed_below: Mapping[str, int], *, but_newest: bool = False) -> None:
-        async with self._turn:
-            oldest = self._index.oldest(settled_now(self._clock), closed_below, but_newest=but_newest)
-            await self._keep_fold(await asyncio.to_thread(oldest.fold))
+    async def _fold_closed(self, *, but_newest: bool = False) -> None:
+        """Fold every closed id. Commits go on while the runs are planned, which takes long if there are many ids."""
+        is_kept = False
+        while not is_kept:
+            async with self._turn:
+                now = settled_now(self._clock)
+                oldest = self._index.oldest(now, self._horizon.closed(), but_newest=but_newest)
+            fold = await asyncio.to_thread(oldest.fold)
+            async with self._turn:
+                is_kept = self._index.folds == oldest.folds  # else another fold took some of these ids
+                if is_kept:
+                    await self._keep_fold(fold)
 
     async def _keep_fold(self, fold: Fold) -> None:
         names = self._unfolded.first_left(fold.taken).get(store.NAMES)
@@ -301,7 +309,7 @@ class SqliteLog:
         if wanted:  # a full disk has room for runs at most
             self._index.removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
-            await self._fold_all(self._horizon.closed())  # an entry goes only when its ids are in runs
+            await self._fold_closed()  # an entry goes only when its ids are in runs
         removed = await self._retention.run(now, self._limits, wanted=wanted)
         if wanted or removed:
             self._index.removed_below(await self._database.read(partial(oldest, topic=AI_TELEMETRY)))
@@ -581,6 +589,6 @@ class SqliteLog:
             await (
                 self._rest.note()
             )  # before the rest, which may meet damage: the next start goes on from here
-            await self._fold_all(self._horizon.closed(), but_newest=True)
+            await self._fold_closed(but_newest=True)
         except sqlite3.Error as error:  # the next start reads them from the entries instead
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})

@@ -1,0 +1,53 @@
+"""Retention beside commits: what makes room for new records must not hold them up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from spool.log.duplicates import Fold, OldestIds
+from tests.integration.spool.conftest import Starter
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, assert_books_balance, call
+
+pytestmark = pytest.mark.asyncio
+
+WAIT_S = 60.0
+
+
+async def test_commits_go_on_while_retention_plans_runs_of_ids(
+    start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A plan for many ids takes long. A call that comes meanwhile is committed, and what the plan left out is known
+    afterwards as well.
+    """
+    spool = await start(retention=60, late_window=0)
+    for number in range(10):
+        await add(spool.log, call(number))
+    clock.move(120)
+    is_planning, may_end = threading.Event(), threading.Event()
+    plan = OldestIds.fold
+
+    def slow(oldest: OldestIds) -> Fold:
+        is_planning.set()
+        assert may_end.wait(WAIT_S)
+        return plan(oldest)
+
+    monkeypatch.setattr(OldestIds, "fold", slow)
+    retention = asyncio.create_task(spool.log.retain())
+    try:
+        assert await asyncio.to_thread(is_planning.wait, WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            await add(spool.log, call(10, at=clock.now()))
+    finally:
+        may_end.set()
+    assert 10 == await asyncio.wait_for(retention, WAIT_S)
+    monkeypatch.undo()
+    for number in range(11):
+        await add(spool.log, call(number))
+    books = (await spool.log.books()).topics["ai-telemetry"]
+    assert (11, 11) == (books["accepted"], books["duplicates"])
+    await assert_books_balance(spool.log)
