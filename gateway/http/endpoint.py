@@ -21,7 +21,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
-from gateway.http.confirming import SAFE_METHODS, confirmed
+from gateway.http.confirming import confirmed, refusals_of
 from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
@@ -173,8 +173,8 @@ async def _handle(row: Address, request: web.Request, services: Services, held: 
 
 
 def _handled(row: Address, admitted: KeyRequest[Any, Any]) -> Awaitable[Result]:
-    asks_change = admitted.bearer is not NOBODY and admitted.http.method not in SAFE_METHODS
-    return confirmed(row.handler(admitted), admitted.shared.registry, asks_change=asks_change)
+    statuses = () if admitted.bearer is NOBODY else refusals_of(admitted.http.method)
+    return confirmed(row.handler(admitted), admitted.shared.registry, statuses=statuses)
 
 
 def _limit(row: Address, services: Services) -> tuple[int, str]:

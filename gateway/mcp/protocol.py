@@ -15,7 +15,7 @@ import msgspec
 from gateway.api.visible import hides
 from gateway.errors import Refusal
 from gateway.http.address import WHOLE
-from gateway.http.confirming import confirmed
+from gateway.http.confirming import NOT_THERE, OF_WHAT_IS_THERE, confirmed
 from gateway.http.services import OperatorServices
 from gateway.mcp.messages import (
     INSUFFICIENT_SCOPE,
@@ -139,7 +139,8 @@ async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str
         arguments = msgspec.convert(called.arguments, tool.takes)
         await asking.ledger.catch_up(asking.services.spool.log)
         registry = asking.shared.registry
-        given = await confirmed(tool.answer(arguments, asking), registry, asks_change=tool.writes)
+        statuses = OF_WHAT_IS_THERE if tool.writes else NOT_THERE
+        given = await confirmed(tool.answer(arguments, asking), registry, statuses=statuses)
     except msgspec.ValidationError as error:
         mistake = f"the arguments are not what {tool.name} takes: {error}"
     except (AskedTooMuch, NotAllowed, NotThere) as error:

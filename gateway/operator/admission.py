@@ -22,7 +22,7 @@ from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.configuration.addresses import is_loopback
 from gateway.errors import Refusal
 from gateway.http.answers import UNCACHED, Pieces, give
-from gateway.http.confirming import SAFE_METHODS, confirmed
+from gateway.http.confirming import SAFE_METHODS, confirmed, refusals_of
 from gateway.http.holders.people import PeopleServices
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.listening.fair_requests import begin_work
@@ -72,11 +72,11 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             body: object = await read_body(request, row.body)
             admitted = await admit(request)  # who sends slowly has the rights of when all of it is here
             admitted.body = body
-        asks_change = row.needs is not None and request.method not in SAFE_METHODS
+        statuses = () if row.needs is None else refusals_of(request.method)
 
         async def work() -> Result:
             handled = row.handler(admitted)
-            answer = await confirmed(handled, services.installation.registry, asks_change=asks_change)
+            answer = await confirmed(handled, services.installation.registry, statuses=statuses)
             if (
                 row.asks_closed is None
                 or isinstance(answer, (web.StreamResponse, Pieces))

@@ -1,4 +1,4 @@
-"""What refuses a change because of what is there is answered when that is with a standby."""
+"""What is refused because of what is there, or is not, is refused when that is with a standby."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from gateway.errors import Refusal
-from gateway.http.confirming import confirmed
+from gateway.http.confirming import confirmed, refusals_of
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotCertain, NotThere
 from spool.registry.registry import Registry
 
@@ -23,12 +23,12 @@ class Unconfirmed:
         raise NotCertain("the standby is away")
 
 
-async def told(error: Exception, *, asks_change: bool = True) -> type[Exception]:
+async def told(error: Exception, method: str = "POST") -> type[Exception]:
     async def refuse() -> None:
         raise error
 
     with pytest.raises(Exception) as raised:
-        await confirmed(refuse(), cast(Registry, Unconfirmed()), asks_change=asks_change)
+        await confirmed(refuse(), cast(Registry, Unconfirmed()), statuses=refusals_of(method))
     return raised.type
 
 
@@ -45,9 +45,15 @@ async def told(error: Exception, *, asks_change: bool = True) -> type[Exception]
 async def test_who_asked_for_a_change_is_not_told_of_what_may_be_undone(
     error: NotThere | NotAllowed | Refusal,
 ) -> None:
-    """It is 503 instead; whoever only looks is told what is there now."""
+    """It is 503 instead."""
     assert NotCertain is await told(error)
-    assert type(error) is await told(error, asks_change=False)
+
+
+async def test_a_look_and_a_change_agree_about_what_is_not_there() -> None:
+    """A key whose deletion no standby has is not 404 for the one and 503 for the other."""
+    for error in (NotThere("x"), Refusal(404, "gone", "x")):
+        assert {NotCertain} == {await told(error, method) for method in ("GET", "HEAD", "DELETE")}
+    assert NotAllowed is await told(NotAllowed("x"), "GET")
 
 
 @pytest.mark.parametrize(
