@@ -8,15 +8,18 @@ brought to the newest version in one.
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import zip_longest
+from pathlib import Path
 
 from spool.errors import SpoolFromTheFuture
 from spool.settings import SQLITE
 from spool.sql.versions import files_by_version, text
-from spool.sqlite.database import damage
+from spool.sqlite.damage.write_ahead_log import newest_page
+from spool.sqlite.database import PAGE, damage
 
 # The files of each of the first versions of spool.sqlite; a further file is in spool/sql/schema.
 SCRIPTS = (
@@ -28,6 +31,11 @@ SCRIPTS = (
     ("deliveries/fence.sql",),
 )  # fmt: skip
 MARK = 0x546F6C00  # "Tol", then the version
+VERSION_AT, MARK_AT, HEADER_BYTES = (
+    60,
+    68,
+    100,
+)  # of a database file: where `user_version` and `application_id` are
 
 
 @cache
@@ -60,11 +68,7 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if mark not in (0, MARK + current) or (tables and not current):
         raise damage("the header of the file names a version that it does not have")
-    if current > len(versions):
-        raise SpoolFromTheFuture(
-            f"the data was written by a newer Tollhouse (version {current}, this one knows {len(versions)}): "
-            "upgrade, or restore a backup from before the upgrade"
-        )
+    _check_known(current, len(versions))
     for number, statements in _steps(current, versions):
         # executescript would commit an open transaction first, so the transaction is part of the script.
         try:
@@ -80,6 +84,32 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
             raise
     if not mark and current == len(versions):  # brought here before the number stood in two places
         connection.execute(f"PRAGMA application_id = {MARK + current}")
+
+
+def check_not_newer(path: Path, known: int) -> None:
+    """
+    SpoolFromTheFuture if a release that knows more versions wrote the file. The file is read without SQLite, which
+    writes into a database that it opens, and makes files beside it.
+    """
+    try:
+        header = newest_page(path.with_name(f"{path.name}-wal"), PAGE, 1)
+        if not header:
+            with path.open("rb") as file:
+                header = file.read(HEADER_BYTES)
+    except OSError:  # whoever opens it says what is wrong
+        return
+    if len(header) >= HEADER_BYTES:
+        (current,), (mark,) = (struct.unpack_from(">I", header, at) for at in (VERSION_AT, MARK_AT))
+        if mark == MARK + current:
+            _check_known(current, known)
+
+
+def _check_known(current: int, known: int) -> None:
+    if current > known:
+        raise SpoolFromTheFuture(
+            f"the data was written by a newer Tollhouse (version {current}, this one knows {known}): "
+            "upgrade, or restore a backup from before the upgrade"
+        )
 
 
 def _steps(found: int, versions: Sequence[str]) -> list[tuple[int, str]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,15 @@ from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.sql.small import SmallTables
 from spool.sqlite import FILE, SqliteSpool, open_spool
+from spool.sqlite.ledger import ledger_rows
+from spool.sqlite.ledger.store import FILE as LEDGER
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
+from spool.sqlite.migrations import check_not_newer, spool_scripts
 from spool.sqlite.recovery import is_damage
+from spool.sqlite.registry import store as registry_store
 from spool.sqlite.registry.expected import check_expected, move_aside, remember_registry
+from spool.sqlite.registry.store import FILE as REGISTRY
 from spool.sqlite.registry.store import open_registry
 from spool.sqlite.transactions import SqliteTransactions
 from spool.sqlite.transfer.unfinished import check_finished
@@ -26,6 +32,11 @@ from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 if TYPE_CHECKING:
     from spool.transfer.tables import MadeCopy, OpenTables, Progress
+
+
+VERSIONS: Mapping[str, Callable[[], Sequence[str]]] = {
+    FILE: spool_scripts, LEDGER: ledger_rows.versions, REGISTRY: registry_store.versions,
+}  # fmt: skip
 
 
 async def open_storage(options: StorageOptions) -> Storage:
@@ -46,6 +57,7 @@ async def _copy(directory: Path, into: Path) -> None:
 async def _open(options: StorageOptions) -> Storage:
     if not options.is_unfinished_copy:
         check_finished(options.directory)
+    await asyncio.to_thread(_check_not_newer, options.directory)
     async with AsyncExitStack() as stack:
         spool = await open_spool(
             options.directory,
@@ -95,6 +107,12 @@ async def _open(options: StorageOptions) -> Storage:
         )
 
 
+def _check_not_newer(directory: Path) -> None:
+    """SpoolFromTheFuture if a newer release has the directory. Nothing in it has been written by then."""
+    for file, versions in VERSIONS.items():
+        check_not_newer(directory / file, len(versions()))
+
+
 async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registry:
     clock = options.registry_clock or options.clock
     try:
@@ -117,6 +135,7 @@ async def _recover(options: StorageOptions, file: Path) -> Recovered:
     from spool.sqlite.damage.recovering import recover
 
     check_finished(options.directory)
+    await asyncio.to_thread(_check_not_newer, options.directory)
     return await recover(options.directory, options.settings, options.clock, file)
 
 

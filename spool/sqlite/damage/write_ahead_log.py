@@ -91,6 +91,29 @@ def count_marked(path: Path, page_size: int) -> int:
     return count
 
 
+def newest_page(path: Path, page_size: int, number: int) -> bytes:
+    """Read a page as the newest commit in the log has it, by the headers of the frames; empty if none has it."""
+    step = FRAME.size + page_size
+    if not path.exists():
+        return b""
+    with path.open("rb") as log:
+        head = log.read(HEADER.size + FRAME.size)
+        if len(head) < HEADER.size + FRAME.size:
+            return b""
+        _, salts, _ = _begin(head)
+        size = log.seek(0, 2)
+        written = committed = 0
+        for at in range(HEADER.size, size - step + 1, step):
+            log.seek(at)
+            page, pages_after, *marks, _, _ = FRAME.unpack(log.read(FRAME.size))
+            if tuple(marks) != salts:
+                break
+            written = at if page == number else written
+            committed = written if pages_after else committed
+        log.seek(committed + FRAME.size)
+        return log.read(page_size) if committed else b""
+
+
 def count_seen(shared: Path) -> int:
     """
     Return the number of frames that SQLite found when it opened the database, from its shared index; 0

@@ -90,11 +90,11 @@ _ROLLED = """
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Bring the file to the newest version."""
-    migrate(connection, _versions())
+    migrate(connection, versions())
 
 
 @cache
-def _versions() -> Sequence[str]:
+def versions() -> Sequence[str]:
     """The statements of each version."""
     schema, billed, billed_sums, billed_rollups = (
         files(__package__).joinpath(f"{name}.sql").read_text("utf-8")

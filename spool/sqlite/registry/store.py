@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -87,13 +87,18 @@ async def open_registry(
     return await Registry.open(store, secret=secret, clock=clock)
 
 
-def prepare(connection: sqlite3.Connection) -> None:
+def versions() -> Sequence[str]:
+    """The statements of each version."""
     names = (
         "registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql", "sign_in.sql",
         "no_role.sql",
         "insight_concerns.sql",
     )  # fmt: skip
-    migrate(connection, [script(f"registry/{name}") for name in names])
+    return [script(f"registry/{name}") for name in names]
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    migrate(connection, versions())
     # The file is small: reading all of it at start costs less than finding damage in the middle of a change.
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":

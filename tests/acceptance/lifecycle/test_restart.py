@@ -6,16 +6,18 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import grpc
 import pytest
 
+from spool.sqlite.migrations import MARK
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.acceptance.lifecycle.load import Tally, load
 from tests.acceptance.payloads import post, request, span
@@ -281,3 +283,22 @@ def test_sockets_that_cannot_be_used_are_named(tmp_path: Path, environment: str,
             pass_fds=[number], cwd=tmp_path, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
     assert (2, True) == (done.returncode, told in done.stderr), done.stderr
+
+
+def test_a_newer_release_finds_its_data_as_it_left_it(installations: Installations) -> None:
+    """A release that refuses the directory has not changed a byte of it."""
+    one = installations()
+    one.start()
+    one.stop()
+    with closing(sqlite3.connect(one.data / "spool.sqlite")) as newer:
+        newer.execute("PRAGMA user_version = 99")
+        newer.execute(f"PRAGMA application_id = {MARK + 99}")
+
+    def contents() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in one.data.rglob("*") if path.is_file()}
+
+    before = contents()
+    for words in (["serve"], ["serve", "--take-over"], ["spool", "verify"], ["storage", "export", "archive"]):
+        done = one.attempt(*words)
+        assert (True, True) == (done.returncode > 0, "version 99" in done.stderr), (words, done.stderr)
+        assert before == contents(), words

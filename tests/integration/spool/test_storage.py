@@ -4,18 +4,21 @@ The whole storage of a data directory: opened and closed together, and a damaged
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spool.clock import SystemClock
-from spool.engines import open_storage
-from spool.errors import SpoolLocked
+from spool.engines import open_storage, recover
+from spool.errors import SpoolFromTheFuture, SpoolLocked
 from spool.registry.operators import Actor
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
+from spool.sqlite.migrations import MARK
 from spool.storage import StorageOptions
 
 
@@ -37,6 +40,35 @@ async def test_one_process_has_it_until_it_is_closed(tmp_path: Path) -> None:
     assert ["search"] == [key.name for key in again.registry.keys.all()]
     assert (storage.secret, storage.incarnation) == (again.secret, again.incarnation)
     await again.close()
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("file", ["spool.sqlite", "registry.sqlite", "ledger.sqlite"])
+@pytest.mark.parametrize("ended", ["closed", "killed"])
+async def test_what_a_newer_release_wrote_is_not_touched(tmp_path: Path, file: str, ended: str) -> None:
+    """
+    Whichever file it brought further, and whether that is in the file or still in the log beside it: it is refused
+    before a byte of the directory changes, or a file is made.
+    """
+    await (await open_storage(options(tmp_path))).close()
+    shutil.copytree(tmp_path, left := tmp_path / "left")
+    with closing(sqlite3.connect(left / file, isolation_level=None)) as newer:
+        newer.execute("PRAGMA journal_mode = WAL")
+        newer.executescript(f"BEGIN; PRAGMA user_version = 99; PRAGMA application_id = {MARK + 99}; COMMIT")
+        if ended == "killed":
+            shutil.copytree(left, left := tmp_path / "killed", ignore=shutil.ignore_patterns("*-shm"))
+            assert (left / f"{file}-wal").stat().st_size
+    before = contents(left)
+    for _ in range(2):
+        with pytest.raises(SpoolFromTheFuture, match="version 99"):
+            await open_storage(options(left))
+        with pytest.raises(SpoolFromTheFuture, match="version 99"):
+            await recover(options(left), tmp_path / "spool.sqlite")
+    assert before == contents(left)
 
 
 @pytest.mark.asyncio
