@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from gateway.operator.requests import OperatorRequest
 from spool.deliveries.refusals import routes_with_refusals
 from spool.deliveries.values import ORPHANED, ROUTE_STATES, RouteState
 from spool.errors import Invalid, NotAllowed, NotThere
-from spool.log.values import Books
+from spool.log.values import AcceptedTwice, Books
 from spool.record import moment
 from spool.steady_clock import SteadyClock, doubts
 
@@ -221,16 +222,30 @@ async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> R
 async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     Recounted from commit rows and entries; the running counters are not trusted. The ledger's calls are
-    compared with those that are kept.
+    compared with those that are kept. `accepted_twice` has the records by topic whose ids were known when they were
+    accepted, with the numbers of the first of them.
     """
     services = request.services
 
     async def recounted() -> dict[str, object]:
         books = await services.log.verify()
         compared = await request.whole_ledger.compare(services.log)
-        return describe_books(replace(books, imbalances=[*books.imbalances, *compared.words()]))
+        imbalances = [*books.imbalances, *compared.words(), *_twice(books.accepted_twice)]
+        accepted_twice = {topic: asdict(found) for topic, found in books.accepted_twice.items()}
+        return {**describe_books(replace(books, imbalances=imbalances)), "accepted_twice": accepted_twice}
 
     return await request.shared.questions.recount(f"person {request.actor.name}", recounted)
+
+
+def _twice(found: Mapping[str, AcceptedTwice]) -> Iterator[str]:
+    """A sentence for each topic."""
+    for topic, twice in found.items():
+        numbers = ", ".join(map(str, twice.numbers))
+        more = ", ..." if twice.records > len(twice.numbers) else ""
+        yield (
+            f"{topic}: {twice.records} records were accepted although their ids were known, and count twice (numbers "
+            f'{numbers}{more}); "Records that count twice" in docs/reliability.md says what to do'
+        )
 
 
 async def _routes(request: OperatorRequest[SpoolServices, Any]) -> list[RouteState]:

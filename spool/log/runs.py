@@ -10,13 +10,15 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from spool.packed.native import Native
 
 SPACE = 2**64  # ids are spread evenly over it
 SLICES = 64  # a merge is done in so many steps, so that no single one holds up other threads
+SLICE = 16_384  # ids that are compared in one step, for the same reason
 NO_IDS = array("Q")  # of a damaged run: its row goes as that of any other one
 EVERY_ID = b"\xff"  # the marks of a run that was read from disk: any id may be in it
 
@@ -71,17 +73,21 @@ def merge(one: array[int], other: array[int], native: Native | None = None) -> a
 
 def count_repeats(runs: Sequence[array[int]]) -> int:
     """Count the ids that stand in more than one run: calls that came again outside the reach of a lookup."""
-    repeats = 0
-    for low in range(SLICES):
-        ids = [id for run in runs for id in _slice(run, low)]
-        repeats += len(ids) - len(set(ids))
-    return repeats
+    return sum(1 for _ in repeated(runs))
 
 
-def _slice(ids: array[int], low: int) -> array[int]:
-    width = SPACE // SLICES
+def repeated(runs: Sequence[array[int]]) -> Iterator[int]:
+    """Yield each id that stands in several runs, or several times in one, once less than it does."""
+    slices = max(1, sum(map(len, runs)) // SLICE)
+    for low in range(slices):
+        ids = sorted([id for run in runs for id in _slice(run, low, slices)])
+        yield from (one for one, other in pairwise(ids) if one == other)
+
+
+def _slice(ids: array[int], low: int, slices: int = SLICES) -> array[int]:
+    width = SPACE // slices
     begin = bisect_left(ids, low * width)
-    end = bisect_left(ids, (low + 1) * width) if low + 1 < SLICES else len(ids)
+    end = bisect_left(ids, (low + 1) * width) if low + 1 < slices else len(ids)
     return ids[begin:end]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import msgspec
@@ -94,17 +94,27 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedTwice:
+    """Records of a topic whose ids were known when they were accepted, and the numbers of the first of them."""
+
+    records: int
+    numbers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
     """
     Terms by topic and by route, as spool.log.books names them (`ignored.reason` and `rejected.reason` in
     full).
 
-    `balanced` is empty when every equation holds, else one sentence per equation that does not.
+    `imbalances` is empty when every equation holds, else one sentence per equation that does not. The books balance
+    whatever was accepted twice: only a recount looks for that.
     """
 
     topics: Mapping[str, Mapping[str, int]]
     routes: Mapping[str, Mapping[str, int]]
     imbalances: Sequence[str]
+    accepted_twice: Mapping[str, AcceptedTwice] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

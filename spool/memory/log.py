@@ -7,7 +7,8 @@ import time
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from spool import streams
@@ -15,6 +16,7 @@ from spool.clock import Clock
 from spool.errors import SpoolUnavailable, Stale
 from spool.identity import RequestNames
 from spool.log import books, retention
+from spool.log.accepted_twice import TwiceAccepted
 from spool.log.amendments import amended
 from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
@@ -31,7 +33,7 @@ from spool.log.receipts import CommitTerms, Sealer, receipt_view
 from spool.log.retention import Candidate, DrainRate, Progress, Reader
 from spool.log.runs import count_repeats
 from spool.log.shapes import Shapes
-from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
+from spool.log.values import AcceptedTwice, Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.memory.partial_reports import MemoryHeard, MemoryPartialReports
 from spool.memory.tables import MemoryTables
 from spool.packed.native import Native
@@ -306,7 +308,19 @@ class MemoryLog:
             sums.update(books.totals(submissions))
         for topic, kept in self._kept.items():
             sums[topic, books.KEPT] = sum(len(one.records) for one in kept)
-        return books.verified(self._counters, sums, self.routes.route_terms())
+        verified = books.verified(self._counters, sums, self.routes.route_terms())
+        return replace(verified, accepted_twice=await self._accepted_twice())
+
+    async def _accepted_twice(self) -> Mapping[str, AcceptedTwice]:
+        settings = self._settings
+        twice = TwiceAccepted(self._index, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids)
+        for topic in TOPICS:
+            for entry in self.entries(topic, self.oldest(topic), self.accepted(topic), with_open=True):
+                twice.note(entry)
+                if twice.is_full:
+                    twice.compare(is_last=False)
+            twice.compare(is_last=True)
+        return await twice.judged(partial(self.read, with_open=True))
 
     async def stats(self) -> LogStats:
         return LogStats(

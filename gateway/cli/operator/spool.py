@@ -317,8 +317,8 @@ list_command(
 @with_client
 def verify(client: OperatorClient, as_json: bool) -> None:
     """
-    Recount what was received from what is kept, and say what became of it. Exit 1 when it does not add up; --json has
-    every term.
+    Recount what was received from what is kept, and say what became of it. Exit 1 when it does not add up or a record
+    counts twice; --json has every term.
     """
     payload = client.request("GET", "/verify")
     if as_json:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -19,6 +20,7 @@ from spool.clock import Clock
 from spool.disks.mounts import FSYNC
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
+from spool.log.accepted_twice import TwiceAccepted
 from spool.log.commits.following import by_topic
 from spool.log.commits.writer import GroupWriter
 from spool.log.duplicates import RepeatedIds, Whereabouts
@@ -311,11 +313,16 @@ class PostgresLog:
         return await self._verification.books()
 
     async def verify(self) -> Books:
+        def twice() -> TwiceAccepted:
+            settings = self._settings
+            window_s, max_ids = settings.duplicate_window, settings.duplicate_ids
+            return TwiceAccepted(self._memory.index, window_s=window_s, max_ids=max_ids)
+
         async with self._upkeep.lock:
-            verified, damage = await self._verification.verify()
+            verified, damage, seen = await self._verification.verify(twice)
         for topic in {topic for topic, _ in damage}:
             await self._set_aside(topic, [one for of, one in damage if of == topic])
-        return verified
+        return replace(verified, accepted_twice=await seen.judged(partial(self.read, with_open=True)))
 
     async def stats(self) -> LogStats:
         def count(connection: Connection) -> tuple[int, int]:

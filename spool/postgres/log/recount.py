@@ -6,6 +6,7 @@ What is being counted does not change under it but by retention, after which the
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections import Counter
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from spool.log import books
+from spool.log.accepted_twice import TwiceAccepted
 from spool.log.commits.following import by_topic
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.damage import Damage
@@ -100,7 +102,8 @@ async def recount_commits(database: Database, found: Border) -> Recount:
     return recounted
 
 
-async def recount(database: Database, found: Border) -> Recount:
+async def recount(database: Database, found: Border, twice: TwiceAccepted) -> Recount:
+    """Recount the books by commit rows and entries. `twice` gets every entry."""
     recounted = await recount_commits(database, found)
     for topic in TOPICS:
         first = found.kept_from.get(topic, 1)
@@ -110,9 +113,11 @@ async def recount(database: Database, found: Border) -> Recount:
         while first <= end:
             last = min(end, first + NUMBERS - 1)
             await database.read(
-                partial(_numbers, database, topic=topic, first=first, last=last, into=recounted)
+                partial(_numbers, database, topic=topic, first=first, last=last, into=recounted, twice=twice)
             )
             first = last + 1
+            if twice.is_full or first > end:
+                await asyncio.to_thread(twice.compare, is_last=first > end)
     return recounted
 
 
@@ -168,7 +173,14 @@ def set_aside(
 
 
 def _numbers(
-    database: Database, connection: Connection, *, topic: str, first: int, last: int, into: Recount
+    database: Database,
+    connection: Connection,
+    *,
+    topic: str,
+    first: int,
+    last: int,
+    into: Recount,
+    twice: TwiceAccepted,
 ) -> None:
     """Count one slice of numbers, every record decoded."""
     damage: list[Damage] = []
@@ -178,6 +190,7 @@ def _numbers(
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
         kept += len(entry.records)
+        twice.note(entry)
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from spool.errors import SpoolUnavailable
 from spool.log import books
+from spool.log.accepted_twice import TwiceAccepted
 from spool.log.commits.carrying import log_set_aside
 from spool.log.entries.damage import Damage
 from spool.log.values import Books
@@ -44,11 +45,17 @@ class Verification:
         found = await self._border()
         return books.books(books.by_topic({**found.counters, **found.kept}), found.routes)
 
-    async def verify(self) -> tuple[Books, Sequence[tuple[str, Damage]]]:
-        """Count again; return the books with what is wrong, and the damaged entries by topic."""
+    async def verify(
+        self, twice: Callable[[], TwiceAccepted]
+    ) -> tuple[Books, Sequence[tuple[str, Damage]], TwiceAccepted]:
+        """
+        Count again; return the books with what is wrong, the damaged entries by topic, and a new `twice` with what
+        it saw.
+        """
         for _ in range(RECOUNTS):
             found = await self._border()
-            counted = await recount(self._database, found)
+            seen = twice()
+            counted = await recount(self._database, found, seen)
             after = await self._border()
             if (after.first_commit, after.kept_from) == (found.first_commit, found.kept_from):
                 break
@@ -56,7 +63,7 @@ class Verification:
             raise SpoolUnavailable("records were removed during every count: repeat it")
         await self._set_terms_aside(found, counted)
         verified = books.verified(found.counters, counted.sums, found.routes, counted.wrong)
-        return verified, counted.damage
+        return verified, counted.damage, seen
 
     async def set_damaged_aside(self) -> None:
         """

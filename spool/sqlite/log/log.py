@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from spool.disks.mounts import FSYNC, mount_of
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
 from spool.log import books, shapes
+from spool.log.accepted_twice import TwiceAccepted
 from spool.log.commits.carrying import log_set_aside
 from spool.log.commits.folds_aside import FoldsAside
 from spool.log.commits.unfolded import UnfoldedCommits
@@ -439,10 +441,13 @@ class SqliteLog:
             return books.books(books.by_topic({**found.counters, **kept}), found.routes)
 
     async def verify(self) -> Books:
+        twice = TwiceAccepted(
+            self._index, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
+        )
         with self._translated():
             async with self._upkeep:
                 found = await self._database.transaction(lambda connection: border(connection, self._routes))
-                sums, wrong, damage, unread = await recount(self._database, found)
+                sums, wrong, damage, unread = await recount(self._database, found, twice)
                 is_set_aside = await self._set_terms_aside(found, sums, unread, wrong)
             verified = books.verified(found.counters, sums, found.routes, wrong)
             # A salvage mends rows and numbers that do not belong together; what is damaged alone is set aside
@@ -451,7 +456,8 @@ class SqliteLog:
                 notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
                 await self._set_aside(topic, [one for of, one in damage if of == topic])
-            return verified
+            accepted_twice = await twice.judged(partial(self.read, with_open=True))
+            return replace(verified, accepted_twice=accepted_twice)
 
     async def _set_damaged_aside(self) -> None:
         """

@@ -7,6 +7,7 @@ and the caller keeps retention away.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import zlib
 from collections import Counter
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spool.log import books
+from spool.log.accepted_twice import TwiceAccepted
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.damage import Damage
 from spool.record import TOPICS
@@ -73,22 +75,23 @@ async def recount_commits(database: Database, found: Border) -> tuple[TermCounte
 
 
 async def recount(
-    database: Database, found: Border
+    database: Database, found: Border, twice: TwiceAccepted
 ) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
     """
     The terms as rows and entries have them, a sentence for everything that is wrong there, damage found, and
-    the commits whose terms are damaged.
+    the commits whose terms are damaged. `twice` gets every entry.
     """
     sums, wrong, unread = await recount_commits(database, found)
     damage: list[tuple[str, Damage]] = []
     for topic, first in found.oldest.items():
         end = found.counters[topic, books.ACCEPTED]
+        counted = partial(
+            _numbers, topic=topic, border=found, sums=sums, wrong=wrong, damage=damage, twice=twice
+        )
         while first <= end:
-            first = await database.read(
-                partial(
-                    _numbers, topic=topic, first=first, border=found, sums=sums, wrong=wrong, damage=damage
-                )
-            )
+            first = await database.read(partial(counted, first=first))
+            if twice.is_full or first > end:
+                await asyncio.to_thread(twice.compare, is_last=first > end)
     return sums, wrong, damage, unread
 
 
@@ -159,6 +162,7 @@ def _numbers(
     sums: TermCounter,
     wrong: list[str],
     damage: list[tuple[str, Damage]],
+    twice: TwiceAccepted,
 ) -> int:
     """Count one slice of entries, every record decoded; returns where the next one begins."""
     end = border.counters[topic, books.ACCEPTED]
@@ -177,6 +181,7 @@ def _numbers(
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
         sums[topic, books.KEPT] += len(entry.records)
+        twice.note(entry)
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")

@@ -483,6 +483,23 @@ def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.Monk
     assert "ai-telemetry: 2 is not 1" in result.stderr
 
 
+def test_records_that_count_twice_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`spool verify` says which and where to read on, `doctor` too; JSON has how many and the first numbers."""
+    from spool.log.values import AcceptedTwice, Books
+    from spool.sqlite.log.log import SqliteLog
+
+    async def verify(self: object) -> Books:
+        twice = {"ai-telemetry": AcceptedTwice(records=12, numbers=[101, 102])}
+        return Books(topics={"ai-telemetry": {"received": 2}}, routes={}, imbalances=[], accepted_twice=twice)
+
+    monkeypatch.setattr(SqliteLog, "verify", verify)
+    result = run("spool", "verify", "--json", code=1)
+    assert {"ai-telemetry": {"records": 12, "numbers": [101, 102]}} == answer(result)["accepted_twice"]
+    words = "12 records were accepted although their ids were known, and count twice (numbers 101, 102, ...)"
+    assert words in result.stderr and "docs/reliability.md" in result.stderr
+    assert words in run("doctor", code=1).stdout
+
+
 def test_tags_left_out_are_a_footnote_of_the_books(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are a term in JSON and a sentence beneath the sums: they are no records."""
     from spool.log.values import Books

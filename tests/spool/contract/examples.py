@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -85,9 +86,11 @@ async def topic_terms(log: Log, topic: str = AI_TELEMETRY) -> dict[str, int]:
     return dict((await log.books()).topics.get(topic, {}))
 
 
-async def assert_books_balance(log: Log) -> None:
-    """Counters and recount agree, and every equation holds."""
+async def assert_books_balance(log: Log, *, accepted_twice: bool = False) -> None:
+    """Counters and recount agree, every equation holds, and no known id was accepted again."""
     counted, recounted = await log.books(), await log.verify()
+    assert accepted_twice is bool(recounted.accepted_twice)
+    recounted = replace(recounted, accepted_twice={})
     assert [] == list(counted.imbalances)
     assert [] == list(recounted.imbalances)
     assert counted == recounted

@@ -326,10 +326,10 @@ async def test_reports_that_share_only_a_further_name_are_one_call(
 async def test_without_an_identity_nothing_is_a_duplicate(open_spool: Opener, observed: Observed) -> None:
     """A record that no rule identifies is kept every time and counted unidentified."""
     log = (await open_spool()).log
-    record = Inference(id=b"n" * 16, source="script")
 
-    for _ in range(3):
-        await add(log, (record, Identity(b"n" * 16, certain=False)))
+    for number in range(3):
+        id = number.to_bytes(16)  # which the rules draw anew each time
+        await add(log, (Inference(id=id, source="script"), Identity(id, certain=False)))
 
     assert 3 == len(await everything(log))
     assert 3 == observed.terms["unidentified", "script"]

@@ -33,6 +33,7 @@ HOLD_S = 10
 ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
 # More ids than one run of the machine brings: which of them still know their number is not part of the
 # contract.
+_UNIDENTIFIED = count()
 SETTINGS = SpoolSettings(hold=HOLD_S, retention=3600, duplicate_window=7200, duplicate_ids=1000)
 
 
@@ -41,7 +42,7 @@ def report(number: int, certain: bool, fields: dict[str, Any]) -> tuple[Record, 
     record, known_as = call(number, **fields)
     if certain:
         return record, known_as
-    record.id = known_as.id[::-1]
+    record.id = next(_UNIDENTIFIED).to_bytes(16)
     return record, Identity(record.id, certain=False)
 
 

@@ -356,3 +356,26 @@ async def test_what_an_earlier_release_left_in_no_run_is_read_again(
     await assert_all_is_known(installation.log, reports)
     await installation.stop_and_start(ends[1])
     await assert_all_is_known(installation.log, reports)
+
+
+@pytest.mark.parametrize("ends", [(SQLITE, CLOSED)])
+async def test_a_recount_names_what_an_earlier_release_counted_twice(
+    installation: Installation, clock: MovedClock, ends: tuple[str, str]
+) -> None:
+    """Its start read on where its stop had moved all topics on to."""
+    reports = {USAGE_EVENTS: 1, AI_TELEMETRY: 2, UNIT_COST: 1}
+    await send(installation.log, reports)
+    clock.move(HOLD_S + 1)
+    directory = await installation.close()
+    with closing(sqlite3.connect(directory / "spool.sqlite")) as connection, connection:
+        left = {"through": {**reports, USAGE_EVENTS: 0}, "covered_since": 0.0, "of_each_topic": True}
+        connection.execute("UPDATE facts SET value = ? WHERE name = 'ids'", (msgspec.msgpack.encode(left),))
+    await installation.start_again(CLOSED)
+    await send(installation.log, reports)
+    for _ in range(2):
+        verified = await installation.log.verify()
+        assert [] == list(verified.imbalances)
+        assert {AI_TELEMETRY: [3, 4], UNIT_COST: [2]} == {
+            topic: list(twice.numbers) for topic, twice in verified.accepted_twice.items()
+        }
+        await installation.stop_and_start(CLOSED)
