@@ -167,6 +167,18 @@ class Tollhouse:
     def kill(self) -> None:
         self.stop(signal.SIGKILL, code=None)
 
+    def take_over(self, env: Mapping[str, str] | None = None) -> None:
+        """Start another process that takes over; the first ends by itself, with 0."""
+        first, self.process = self.process, None
+        assert first is not None
+        reader = self._reader
+        self.start(env, more=["--take-over"])
+        assert 0 == first.wait(120)
+        reader.join()
+        for stream in (first.stdout, first.stderr):
+            assert stream is not None
+            stream.close()
+
     def records(self) -> list[dict[str, Any]]:
         """
         The record file, line by line; a torn last line is an error, unless a running server ends it.

@@ -34,7 +34,8 @@ class Sites(Protocol):
     Makes an installation with an upstream and an oracle, all by the chance of one round.
 
     With a `key`, which `server` must admit, nothing is written before the first start. Without `linger` there
-    are as many deliveries as can be, so that most is in hand when something happens.
+    are as many deliveries as can be, so that most is in hand when something happens. `storage` is the table of a
+    storage that is made first.
     """
 
     def __call__(
@@ -48,6 +49,7 @@ class Sites(Protocol):
         server: str = ...,
         key: str = ...,
         spool: str = ...,
+        storage: str = ...,
         more: str = ...,
     ) -> FaultSite: ...
 
@@ -74,6 +76,7 @@ def sites(installations: Any, tmp_path: Path) -> Iterator[Sites]:
         server: str = "",
         key: str = "",
         spool: str = "",
+        storage: str = "",
         more: str = "",
     ) -> FaultSite:
         name = f"site-{len(made)}"
@@ -89,9 +92,13 @@ def sites(installations: Any, tmp_path: Path) -> Iterator[Sites]:
             linger=linger,
             server=server,
             spool=spool,
-            more=more,
+            more=f"{more}\n{storage}",
         )
+        if storage:  # of which other nodes could write the files, too
+            config = config.replace('type = "ndjson"', 'type = "ndjson"\nshared = true')
         tollhouse = installations(name, config=config)
+        if storage:
+            tollhouse.run("storage", "init")
         oracle = Oracle(tmp_path / f"{name}.acknowledged", rng, key or tollhouse.key("load"))
         made.append(FaultSite(tollhouse, upstream, oracle, secret))
         return made[-1]

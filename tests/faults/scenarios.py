@@ -60,6 +60,7 @@ SCENARIOS = {
     "F48": "several gateways: nobody named, then calls vanish",
     "F49": "one key floods during a fault, and another sends on",
     "F50": "a lake: killed at any place of a landing",
+    "F51": "every topic: killed, stopped and taken over under load",
 }
 
 

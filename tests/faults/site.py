@@ -89,6 +89,10 @@ class FaultSite:
     def kill(self) -> None:
         self.tollhouse.kill()
 
+    def take_over(self) -> None:
+        """Another process takes over at the same address."""
+        self.tollhouse.take_over({"TOLLHOUSE_SERVER__LISTEN": self.url.removeprefix("http://")})
+
     def until(self, condition: Callable[[FaultSite], bool], what: str, timeout_s: float = 120.0) -> None:
         """Wait for what the site brings about."""
         wait_for(lambda: condition(self), timeout_s, what)
@@ -160,10 +164,15 @@ class FaultSite:
         self.tollhouse.stop()
         return verdict
 
-    def judge(self, acknowledged: Container[str], *, timeout_s: float = DRAINED_S) -> Verdict:
-        """Of the running, healed installation, once every route is drained; of these acknowledged calls."""
+    def judge(
+        self, acknowledged: Container[str], *, timeout_s: float = DRAINED_S, topic: str = ""
+    ) -> Verdict:
+        """
+        Of the running, healed installation, once every route is drained, or those of a topic; of these acknowledged
+        calls.
+        """
         self.until(
-            lambda one: not any(route["queued"] for route in one.routes()),
+            lambda one: not any(r["queued"] for r in one.routes() if r["route"].endswith(topic)),
             "all routes are drained",
             timeout_s,
         )

@@ -156,16 +156,16 @@ class KnownCalls:
         made = correction(known, count, later, fields, is_final=is_final, now_ns=now_ns)
         if made is None or not self._reader.may_correct():
             return False
-        id = self._index.id_of(made.id)
-        if self._index.knows(
-            id
-        ):  # that correction is damaged: it counted, and a second one would count it twice
+        hour, near = hours_of(made, now_ns)
+        if (
+            self.place(made.id, near) is not None
+        ):  # it counted, and cannot be read: a second one would count it twice
             return False
         topic = self._terms.topic
         records = self._plan.records[topic]
         place = duplicates.place(topic, self._plan.first[topic] + len(records))
-        self._plan.ids[id] = place
-        self._plan.hours.append(hours_of(made, now_ns)[0])
+        self._plan.ids[self._index.id_of(made.id)] = place
+        self._plan.hours.append(hour)
         records.append(made)
         self._terms.duplicates -= 1
         self._plan.observed[topic, books.DUPLICATES, later.source] -= 1

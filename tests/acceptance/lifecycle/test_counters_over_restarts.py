@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from tests.acceptance.conftest import ARCHIVE, DEVICES, Tollhouse
-from tests.acceptance.lifecycle.test_restart import take_over
 from tests.acceptance.payloads import attribute, post, span
 
 Installations = Callable[..., Tollhouse]
@@ -59,7 +58,7 @@ def killed(one: Tollhouse) -> None:
     one.start()
 
 
-@pytest.mark.parametrize("restart", [stopped, killed, take_over])
+@pytest.mark.parametrize("restart", [stopped, killed, Tollhouse.take_over])
 def test_a_counter_that_follows_its_call_after_a_restart(
     installations: Installations, restart: Callable[[Tollhouse], None]
 ) -> None:

@@ -58,19 +58,6 @@ def activated(installations: Installations) -> Iterator[Activated]:
     one.listening.close()
 
 
-def take_over(one: Tollhouse) -> None:
-    """Start another process that takes over; the first ends by itself, with 0."""
-    first, one.process = one.process, None
-    assert first is not None
-    reader = one._reader
-    one.start(more=["--take-over"])
-    assert 0 == first.wait(120)
-    reader.join()
-    for stream in (first.stdout, first.stderr):
-        assert stream is not None
-        stream.close()
-
-
 def served(tally: Tally) -> None:
     """Wait until the process that runs has served a while."""
     before = tally.acknowledged
@@ -112,7 +99,7 @@ def test_a_process_takes_over_from_another(installations: Installations) -> None
     with load(url, key) as tally:
         for _ in range(3):
             served(tally)
-            take_over(one)
+            one.take_over()
             assert url == one.url
         served(tally)
     assert {} == dict(tally.failed)
@@ -129,7 +116,9 @@ def kill_and_start(one: Tollhouse) -> None:
     one.start()
 
 
-ENDS = {"stopped": stop_and_start, "taken over": take_over, "killed": kill_and_start}
+ENDS: dict[str, Callable[[Tollhouse], None]] = {
+    "stopped": stop_and_start, "taken over": Tollhouse.take_over, "killed": kill_and_start,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -191,7 +180,7 @@ def test_calls_of_grpc_are_taken_over(installations: Installations) -> None:
         for _ in range(3):
             before = answers["OK"]
             wait_for(lambda: answers["OK"] > before + 10, 60, "ten calls")  # noqa: B023 - waited for at once
-            take_over(one)
+            one.take_over()
     assert set() == set(answers) - REPEATED - {"OK", INTERRUPTED}
     assert answers[INTERRUPTED] <= 3 * 2, "a call and a connection for each stop at most"
     check(one, answers["OK"])
@@ -261,7 +250,7 @@ def test_a_server_survives_one_that_fails_to_take_over(installations: Installati
     assert (2, True) == (done.returncode, "no-card.json" in done.stderr)
     one.config.write_text(good)
     with load(url, key, connections=1) as tally:
-        take_over(one)
+        one.take_over()
     assert ({}, url) == (dict(tally.failed), one.url)
 
 

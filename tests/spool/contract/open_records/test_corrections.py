@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import spool.memory
 from spool.ledger.sums import Dimensions, HourlySums
+from spool.log import duplicates
 from spool.log.planning.corrections import MOST
 from spool.memory.log import MemoryLog
 from spool.postgres.log.store import PostgresPlanReader
@@ -111,14 +112,19 @@ async def test_none_is_written_that_an_older_gateway_could_not_read(
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("others", [0, 12])  # its id is among the newest, or in a run
 async def test_a_correction_that_cannot_be_read_is_not_made_again(
-    open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+    open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     """Its difference has counted: a later report of the call is late, and the same id is not known twice."""
+    monkeypatch.setattr(duplicates, "BATCH", 4)
     log = (await open_spool(hold=10)).log
     await add(log, call(1, **NOTHING))
     clock.move(11)
     await add(log, call(1, cost="0.5", cost_source="reported"))
+    for number in range(others):
+        clock.move(11)
+        await add(log, call(number + 2))
     clock.move(11)
     known = (await log.stats()).duplicate_ids
     for reader in (MemoryLog, SqlitePlanReader, PostgresPlanReader):
