@@ -23,9 +23,8 @@ from tests.spool.ledger_log import call
 
 @pytest.mark.asyncio
 async def test_it_is_all_there(storage: Storage) -> None:
-    """No member is left out but what only processes on one storage need, and the registry is whole."""
-    missing = [] if storage.partial_reports.is_shared else ["heard"]
-    assert missing == [each.name for each in fields(storage) if getattr(storage, each.name) is None]
+    """No member is left out, and the registry is whole."""
+    assert [] == [each.name for each in fields(storage) if getattr(storage, each.name) is None]
     assert ("", 32) == (storage.registry_problem, len(storage.secret))
 
 
