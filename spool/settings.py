@@ -11,6 +11,7 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 DAY_S = 86400.0
 MAX_DEAD_LETTERS = 10_000
 MAX_SENDERS = "spool.max_senders"
+MAX_SERIES = "spool.max_series"
 COUNTED_ITEMS = "spool.pending_items, counted"  # counters that may be taken back
 
 Size = Annotated[int, "size"]  # bytes, written as 64MiB, 4MiB, 10GiB or a plain number
@@ -141,6 +142,12 @@ class SpoolSettings:
         "sessions, users, traces and services of calls of the last hour that are known, so that counters beside them "
         "are recognised as repeats",
         edge="the oldest of the key with the most are forgotten: counters that come later count beside their calls",
+        least=1,
+    )
+    max_series: int = setting(
+        1_000_000,
+        "cumulative counters that are known, each by its series; one that is silent for thirty days is forgotten",
+        edge="those that were silent longest are forgotten; if one is reported again, its first point does not count",
         least=1,
     )
     counter_wait: Duration = setting(90.0, "how long a counter waits for the calls that it may repeat")

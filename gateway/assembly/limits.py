@@ -15,7 +15,7 @@ from spool.log.values import LogStats
 from spool.registry.insights import MAX_INSIGHTS
 from spool.registry.roles import RoleLimits
 from spool.registry.shared import makers
-from spool.settings import MAX_SENDERS
+from spool.settings import MAX_SENDERS, MAX_SERIES
 from spool.shares import HeldByKey, KeyShare, nearly_full, nearly_gives_way
 from spool.storage import Storage
 from spool.streams import StreamSize
@@ -49,6 +49,7 @@ def limits(
         Limit("spool.max_streams", section.max_streams, len(streams)),
         Limit("spool.max_stream_bytes", section.max_stream_bytes, sum(stream.bytes for stream in streams)),
         Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
+        Limit(MAX_SERIES, section.max_series, stats.series),
         Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),
         Limit("devices.max", config.devices.max, devices),
         Limit("container.max_bytes", container.max_bytes, files.sums.size),

@@ -42,7 +42,7 @@ from spool.clock import SystemClock
 from spool.engines import MEMORY, open_storage
 from spool.identity import rule_of
 from spool.log.books import LEFT_OUT
-from spool.log.counters import BASE_LINE, LATE, NOT_FINITE, UNCHANGED
+from spool.log.counters import BASE_LINE, FORGOTTEN, LATE, NOT_FINITE, UNCHANGED
 from spool.printable import json_for_people
 from spool.record import AiRecord, Inference, Record, as_json
 from spool.settings import SpoolSettings
@@ -55,6 +55,7 @@ _WHY_IGNORED = {
     MERGED: "reports a call or counter that another item reports, too: see dropped",
     DUPLICATE: "repeats a record that came before: see dropped",
     BASE_LINE: "the first point of a counter that does not say since when it counts: later ones are compared with it",
+    FORGOTTEN: "a counter that was forgotten for want of room may be this one: later points are compared with this one",
     LATE: "a cumulative point that is not newer than the one before",
     UNCHANGED: "a counter that did not move",
     NOT_FINITE: "a counter that is not a number",

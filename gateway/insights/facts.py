@@ -110,6 +110,8 @@ class Facts:
     read_otherwise: Sequence[ReadOtherwise] = ()  # with the compiled module than without it, since this start
     late_reports: Sequence[LateReports] = ()  # of a week, by source; those that came to this gateway
     unmapped: Sequence[EventType] = ()  # usage events that stay here for want of a mapping
+    series: int = 0  # cumulative counters that are known
+    max_series: int = 0
     repeated_ids: int = 0  # in the duplicate window more than once
     missed_records: int = 0  # numbers that the ledger has passed over
     differing_periods: int = 0  # hours and days of the ledger that are not what the log keeps of them

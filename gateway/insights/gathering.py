@@ -98,6 +98,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
     await sources.ledger.catch_up(sources.log)
     ledger = SpendReader(sources.ledger, now)
     soundness = await sources.ledger.soundness()
+    stats = await sources.log.stats()
     book = await asyncio.to_thread(sources.prices)
     midnight = now // DAY_S * DAY_S
     hour = now // _HOUR_S * _HOUR_S
@@ -126,6 +127,8 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         read_otherwise=sources.read_otherwise(),
         late_reports=sources.late_reports(),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
+        series=stats.series,
+        max_series=stats.max_series,
         repeated_ids=await sources.log.repeated_ids(),
         missed_records=soundness.missed,
         differing_periods=soundness.differing,

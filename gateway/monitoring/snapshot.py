@@ -118,6 +118,12 @@ class SnapshotCollector:
         )
         pushed_out.add_metric([], self.snapshot.senders_pushed_out)
         yield pushed_out
+        forgotten = CounterMetricFamily(
+            "tollhouse_series_pushed_out",
+            "Cumulative counters forgotten for want of room: the first point of one that comes again does not count",
+        )
+        forgotten.add_metric([], stats.series_pushed_out)
+        yield forgotten
         yield from self._routes(self.snapshot.routes)
         yield _by_state("devices", "Devices by state", self.snapshot.devices)
         yield _by_state("clusters", "Clusters by state", self.snapshot.clusters)

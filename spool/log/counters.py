@@ -17,7 +17,9 @@ from spool.record import UsageMetric, decimal_text
 UNCHANGED = "unchanged"
 LATE = "late"
 BASE_LINE = "base_line"
+FORGOTTEN = "forgotten"
 NOT_FINITE = "not_finite"
+KNOWN_SINCE = "series known since"  # the name under which engines keep that time
 
 TOKENS = "{token}"
 SMALLEST = Decimal(1).scaleb(-12)  # money below this gives nothing; it stays in the state until it has grown
@@ -41,13 +43,18 @@ class Delta(NamedTuple):
     time: int
 
 
-def advance(state: SeriesState | None, point: CounterPoint) -> tuple[SeriesState | None, Delta | str]:
+def advance(
+    state: SeriesState | None, point: CounterPoint, known_since: int = 0
+) -> tuple[SeriesState | None, Delta | str]:
     """
     The state after a point, and its delta or the reason why there is none.
 
     The first point of a series counts whole when the sender states since when it counts; a later start or a
     fall is a restart, but not the fall by a last digit of who adds up doubles anew for each point. What is
     too small to count is left in the state, so that it is counted once it has grown.
+
+    `known_since`: no series that began after it was forgotten for want of room. One that began earlier may have
+    counted before, so its first point only gives the base for the next one.
     """
     value = Decimal(point.value)
     if not value.is_finite():
@@ -55,6 +62,8 @@ def advance(state: SeriesState | None, point: CounterPoint) -> tuple[SeriesState
     if state is None:
         if not point.start_time:
             return SeriesState(0, point.time, value), BASE_LINE
+        if point.start_time <= known_since:
+            return SeriesState(point.start_time, point.time, value), FORGOTTEN
         base = Decimal(0)
         since = point.start_time
     elif point.time <= state.time:

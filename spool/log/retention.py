@@ -15,7 +15,6 @@ MOST_RETRY_S = 300
 UNKNOWN_RETRY_S = 30
 ROOM = 0.02  # of max_bytes: freed when the spool is full, so that the next commit does not find it full again
 SERIES_AGE_S = 30 * 86_400  # a counter not reported for so long belongs to a process that is gone
-MAX_SERIES = 1_000_000
 
 # A further reader of the log: the lowest number of a topic that it still needs, None when it needs nothing.
 Reader = Callable[[str], int | None]

@@ -136,6 +136,9 @@ class LogStats:
     commit_s: float = 0.0  # how long the running commit or upkeep has taken so far
     waiting: int = 0  # submissions behind it
     cache_bytes: int = 0  # memory of the entries that were read last
+    series: int = 0  # cumulative counters that are known, as counted by the last retention
+    max_series: int = 0
+    series_pushed_out: int = 0  # forgotten for want of room, by this process
     durability: str = FSYNC  # what an answer has survived, where no mount says it
 
 

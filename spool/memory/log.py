@@ -95,6 +95,8 @@ class MemoryLog:
         self._kept: dict[str, list[_MemoryEntry]] = {}
         self._amendments: dict[tuple[str, int], dict[str, Any]] = {}
         self._series: OrderedDict[bytes, tuple[SeriesState, float]] = OrderedDict()
+        self._series_known_since = 0.0
+        self._series_pushed_out = 0
         self._conflicts = Conflicts()
         self._shapes = Shapes()
         self._event_types = EventTypes()
@@ -236,6 +238,9 @@ class MemoryLog:
         found = self._series.get(series)
         return found[0] if found else None
 
+    def series_known_since(self) -> float:
+        return self._series_known_since
+
     def partial_report(self, key: bytes) -> int:
         """The version of what waits under a key."""
         return version_of(self.partial_reports.get(key))
@@ -330,6 +335,9 @@ class MemoryLog:
             max_bytes=self._settings.max_bytes,
             duplicate_window_s=self._index.covers_s(self._clock.now()),
             duplicate_ids=len(self._index),
+            series=len(self._series),
+            max_series=self._settings.max_series,
+            series_pushed_out=self._series_pushed_out,
             writable=not self._closing and self._bytes < self._settings.max_bytes,
             last_error=None,
             alive=not self._closing,
@@ -340,11 +348,12 @@ class MemoryLog:
     async def retain(self) -> int:
         removed = self._remove()
         now = self._clock.now()
-        while self._series and (
-            next(iter(self._series.values()))[1] < now - retention.SERIES_AGE_S
-            or len(self._series) > retention.MAX_SERIES
-        ):
+        while self._series and next(iter(self._series.values()))[1] < now - retention.SERIES_AGE_S:
             self._series.popitem(last=False)
+        while len(self._series) > self._settings.max_series:
+            _, (_, seen_at) = self._series.popitem(last=False)
+            self._series_known_since = max(self._series_known_since, min(seen_at, now))
+            self._series_pushed_out += 1
         self._trim_streams(now)
         return removed
 

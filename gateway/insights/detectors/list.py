@@ -29,7 +29,13 @@ from gateway.insights.detectors.delivery import (
     stuck_route,
     unknown_arrival,
 )
-from gateway.insights.detectors.senders import crowding_key, mute_device, silent_cluster, unapplied_config
+from gateway.insights.detectors.senders import (
+    crowding_key,
+    many_series,
+    mute_device,
+    silent_cluster,
+    unapplied_config,
+)
 from gateway.insights.detectors.shared_storage import different_settings, old_transaction
 from gateway.insights.detectors.statements import (
     coverage_drop,
@@ -43,8 +49,8 @@ DETECTORS: tuple[Detector, ...] = (
     spend_spike, view_anomaly, missing_price, missing_rate, cost_gap, reconciliation_difference, coverage_drop,
     no_owner, doubled_source, retry_storm, unrecognised_shape, stuck_route, unknown_arrival,
     dead_letters, refused_records, idle_key, wide_key, expiring_key, mute_device, silent_cluster, unapplied_config,
-    crowding_key, statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
-    missed_records, lake_differs, read_otherwise, rows_left_out, late_reports,
+    crowding_key, many_series, statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings,
+    old_transaction, missed_records, lake_differs, read_otherwise, rows_left_out, late_reports,
 )  # fmt: skip
 
 # What these find is a state of the moment: a route, a key, a device. That it ended is seen within a minute.

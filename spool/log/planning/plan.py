@@ -37,6 +37,10 @@ class PlanReader(Protocol):
 
     def series(self, series: bytes) -> SeriesState | None: ...
 
+    def series_known_since(self) -> float:
+        """When a series was last reported of all that were forgotten for want of room; 0 when none was."""
+        ...
+
     def partial_report(self, key: bytes) -> int:
         """The version of what waits under a key (spool.log.expectations); 0 when nothing does."""
         ...

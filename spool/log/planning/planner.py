@@ -20,6 +20,7 @@ from spool.log.event_types import types_of
 from spool.log.expectations import stale
 from spool.log.planning.known_calls import KnownCalls
 from spool.log.planning.plan import Plan, PlanReader
+from spool.log.retention import SERIES_AGE_S
 from spool.log.values import CounterPoint, Submission
 from spool.record import (
     AI_TELEMETRY,
@@ -302,7 +303,8 @@ class _Work:
     def _deltas(self) -> Iterator[tuple[Record, Identity]]:
         """Counter points to records; those that add nothing are ignored with the reason."""
         for point in self._submission.points:
-            state, delta = advance(self._state(point), point)
+            before = self._state(point)
+            state, delta = advance(before, point, self._series_known_since() if before is None else 0)
             if state is not None:
                 self._plan.series[point.series] = state
             if isinstance(delta, str):
@@ -313,6 +315,11 @@ class _Work:
 
     def _state(self, point: CounterPoint) -> SeriesState | None:
         return self._plan.series.get(point.series) or self._reader.series(point.series)
+
+    def _series_known_since(self) -> int:
+        since = self._reader.series_known_since()
+        # Series that were forgotten so long ago would be forgotten for their age by now.
+        return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
     def _observe(self, kept: Sequence[Record]) -> None:
         """Terms by source, for metrics."""

@@ -144,6 +144,7 @@ class AttemptWriter:
             self._memory.write_cache,
             places=partial(following.planner.known_places, submissions, now),
             series=head.series,
+            series_known_since=head.series_known_since,
             versions=versions(),
         )
         plan = following.planner.plan(submissions, reader, by_topic(closed), now)

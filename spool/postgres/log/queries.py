@@ -261,11 +261,17 @@ KEEP_SERIES = """
         ON CONFLICT (shard, id) DO UPDATE SET start_time = excluded.start_time, time = excluded.time,
                                               value = excluded.value, seen_at = excluded.seen_at"""
 
-# When the oldest of the newest series was reported, so many of them; NULL if there are no more.
+COUNT_SERIES = "SELECT count(*) FROM {schema}.series WHERE shard = 0"
+
+# When the oldest of the newest series was reported, so many of them.
 NEWEST_SERIES_SINCE = """
     SELECT min(seen_at) FROM (
-        SELECT seen_at FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC LIMIT %(most)s) newest
-     WHERE (SELECT count(*) FROM {schema}.series WHERE shard = 0) > %(most)s"""
+        SELECT seen_at FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC LIMIT %(most)s) newest"""
+SERIES_KNOWN_SINCE = "SELECT value FROM {schema}.facts WHERE name = %s"
+KEEP_SERIES_KNOWN_SINCE = """
+    INSERT INTO {schema}.facts AS kept (name, value) VALUES (%(name)s, %(text)s)
+        ON CONFLICT (name) DO UPDATE SET value = excluded.value
+     WHERE convert_from(kept.value, 'UTF8')::float8 < %(since)s"""
 
 # -- known ids -----------------------------------------------------------------------------------------------
 

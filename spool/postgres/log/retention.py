@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import pairwise, takewhile
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from spool.log import books, retention
 from spool.log.commits.carrying import DamagedCommits, carried_sums
 from spool.log.commits.following import by_topic
+from spool.log.counters import KNOWN_SINCE
 from spool.log.retention import Candidate, Progress
 from spool.postgres.aged_rows import remove_aged
 from spool.postgres.database import Connection, Database, JoinedTransaction
@@ -316,9 +317,29 @@ class RemovedMeanwhile(Exception):
     """Another process has removed or carried the same: the next run goes on from there."""
 
 
-async def remove_old_series(database: Database, now: float) -> None:
-    """Remove series that were not reported for long, and the oldest beyond their bound."""
-    query, most = database.sql(queries.NEWEST_SERIES_SINCE), {"most": retention.MAX_SERIES}
-    [since] = await database.read(lambda connection: connection.execute(query, most).fetchone()) or (None,)
-    before = now - retention.SERIES_AGE_S
-    await remove_aged(database, "series", "seen_at", before=before if since is None else max(before, since))
+class SeriesLeft(NamedTuple):
+    """How many series are known, and how many were forgotten for want of room."""
+
+    known: int
+    pushed_out: int
+
+
+async def remove_old_series(database: Database, now: float, *, most: int) -> SeriesLeft:
+    """Remove series that were not reported for long, then those that were silent longest beyond their bound."""
+
+    def one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
+        return lambda connection: connection.execute(database.sql(query), values).fetchone()
+
+    await remove_aged(database, "series", "seen_at", before=now - retention.SERIES_AGE_S)
+    [count] = await database.read(one(queries.COUNT_SERIES, {})) or (0,)
+    if count <= most:
+        return SeriesLeft(count, 0)
+    [before] = await database.read(one(queries.NEWEST_SERIES_SINCE, {"most": most})) or (0.0,)
+    # A time that is ahead is of a clock that was set back since. It would say of each new series that it is known.
+    since = min(before, now)
+    fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}
+    # Before the rows go: a commit between the two finds either the row or the time.
+    keep = database.sql(queries.KEEP_SERIES_KNOWN_SINCE)
+    await database.transaction(lambda connection: connection.execute(keep, fact))
+    pushed_out = await remove_aged(database, "series", "seen_at", before=before)
+    return SeriesLeft(count - pushed_out, pushed_out)

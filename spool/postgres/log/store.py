@@ -15,7 +15,7 @@ from uuid import UUID
 
 from spool.log import books, places, runs
 from spool.log.commits.following import ByTopic, CommitRow, Following, by_topic, of_topics, pack_ids
-from spool.log.counters import SeriesState
+from spool.log.counters import KNOWN_SINCE, SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache
@@ -46,6 +46,7 @@ class Head(NamedTuple):
     rows: Sequence[CommitRow]  # since the row that it knew, that one included
     now: float
     series: dict[bytes, SeriesState]
+    series_known_since: float
     is_all: bool  # there are no further rows
 
 
@@ -60,15 +61,20 @@ class PostgresPlanReader(KeptRecords):
         *,
         places: Callable[[], Iterable[int]],
         series: Mapping[bytes, SeriesState],
+        series_known_since: float,
         versions: Mapping[bytes, int],
     ) -> None:
         super().__init__(database, connection, cache, places)
         self._series = series
+        self._series_known_since = series_known_since
         self._versions = versions
         self._may_hold: dict[int, bool] = {}
 
     def series(self, series: bytes) -> SeriesState | None:
         return self._series.get(series)
+
+    def series_known_since(self) -> float:
+        return self._series_known_since
 
     def partial_report(self, key: bytes) -> int:
         return self._versions.get(key, NOTHING)
@@ -100,19 +106,25 @@ def ask_head(
     """
     head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
     asked = ask_since(database, connection, last)
-    known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)}) if series else None
+    known = since_when = None
+    if series:
+        known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)})
+        # After the series: those that are missing were forgotten until then.
+        since_when = connection.execute(database.sql(queries.SERIES_KNOWN_SINCE), (KNOWN_SINCE,))
 
     def answer() -> Head | None:
         period = head.fetchone()
         since = asked()
         if period is None:
             return None
+        fact = since_when.fetchone() if since_when is not None else None
         return Head(
             period=period[0],
             rows=since.rows,
             now=since.now,
             is_all=since.is_all,
             series={id: SeriesState(start, time, Decimal(value)) for id, start, time, value in known or ()},
+            series_known_since=float(fact[0]) if fact else 0.0,
         )
 
     return answer

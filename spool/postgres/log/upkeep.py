@@ -49,6 +49,7 @@ class Upkeep:
         database_clock: DatabaseClock,
         retention: PostgresRetention,
         retention_s: float,
+        max_series: int,
         memory: NodeMemory,
         folds: Folds,
         commits: GroupCommits,
@@ -61,6 +62,7 @@ class Upkeep:
         self._database_clock = database_clock
         self._retention = retention
         self._retention_s = retention_s
+        self._max_series = max_series
         self._memory = memory
         self._folds = folds
         self._commits = commits
@@ -69,6 +71,8 @@ class Upkeep:
         self._trim = trim
         self._no_room_at = float("-inf")
         self._period_bytes = 0  # of the log before the present period
+        self.series = 0  # that are known
+        self.series_pushed_out = 0  # for want of room
         self.lock = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
 
     async def begin_period_if_full(self) -> None:
@@ -112,7 +116,8 @@ class Upkeep:
         removed = await self._remove()
         now = self._database_clock.now()
         await self._retention.begin_period(now)
-        await remove_old_series(self._database, now)
+        self.series, pushed_out = await remove_old_series(self._database, now, most=self._max_series)
+        self.series_pushed_out += pushed_out
         while await self._trim(now):
             pass
         return removed

@@ -22,6 +22,7 @@ from spool.log.commits.following import by_topic, unpack_ids
 from spool.log.commits.names_apart import fact_of, pack_names
 from spool.log.commits.unfolded import FoldedIds
 from spool.log.conflicts import Conflict
+from spool.log.counters import KNOWN_SINCE
 from spool.log.duplicates import place_of
 from spool.log.heard import pack_senders
 from spool.postgres.address import open_database, read_secret
@@ -68,7 +69,9 @@ _REGISTRY_NUMBERS = """
     SELECT 'keys' AS name, newest_key AS seq FROM {schema}.registry_head
      UNION ALL SELECT 'comments', newest_comment FROM {schema}.registry_head
      UNION ALL SELECT 'audit', coalesce(max(id), 0) FROM {schema}.audit"""
-_FACTS = "SELECT name, value FROM {schema}.facts WHERE name IN ('incarnation', 'streams since', 'settings')"
+_FACTS = f"""
+    SELECT name, value FROM {{schema}}.facts
+     WHERE name IN ('incarnation', 'streams since', '{KNOWN_SINCE}', 'settings')"""
 _FOLDS = "SELECT through, covered_since, commit FROM {schema}.folds WHERE shard = 0"
 _IDS_SINCE = "SELECT id, at, next, ids FROM {schema}.commits WHERE id >= %s ORDER BY id"
 _CONTENTS = "SELECT draft, id, head FROM {schema}.container_contents WHERE id IS NOT NULL ORDER BY id"

@@ -30,6 +30,7 @@ from spool.log import books, places
 from spool.log.commits.following import UNKNOWN_TOKEN, of_topics
 from spool.log.commits.names_apart import names_in
 from spool.log.commits.unfolded import FoldedIds
+from spool.log.counters import KNOWN_SINCE
 from spool.log.heard import unpack_senders
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import Connection, Database
@@ -206,7 +207,7 @@ class _TakingOver:
         self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '10min'")
         facts = {row["name"]: row["value"] for row in self._rows("facts")}
         of_calls = [name for name in facts if places.FIRST <= name < places.AFTER]
-        for name in ("incarnation", "streams since", SETTINGS, *of_calls):
+        for name in ("incarnation", "streams since", KNOWN_SINCE, SETTINGS, *of_calls):
             if name in facts:
                 self._write("facts", [{"name": name, "value": facts[name]}], replace="name")
         newest = newest_numbers(self._tables)

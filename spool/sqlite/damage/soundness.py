@@ -21,6 +21,7 @@ from spool.deliveries.values import OPEN, ROUTE_STATES, UNKNOWN
 from spool.log import books, places, runs
 from spool.log.commits.names_apart import AFTER, FIRST, unpack_names
 from spool.log.conflicts import Conflict
+from spool.log.counters import KNOWN_SINCE
 from spool.log.entries import codec
 from spool.log.heard import unpack_senders
 from spool.record import TOPICS, unpack
@@ -191,6 +192,7 @@ _FACTS: Mapping[str, Callable[[bytes], object]] = {
     "ids": partial(msgspec.msgpack.decode, type=dict[str, Any]),
     "incarnation": lambda value: bytes.fromhex(value.decode()),
     "streams since": lambda value: float(value.decode()),
+    KNOWN_SINCE: lambda value: float(value.decode()),
 }
 _CHECKS: Mapping[str, Callable[[Row], bool]] = {
     "facts": _fact,

@@ -47,7 +47,15 @@ from spool.sqlite.log.entries import forget_removed, oldest, read_entries
 from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import Border, TermCounter, border, recount, recount_commits, set_aside
 from spool.sqlite.log.rest import Rest
-from spool.sqlite.log.retention import Retention, RouteNeeds, Space, drop_old_series, holds, space
+from spool.sqlite.log.retention import (
+    Retention,
+    RouteNeeds,
+    Space,
+    drop_old_series,
+    holds,
+    push_out_series,
+    space,
+)
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import trim
@@ -104,6 +112,8 @@ class SqliteLog:
         self._upkeep = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
         self._no_room_at = float("-inf")
         self._repeated = RepeatedIds(clock)
+        self._series = 0  # that are known
+        self._series_pushed_out = 0  # for want of room
         self._mount = mount_of(database.path)
         self._durability = self._mount.durability if self._mount else FSYNC
         self.readers: list[Reader] = []
@@ -519,6 +529,9 @@ class SqliteLog:
                 max_bytes=self._settings.max_bytes,
                 duplicate_window_s=self._index.covers_s(self._clock.now()),
                 duplicate_ids=len(self._index),
+                series=self._series,
+                max_series=self._settings.max_series,
+                series_pushed_out=self._series_pushed_out,
                 writable=trouble is None and self._writer.alive and used < self._settings.max_bytes,
                 last_error=trouble,
                 mount=self._mount,
@@ -550,11 +563,23 @@ class SqliteLog:
     async def _retain(self) -> int:
         now = settled_now(self._clock)
         removed = await self._remove()
-        while await self._database.transaction(partial(drop_old_series, now=now)):
-            pass
+        await self._forget_series(now)
         while await self._database.transaction(partial(trim, now=now, settings=self._settings)):
             pass
         return removed
+
+    async def _forget_series(self, now: float) -> None:
+        """Forget series for their age, then for want of room."""
+        while await self._database.transaction(partial(drop_old_series, now=now)):
+            pass
+        count = await self._database.read(
+            lambda connection: connection.execute(queries.COUNT_SERIES).fetchone()
+        )
+        self._series = count[0]
+        while (excess := self._series - self._settings.max_series) > 0:
+            pushed_out = await self._database.transaction(partial(push_out_series, now=now, excess=excess))
+            self._series -= pushed_out
+            self._series_pushed_out += pushed_out
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

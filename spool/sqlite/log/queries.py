@@ -121,6 +121,7 @@ KEEP_SERIES = "INSERT OR REPLACE INTO series (id, start_time, time, value, seen_
 REMOVE_OLD_SERIES = """
     DELETE FROM series WHERE id IN (SELECT id FROM series WHERE seen_at < ? ORDER BY seen_at LIMIT ?)"""
 COUNT_SERIES = "SELECT count(*) FROM series"
+NEWEST_OF_OLDEST_SERIES = "SELECT max(seen_at) FROM (SELECT seen_at FROM series ORDER BY seen_at LIMIT ?)"
 REMOVE_OLDEST_SERIES = "DELETE FROM series WHERE id IN (SELECT id FROM series ORDER BY seen_at LIMIT ?)"
 
 CONFLICT = "SELECT sums FROM conflicts WHERE topic = ? AND first_source = ? AND second_source = ?"

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from spool.log import books, retention
 from spool.log.commits.carrying import DamagedCommits, carried_sums
+from spool.log.counters import KNOWN_SINCE
 from spool.log.retention import Candidate, Progress
 from spool.record import TOPICS
 from spool.sqlite.database import PAGE, Database
@@ -215,10 +216,20 @@ class Retention:
 
 
 def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
-    """Remove some of the series that were not reported for long, else of the oldest beyond their bound."""
-    old = connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S, SERIES)).rowcount
-    if old:
-        return old
-    (count,) = connection.execute(queries.COUNT_SERIES).fetchone()
-    excess = min(SERIES, count - retention.MAX_SERIES)
-    return connection.execute(queries.REMOVE_OLDEST_SERIES, (excess,)).rowcount if excess > 0 else 0
+    """Remove some of the series that were not reported for long; return their number."""
+    return connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S, SERIES)).rowcount
+
+
+def push_out_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
+    """Remove some of the series that were silent longest, and keep until when they were reported."""
+    number = min(excess, SERIES)
+    (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
+    # A time that is ahead is of a clock that was set back since. It would say of each new series that it is known.
+    since = max(series_known_since(connection), min(newest, now))
+    connection.execute(queries.KEEP_FACT, (KNOWN_SINCE, repr(since).encode()))
+    return connection.execute(queries.REMOVE_OLDEST_SERIES, (number,)).rowcount
+
+
+def series_known_since(connection: sqlite3.Connection) -> float:
+    row = connection.execute(queries.FACT, (KNOWN_SINCE,)).fetchone()
+    return float(row[0]) if row else 0.0

@@ -39,7 +39,7 @@ from spool.sqlite import heard, partial_reports, streams
 from spool.sqlite.database import is_corrupt
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import EntryRow, oldest, read_entries, read_record
-from spool.sqlite.log.retention import RouteNeeds
+from spool.sqlite.log.retention import RouteNeeds, series_known_since
 from spool.sqlite.transactions import SqliteConnection
 
 _log = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ class SqlitePlanReader:
         self._connection = connection
         self._cache = cache
         self._last_rows: dict[str, EntryRow] = {}
+        self._series_known_since: float | None = None
 
     def record(self, topic: str, number: int) -> Record | None:
         return read_record(self._connection, topic, number, self._cache, self._last_rows)
@@ -65,6 +66,11 @@ class SqlitePlanReader:
     def series(self, series: bytes) -> SeriesState | None:
         row = self._connection.execute(queries.SERIES, (series,)).fetchone()
         return SeriesState(row[0], row[1], Decimal(row[2])) if row else None
+
+    def series_known_since(self) -> float:
+        if self._series_known_since is None:
+            self._series_known_since = series_known_since(self._connection)
+        return self._series_known_since
 
     def partial_report(self, key: bytes) -> int:
         return version_of(partial_reports.find(self._connection, [key]).get(key))

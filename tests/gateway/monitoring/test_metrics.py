@@ -316,6 +316,12 @@ def test_outcomes_that_came_too_late_are_counted() -> None:
     assert 3 == read["tollhouse_senders_pushed_out_total", ()]
 
 
+def test_series_that_were_forgotten_for_want_of_room_are_counted() -> None:
+    """It is never silent."""
+    read = samples(Metrics().render(Snapshot(stats=replace(STATS, series_pushed_out=3))))
+    assert 3 == read["tollhouse_series_pushed_out_total", ()]
+
+
 def test_limits_are_shown_with_their_use() -> None:
     """One family each for what is allowed and what is used, under the names of the settings."""
     limits = [Limit("server.max_inflight_bytes", 100, 40), Limit("devices.max", 10, 3)]

@@ -133,3 +133,50 @@ async def test_a_series_is_forgotten_a_month_after_its_last_point(
     await add(log, points=[point(103, at=NOON + 3), *again])
     await log.retain()
     assert [2, 5, 5, 5, 5, 5, 5] == [shown(record)[0] for record in await everything(log)]
+
+
+async def test_a_series_that_was_forgotten_for_want_of_room_never_counts_whole_again(
+    open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Beyond `spool.max_series` those that were silent longest are forgotten, in numbers that are shown. The first
+    point of one is the base of the next one; a series that began since then counts whole.
+    """
+    monkeypatch.setattr(sqlite_retention, "SERIES", 2)  # in one transaction, of three
+    log = (await open_spool(max_series=2)).log
+    names = [bytes([name]) * 16 for name in b"tuvwx"]
+    for name in names[:2]:
+        await add(log, points=[point(100, at=NOON + 1, series=name)])
+        clock.move(10)
+    await log.retain()
+    stats = await log.stats()
+    assert (2, 2, 0) == (stats.series, stats.max_series, stats.series_pushed_out)
+    await add(log, points=[point(101, at=NOON + 2, series=names[0])])  # nothing was forgotten at the bound
+    for name in names[2:]:
+        await add(log, points=[point(100, at=NOON + 1, series=name)])
+        clock.move(10)
+    await log.retain()
+    stats = await log.stats()
+    assert (2, 2, 3) == (stats.series, stats.max_series, stats.series_pushed_out)
+
+    for at in (40, 100):
+        await add(log, points=[point(100 + at, at=NOON + at, series=name) for name in names[:2]])
+    await add(log, points=[point(7, at=NOON + 110, since=NOON + 50, series=b"y" * 16)])
+    counted = [shown(record)[0] for record in await everything(log)]
+    assert [100, 100, 1, 100, 100, 100, 60, 60, 7] == counted
+    assert 2 == (await topic_terms(log))["ignored.forgotten"]
+    await assert_books_balance(log)
+
+
+async def test_room_that_was_short_long_ago_says_nothing_of_a_series(
+    open_spool: Opener, clock: MovedClock
+) -> None:
+    """After thirty days a series that was forgotten would be forgotten for its age: a first point counts whole."""
+    log = (await open_spool(max_series=1)).log
+    await add(log, points=[point(100, at=NOON + 1)])
+    clock.move(10)
+    await add(log, points=[point(100, at=NOON + 1, series=b"t" * 16)])
+    await log.retain()
+    clock.move(31 * 86_400)
+    await add(log, points=[point(9, at=NOON + 2, series=b"u" * 16)])
+    assert [100, 100, 9] == [shown(record)[0] for record in await everything(log)]

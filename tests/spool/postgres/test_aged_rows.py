@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from spool.errors import SpoolError
-from spool.log import retention
 from spool.log.retention import SERIES_AGE_S
 from spool.postgres import aged_rows
 from spool.postgres.database import Connection, Database
@@ -117,19 +116,16 @@ async def test_what_is_forgotten_stays_so_when_the_rest_fails(
 async def test_old_series_are_removed_in_steps(database: Database) -> None:
     """A series goes a month after its last point."""
     await filled(database, "series", FILL_SERIES)
-    await remove_old_series(database, now=SERIES_AGE_S + ROWS - 100.0)
+    await remove_old_series(database, now=SERIES_AGE_S + ROWS - 100.0, most=ROWS)
     assert (101, ROWS - 100.0) == await left(database, "series", "seen_at")
 
 
-async def test_the_oldest_series_beyond_the_bound_are_removed_in_steps(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_oldest_series_beyond_the_bound_are_removed_in_steps(database: Database) -> None:
     """The newest stay, so many of them; with fewer nothing goes."""
     await filled(database, "series", FILL_SERIES)
-    monkeypatch.setattr(retention, "MAX_SERIES", 100)
-    for _ in range(2):
-        await remove_old_series(database, now=0.0)
-        assert (100, ROWS - 99.0) == await left(database, "series", "seen_at")
+    assert (100, ROWS - 100) == await remove_old_series(database, now=0.0, most=100)
+    assert (100, 0) == await remove_old_series(database, now=0.0, most=100)
+    assert (100, ROWS - 99.0) == await left(database, "series", "seen_at")
 
 
 async def test_reporters_count_within_max_bytes(open_log: LogOpener) -> None:

@@ -32,7 +32,7 @@ from spool.storage import Storage, StorageOptions
 from spool.transfer.copying import copy_storage
 from tests.rounds import part
 from tests.spool.contract.disk import killed
-from tests.spool.contract.examples import add, call
+from tests.spool.contract.examples import add, call, point
 from tests.spool.transfer.places import ACTOR, CALLER, HEARD, HOLD_S, OTHER, ROUTE, Places
 
 pytestmark = pytest.mark.asyncio
@@ -76,6 +76,29 @@ async def test_who_told_calls_is_copied(places: Places, receipt: str) -> None:
         await storage.close()
         assert set(HEARD) == {sender for sender, _ in found}
         assert all(0 < places.clock.now() - at < KEPT_S for _, at in found)
+
+
+async def test_a_series_that_was_forgotten_for_want_of_room_does_not_count_whole_in_a_copy(
+    places: Places,
+) -> None:
+    """Until when series were forgotten is copied with those that are known."""
+    files = places.options["files"]
+    places.options["files"] = replace(files, settings=replace(files.settings, max_series=1))
+    began = places.clock.now()
+    names = [bytes([name]) * 16 for name in b"tuv"]
+    storage = await places.open("files")
+    for name in names:
+        await add(storage.log, points=[point(100, at=began + 1, since=began, series=name)])
+        places.clock.move(10)
+    await storage.log.retain()
+    await storage.close()
+    for name, (source, target) in zip(names, pairwise(["files", "postgres", "other files"]), strict=False):
+        await places.copy(source, target)
+        storage = await places.open(target)
+        before = storage.log.next_number(AI_TELEMETRY)
+        await add(storage.log, points=[point(101, at=began + 50, since=began, series=name)])
+        assert before == storage.log.next_number(AI_TELEMETRY)
+        await storage.close()
 
 
 async def _works(storage: Storage, places: Places, receipt: str) -> None:
