@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gateway.http.listening.sockets import ListeningSockets
-from gateway.operator.socket import MAX_PATH_BYTES
+from gateway.operator.socket import MAX_PATH_BYTES, SocketFile
 
 FILE = "handover.sock"
 ANSWER_S = 30.0  # between the two words of the process that takes over
@@ -41,15 +41,17 @@ class HandOver:
         self._sockets = sockets
         self._grpc = grpc
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._file: SocketFile | None = None
         self._task: asyncio.Task[None] | None = None
         self.asked = asyncio.Event()
 
     def start(self) -> None:
-        """Remove what a killed process left behind, and listen. The directory's lock must be held."""
+        """Remove what a killed process left behind, and listen."""
         path = self._directory / FILE
         path.unlink(missing_ok=True)
         with _address(self._directory) as address:
             self._listener.bind(address)
+        self._file = SocketFile(path)
         path.chmod(0o600)
         self._listener.listen()
         self._listener.setblocking(False)
@@ -60,7 +62,8 @@ class HandOver:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._listener.close()
-        (self._directory / FILE).unlink(missing_ok=True)
+        if self._file is not None:
+            self._file.remove()
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()

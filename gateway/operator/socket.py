@@ -23,11 +23,31 @@ MAX_PATH_BYTES = 100
 STOP_S = 2.0  # twice at most: the time that running commands get to finish at a stop
 
 
+class SocketFile:
+    """
+    The file of a socket that this process bound. A process that takes over may put its own in the same place before
+    this one has stopped: with a storage that nodes share, nothing keeps two from one directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._own = _file_at(path)
+
+    def remove(self) -> None:
+        """Remove it unless it is gone, or another process's by now."""
+        if self._own is not None and _file_at(self._path) == self._own:
+            self._path.unlink(missing_ok=True)
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns
+    return None
+
+
 class OperatorSocket:
-    """
-    Serves the operator application to every process that may open the socket. The directory's lock must be
-    held.
-    """
+    """Serves the operator application to every process that may open the socket."""
 
     def __init__(self, directory: Path, application: web.Application) -> None:
         self._directory = directory
@@ -35,6 +55,7 @@ class OperatorSocket:
         self._root.add_subapp(OPERATOR_API, application)
         self._runner = web.AppRunner(self._root, access_log=None, shutdown_timeout=STOP_S)
         self._shelter: Path | None = None
+        self._file: SocketFile | None = None
 
     async def start(self) -> Path:
         """Remove what a killed process left behind, listen, and return the socket's path."""
@@ -42,6 +63,7 @@ class OperatorSocket:
         # Bound, closed to others, and only then listening: nobody can connect in between.
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
+        self._file = SocketFile(path)
         path.chmod(0o600)
         await self._runner.setup()
         await web.SockSite(self._runner, listener).start()
@@ -51,9 +73,11 @@ class OperatorSocket:
 
     async def stop(self) -> None:
         await self._runner.cleanup()
-        (self._directory / "operator.sock").unlink(missing_ok=True)
+        if self._file:
+            self._file.remove()
         if self._shelter:
-            (self._directory / "operator.path").unlink(missing_ok=True)
+            if socket_path(self._directory).parent == self._shelter:
+                (self._directory / "operator.path").unlink(missing_ok=True)
             shutil.rmtree(self._shelter, ignore_errors=True)
             self._shelter = None
 

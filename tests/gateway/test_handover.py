@@ -10,8 +10,11 @@ import socket
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from gateway.handover import FILE, HandOver, Predecessor
+from gateway.mounts import socket_path
+from gateway.operator.socket import OperatorSocket
 
 pytestmark = pytest.mark.asyncio
 
@@ -44,3 +47,26 @@ async def test_a_server_that_ends_before_its_answer_is_no_server(tmp_path: Path)
             assert b"take" == await asyncio.to_thread(accepted.recv, 16)
         with pytest.raises(OSError, match="start again"):
             await asking
+
+
+async def test_who_stops_late_leaves_the_sockets_of_its_successor(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A storage that nodes share lets the successor start before the server that it follows has stopped."""
+    deep = tmp_path_factory.mktemp("d" * 100)  # too long an address for a socket in it
+    for directory in (tmp_path, deep):
+        hand_overs = [HandOver(directory, dict, grpc="") for _ in range(2)]
+        operators = [OperatorSocket(directory, web.Application()) for _ in range(2)]
+        for hand_over, operator in zip(hand_overs, operators, strict=True):
+            hand_over.start()
+            await operator.start()
+        await hand_overs[0].stop()
+        await operators[0].stop()
+        predecessor = await asyncio.to_thread(Predecessor.ask, directory)
+        assert predecessor is not None
+        await asyncio.to_thread(predecessor.go)
+        with socket.socket(socket.AF_UNIX) as command:
+            await asyncio.to_thread(command.connect, os.fspath(socket_path(directory)))
+        await hand_overs[1].stop()
+        await operators[1].stop()
+        assert [] == list(directory.iterdir())
