@@ -25,7 +25,10 @@ async def imported(name: str) -> ModuleType:
 
 
 def import_here(name: str) -> ModuleType:
-    """Import a module in this thread, which is not that of the event loop."""
+    """
+    Import a module in this thread. It waits for what another one imports, so the event loop calls it only for what
+    it cannot await.
+    """
     with _one_at_a_time:
         return _imported.setdefault(name, import_module(name))
 

@@ -32,7 +32,7 @@ from gateway.assembly.routes import start_routes, syncs_of
 from gateway.assembly.storage import open_storage
 from gateway.authentication.access import Access, Bearer
 from gateway.configuration.sections import Config, ConfigError
-from gateway.first_use import Once, imported
+from gateway.first_use import Once, import_here, imported
 from gateway.http.holders.installation import Urls
 from gateway.http.holders.receivers import StatusServices, TopicServices
 from gateway.http.services import Background, OperatorServices, Services
@@ -308,11 +308,10 @@ def demo_month(
 
 
 def _named_sources() -> set[str]:
-    """Every source that a format or a product names."""
-    from gateway.normalise.formats.list import BY_NAME
-    from gateway.normalise.otlp.products import PRODUCTS
-
-    return {*BY_NAME, *(product.source for product in PRODUCTS)}
+    """Every source that a format or a product names. The first commit may come while a thread imports their readers."""
+    formats = import_here("gateway.normalise.formats.list")
+    products = import_here("gateway.normalise.otlp.products")
+    return {*formats.BY_NAME, *(product.source for product in products.PRODUCTS)}
 
 
 async def _inspect(operators: OperatorServices) -> None:

@@ -6,6 +6,7 @@ yet.
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from importlib.util import find_spec
@@ -163,3 +164,38 @@ def test_tail_knows_the_filters_of_the_list() -> None:
 async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
     """Half a second of processor, for which nobody waits but who made the first key or previewed a role."""
     assert {"LOADED", "True"} == await loaded(ASKED)
+
+
+TOGETHER = """
+import sys, threading
+from gateway.assembly.services import _named_sources
+from gateway.first_use import import_here
+sys.setswitchinterval(1e-6)
+begin = threading.Barrier(2)
+failed = []
+
+def run(work):
+    begin.wait()
+    try:
+        work()
+    except ImportError as error:
+        failed.append(error)
+
+works = (_named_sources, lambda: import_here("gateway.receivers.otlp_http"))
+threads = [threading.Thread(target=run, args=(work,)) for work in works]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+sys.exit(str(failed) if failed else 0)
+"""
+
+
+def test_a_first_commit_and_a_first_request_import_one_after_the_other() -> None:
+    """
+    The names of sources are read for the first commit, whatever topic it is of, and a thread imports the readers of
+    calls for the first request: neither sees unfinished modules of the other.
+    """
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", TOGETHER], capture_output=True, text=True, check=False)
+        assert (0, "") == (done.returncode, done.stderr)
