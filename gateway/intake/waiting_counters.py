@@ -69,6 +69,7 @@ class WaitingCounters:
         self._one_at_a_time = asyncio.Lock()
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
+        self._counted: Mapping[str, int] = {}  # of each key, when it was last read, if processes share it
 
     def __len__(self) -> int:
         """Return the number of waiting counters."""
@@ -81,8 +82,11 @@ class WaitingCounters:
 
     @property
     def counted(self) -> HeldByKey:
-        """Return what counted in the last hour of each key; nothing where several processes store it."""
-        return HeldByKey() if self._shared is not None else HeldByKey(self._take_backs.held)
+        """
+        Return what counted in the last hour of each key. If several processes store it, only the one that
+        releases knows it, as of its last look.
+        """
+        return HeldByKey(self._take_backs.held if self._shared is None else self._counted)
 
     async def start(self, stored: PartialReports, *, hold_s: float) -> None:
         """
@@ -187,6 +191,7 @@ class WaitingCounters:
         )  # all that are kept
         self._take_backs.forget_all()
         await self._take_up(stored, counted, hold_s=self._hold_s)
+        self._counted = dict(self._take_backs.held)
         await self._look_up_reporters()
         return len(stored) == MOST_AT_ONCE
 
@@ -197,9 +202,12 @@ class WaitingCounters:
 
     async def run(self) -> None:
         """Release for ever, as a background task."""
-        while True:
-            await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
-            await self._try_to_release()
+        try:
+            while True:
+                await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
+                await self._try_to_release()
+        finally:
+            self._counted = {}  # another process releases from now on
 
     @property
     def _is_over_full(self) -> bool:

@@ -526,6 +526,21 @@ def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another
     run(test, Running(limits={"max_items": 8}, nodes=nodes))
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_which_key_counted_how_much_that_may_be_taken_back_is_known(nodes: int) -> None:
+    """Also where several processes share it: the one that releases knows it by its next look."""
+
+    async def test(running: Running) -> None:
+        began = running.clock.now()
+        await running.take(counters(FAMILIES["Codex"], 1, began))
+        await running.take(counters(FAMILIES["Spring AI"], 1, began), Bearer("other", frozenset()))
+        await running.counters.release(everything=True)
+        await running.counters.release()
+        assert {BEARER.name: 2, "other": 2} == running.counters.counted.items
+
+    run(test, Running(nodes=nodes))
+
+
 def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many others wait: a request that brings one too many must not look through all of them."""
     asked = []
