@@ -174,11 +174,10 @@ def cut_page(
     """Sort rows that passed the filters and cut one page out of them."""
     found = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
     ranked = ordered(found, key=lambda each: each[:2])
-    keys = [each[:2] for each in ranked]
     # Counted in rising order; in a falling list the page is the mirror image.
     falling = order == DESCENDING
     backward = position is not None and position.backward
-    start, end = _bounds(keys, position, limit, from_end=falling != backward)
+    start, end = page_bounds(ranked, lambda each: each[:2], position, limit, from_end=falling != backward)
     cut = ranked[start:end]
     before = start > 0
     after = end < len(ranked)
@@ -194,15 +193,24 @@ def cut_page(
     )
 
 
-def _bounds(
-    keys: Sequence[tuple[tuple[Any, ...], Any]], position: Position | None, limit: int, *, from_end: bool
+def page_bounds(
+    rows: Sequence[Row],
+    key: Callable[[Row], tuple[Any, ...]],
+    position: Position | None,
+    limit: int,
+    *,
+    from_end: bool,
 ) -> tuple[int, int]:
-    """The page's range among rising keys; `from_end`: it is below the position, else above it."""
-    start, end = 0, len(keys)
+    """
+    Return the range of a page among rising rows; `from_end`: it is below the position, else above it.
+
+    `key` gives the rank of a row's sort value and the row's identity.
+    """
+    start, end = 0, len(rows)
     if position is not None:
-        key = (rank_of(position.value), position.identity)
-        below = bisect_left(keys, key)
-        through = bisect_right(keys, key)
+        at = (rank_of(position.value), position.identity)
+        below = bisect_left(rows, at, key=key)
+        through = bisect_right(rows, at, key=key)
         if from_end:
             end = through if position.inclusive else below
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 
@@ -18,16 +19,31 @@ MUTE_AFTER_S = 86_400.0  # a night without work is not a finding
 def state_of(device: Device, *, now: float, interval_s: float) -> str:
     if device.state != ENROLLED:
         return device.state
-    if now - device.quiet_since > MISSED * interval_s:
+    if now > _silent_after(device, interval_s):
         return SILENT
     return MUTE if is_mute(device, now=now) else ENROLLED
 
 
 def is_mute(device: Device, *, now: float) -> bool:
     """Heartbeats go on, and the telemetry that came before them does not."""
-    heard = device.last_heartbeat
-    sent = device.last_telemetry
-    return heard is not None and sent is not None and heard > sent and now - sent > MUTE_AFTER_S
+    return now > _mute_after(device)
+
+
+def changes_after(device: Device, *, now: float, interval_s: float) -> float:
+    """Return the time after which the state must be derived again if the device reports nothing; infinite if never."""
+    if device.state != ENROLLED:
+        return inf
+    times = (_silent_after(device, interval_s), _mute_after(device))
+    return min((time for time in times if time >= now), default=inf)
+
+
+def _silent_after(device: Device, interval_s: float) -> float:
+    return device.quiet_since + MISSED * interval_s
+
+
+def _mute_after(device: Device) -> float:
+    heard, sent = device.last_heartbeat, device.last_telemetry
+    return inf if heard is None or sent is None or heard <= sent else sent + MUTE_AFTER_S
 
 
 def counts(devices: Iterable[Device], *, now: float, interval_s: float) -> Mapping[str, int]:

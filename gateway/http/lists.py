@@ -193,10 +193,14 @@ def _beside(
 
 
 class MemoryRows(Generic[Row]):
-    """Rows in memory; many are filtered and sorted beside the event loop."""
+    """
+    Rows in memory; many are filtered and sorted beside the event loop. `known` are the values of filters, if they
+    are known already.
+    """
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], *, known: Mapping[str, Sequence[str]] | None = None) -> None:
         self._rows = rows
+        self._known = known
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
         if len(self._rows) > BESIDE_ROWS:
@@ -215,7 +219,7 @@ class MemoryRows(Generic[Row]):
             limit=wanted.limit,
             position=wanted.position,
         )
-        return replace(page, known=known_values(listed, self._rows))
+        return replace(page, known=known_values(listed, self._rows) if self._known is None else self._known)
 
 
 class StoredRows(Generic[Row]):

@@ -33,7 +33,12 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceTable:
-    """All devices of one storage. `auditor` adds the audit rows of changes before they are written."""
+    """
+    All devices of one storage.
+
+    `auditor` adds the audit rows of changes before they are written. `watcher` is called with the id of each row
+    that changed in memory.
+    """
 
     def __init__(self, rows: DeviceRows) -> None:
         self._rows = rows
@@ -50,6 +55,7 @@ class DeviceTable:
         self._closing = False
         self.version = 0  # grows with every write of rows
         self.auditor: Auditor | None = None
+        self.watcher: Callable[[str], None] | None = None
 
     @classmethod
     async def open(cls, rows: DeviceRows) -> DeviceTable:
@@ -357,6 +363,8 @@ class DeviceTable:
         else:
             self._devices[id] = device
             self._by_key[device.enrolled_by] += 1
+        if self.watcher is not None:
+            self.watcher(id)
 
     def _failed(self, batch: DeviceBatch, error: Exception) -> None:
         for name, expects in batch.names.items():

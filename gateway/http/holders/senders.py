@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.errors import Refusal
 from gateway.http.holders.registry import WithRegistry
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gateway.authentication.access import Access
     from gateway.devices.clusters import Clusters
     from gateway.devices.lifecycle import DeviceLifecycle
+    from gateway.http.lists import Rows
     from spool.container_files.files import ContainerFiles
     from spool.shares import KeyShare
 
@@ -23,9 +24,13 @@ async def _no_shares() -> Sequence[KeyShare]:
 
 @dataclass(kw_only=True)
 class SenderServices(WithRegistry):
-    """`shares` gives the keys that hold nearly what they may of what is one for all."""
+    """
+    `listed_devices` are the rows of the list of `devices`. `shares` gives the keys that hold nearly what they may of
+    what is one for all.
+    """
 
     access: Access
+    listed_devices: Rows[Any]
     devices: DeviceLifecycle | None = None
     clusters: Clusters | None = None
     container_files: ContainerFiles | None = None

@@ -126,9 +126,8 @@ UNENROLLED: List[Unenrolled] = List(
 
 
 async def list_devices(request: OperatorRequest[SenderServices, None]) -> Result:
-    lifecycle = _lifecycle(request)
-    devices = [_row(lifecycle, device) for device in lifecycle.table.all()]
-    return await request.list(DEVICES, MemoryRows(devices))
+    request.services.require_devices()
+    return await request.list(DEVICES, request.services.listed_devices)
 
 
 async def list_unenrolled(request: OperatorRequest[SenderServices, None]) -> Result:
@@ -181,9 +180,5 @@ def _lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle
     return request.services.require_devices()
 
 
-def _row(lifecycle: DeviceLifecycle, device: Device) -> Shown:
-    return Shown(device, lifecycle.state_of(device))
-
-
 def _details(lifecycle: DeviceLifecycle, device: Device) -> Result:
-    return {"device": details(_row(lifecycle, device))}
+    return {"device": details(Shown(device, lifecycle.state_of(device)))}

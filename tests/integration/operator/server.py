@@ -38,6 +38,7 @@ from gateway.http.services import OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.prices import PriceBook
 from gateway.mounts import OPERATOR_API
+from gateway.operator.senders.listed_devices import ListedDevices
 from gateway.operator.socket import OperatorSocket
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
@@ -201,6 +202,7 @@ async def operator_server(
             **registry,
             access=access,
             devices=devices,
+            listed_devices=ListedDevices(devices, clock),
             clusters=Clusters(storage.clusters, devices=devices, settings=ClusterSettings(), clock=clock),
             **chosen(SenderServices),
         ),

@@ -1,0 +1,211 @@
+"""The list of devices as devices change and time passes: the same rows as from all devices, for far less work."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.configuration.sections import DeviceSettings
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.states import MISSED, MUTE_AFTER_S, STATES
+from gateway.devices.transitions import seen
+from gateway.http import lists
+from gateway.http.lists import MemoryRows, Rows, envelope
+from gateway.operator.senders.devices import DEVICES, Shown
+from gateway.operator.senders.listed_devices import ListedDevices
+from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
+from spool.devices.table import DeviceTable
+from spool.memory.devices import MemoryDevices
+from spool.people import People
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+PEOPLE = People.of_installation(b"p")
+INTERVAL_S = 60.0
+Query = list[tuple[str, str]]
+
+
+@dataclass
+class Fleet:
+    table: DeviceTable
+    clock: MovedClock
+    lifecycle: DeviceLifecycle
+    listed: ListedDevices
+
+    async def put(self, id: str, **fields: Any) -> None:
+        """Change a device, or add it."""
+        now = self.clock.now()
+        known = self.table.find(id) or Device(id=id, enrolled_at=now, enrolled_by="fleet", last_seen=now)
+        await self.table.keep(replace(known, **fields))
+
+    async def delete(self, id: str) -> None:
+        await self.table.delete([id], [])
+
+    async def grow_to(self, count: int) -> None:
+        await asyncio.gather(*(
+            self.put(f"d{n:05}", state=(PENDING, REVOKED, ENROLLED, ENROLLED)[n % 4], hostname=f"Host-{n % 97}")
+            for n in range(len(self.table), count)
+        ))  # fmt: skip
+
+    async def get(self, query: Query, rows: Rows[Shown] | None = None) -> dict[str, Any]:
+        rows = self.listed if rows is None else rows
+        return await envelope(DEVICES, rows, query, secret=b"s" * 32, people=PEOPLE)
+
+    async def derived(self, query: Query) -> dict[str, Any]:
+        """Answer from all devices, each with the state that it has now."""
+        shown = [Shown(device, self.lifecycle.state_of(device)) for device in self.table.all()]
+        return await self.get(query, MemoryRows(shown))
+
+
+@pytest_asyncio.fixture
+async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+    monkeypatch.setattr(lists, "BESIDE_ROWS", sys.maxsize)  # calls in other threads are not counted
+    table, clock = await DeviceTable.open(MemoryDevices()), MovedClock()
+    lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
+    yield Fleet(table, clock, lifecycle, ListedDevices(lifecycle, clock))
+    await table.close()
+
+
+async def calls_of(fleet: Fleet, query: Query) -> int:
+    """Count the calls of functions that a page makes."""
+    calls = 0
+    gc.collect()  # the finalizers of earlier tasks are calls, too
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        await fleet.get(query)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        [],
+        [("sort_key", "last_seen"), ("sort_order", "desc")],
+        [("sort_key", "state")],
+        [("state", "enrolled"), ("sort_key", "hostname")],
+        [("state", "silent"), ("state", "mute")],
+    ],
+)
+async def test_a_page_costs_the_same_in_a_large_fleet(fleet: Fleet, query: Query) -> None:
+    """Ten times the devices add only steps of searches by halves, on the first page and on the next one."""
+    counted = []
+    for count in (500, 5000):
+        await fleet.grow_to(count)
+        page = await fleet.get(query)  # sorts the rows once
+        following = page["pagination"]["cursor"]["next_cursor"]
+        fleet.clock.move(1)
+        await fleet.put("d00002", last_seen=fleet.clock.now())
+        first = await calls_of(fleet, query)
+        counted.append(first + (await calls_of(fleet, [("cursor", following)]) if following else 0))
+    assert counted[1] < 1.2 * counted[0]
+
+
+async def test_reports_pay_for_states_that_fall_due(fleet: Fleet) -> None:
+    """A page after hours in which every device reported finds no due state of the whole fleet."""
+    await fleet.grow_to(500)
+    await fleet.get([])
+    counted = await calls_of(fleet, [])
+    for _ in range(20):
+        fleet.clock.move(INTERVAL_S)
+        for device in fleet.table.all():
+            fleet.table.touch(device.id, seen(fleet.clock.now()))
+    assert await calls_of(fleet, []) < 1.2 * counted
+
+
+async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
+    """
+    Whatever devices report, whoever changes or deletes them, whether time goes on, stands still or is set back:
+    rows, totals, cursors and values of filters are those of all devices.
+    """
+    dice = random.Random(3)
+    sorts = [*DEVICES.sorts]
+    for step in range(600):
+        id = f"d{dice.randrange(40)}"
+        now = fleet.clock.now()
+        match dice.randrange(8):
+            case 0:
+                await fleet.delete(id)
+            case 1:
+                await fleet.put(id, state=dice.choice((PENDING, ENROLLED, REVOKED)))
+            case 2:
+                await fleet.put(id, hostname=dice.choice("aAbB"), platform=dice.choice(("mac", "linux")))
+            case 3:
+                await fleet.put(id, last_seen=now, last_telemetry=now)
+            case _:
+                await fleet.put(id, last_seen=now, last_heartbeat=now)
+        if dice.random() < 0.3:
+            fleet.clock.move(dice.choice((0.1, INTERVAL_S, MISSED * INTERVAL_S, MUTE_AFTER_S)))
+        if dice.random() < 0.02:
+            fleet.clock.set_back(100.0)
+        if step == 300:
+            fleet.lifecycle.configure(DeviceSettings(heartbeat_interval=2 * MUTE_AFTER_S), PEOPLE)
+        query = [
+            ("limit", str(dice.randrange(1, 9))),
+            ("sort_key", dice.choice(sorts)),
+            ("sort_order", dice.choice(("asc", "desc"))),
+            *(("state", state) for state in dice.sample(STATES, dice.randrange(3))),
+            *(("hostname", name) for name in dice.sample("aAbB", dice.choice((0, 0, 1)))),
+        ]
+        page = await fleet.get(query)
+        assert await fleet.derived(query) == page
+        for word in ("next", "next", "previous"):
+            if cursor := page["pagination"]["cursor"][f"{word}_cursor"]:
+                page = await fleet.get([("cursor", cursor)])
+                assert await fleet.derived([("cursor", cursor)]) == page
+
+
+async def test_a_first_page_at_the_very_moment_when_a_device_falls_silent(fleet: Fleet) -> None:
+    """It is not silent yet, and it is a moment later."""
+    await fleet.put("d1")
+    for move_s, expected in ((MISSED * INTERVAL_S, 0), (0.001, 1)):
+        fleet.clock.move(move_s)
+        page = await fleet.get([("state", "silent")])
+        assert expected == page["pagination"]["total_count"]
+
+
+async def test_changes_while_the_first_page_is_made(fleet: Fleet) -> None:
+    """It shows them; where its client gives up, the next page has all devices."""
+    await fleet.grow_to(100)
+    for is_cancelled in (True, False):
+        first = asyncio.create_task(fleet.get([]))
+        await asyncio.sleep(0)
+        await fleet.put("d00000", state=REVOKED, hostname="other")
+        await fleet.put(f"new {is_cancelled}")
+        await fleet.delete(f"d0000{1 + is_cancelled}")
+        assert not first.done()
+        if is_cancelled:
+            first.cancel()
+    assert await fleet.derived([]) == await first == await fleet.get([])
+
+
+async def test_values_of_filters_follow_the_rows(fleet: Fleet) -> None:
+    """A platform is offered as long as a device has it."""
+    await fleet.put("d1", platform="mac")
+    await fleet.put("d2", platform="linux")
+    await fleet.put("d3", platform="mac")
+    assert ["linux", "mac"] == _platforms(await fleet.get([]))
+    await fleet.put("d1", platform="linux")
+    assert ["linux", "mac"] == _platforms(await fleet.get([]))
+    await fleet.delete("d3")
+    assert ["linux"] == _platforms(await fleet.get([("state", "pending")]))
+
+
+def _platforms(page: dict[str, Any]) -> list[str]:
+    [found] = [each["valid_values"] for each in page["filtering"]["available"] if each["field"] == "platform"]
+    return list(found)
