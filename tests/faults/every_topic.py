@@ -168,12 +168,12 @@ class EveryTopic:
         found: dict[str, int] = {}
         query = "limit=1000"
         while query:
-            page = KEEP_ALIVE.request(
-                "GET",
-                f"{url}{STREAM}/records?{query}",
-                headers={"Authorization": self._key},
-                timeout=PATIENCE_S,
-            ).json()
+            headers = {"Authorization": self._key}
+            answer = KEEP_ALIVE.request("GET", f"{url}{STREAM}/records?{query}", headers=headers)
+            if answer.status == 404:  # nobody has sent any
+                break
+            assert answer.status == 200, answer.data
+            page = answer.json()
             found |= {row["element_name"]: int(row["value"]) for row in page["records"]}
             cursor = page["pagination"]["cursor"]["next_cursor"]
             query = f"limit=1000&cursor={cursor}" if cursor else ""
