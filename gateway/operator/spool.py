@@ -243,8 +243,8 @@ def _twice(found: Mapping[str, AcceptedTwice]) -> Iterator[str]:
         numbers = ", ".join(map(str, twice.numbers))
         more = ", ..." if twice.records > len(twice.numbers) else ""
         yield (
-            f"{topic}: {twice.records} records were accepted although their ids were known, and count twice (numbers "
-            f'{numbers}{more}); "Records that count twice" in docs/reliability.md says what to do'
+            f"{topic}: records that count twice, because their ids were known and accepted again: {twice.records} "
+            f'(numbers {numbers}{more}); "Records that count twice" in docs/reliability.md says what to do'
         )
 
 

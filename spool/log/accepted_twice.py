@@ -76,7 +76,7 @@ class TwiceAccepted:
                 first, last = self._ends[topic]
                 numbers = await self._judge(topic, suspects, first, last, read)
                 if numbers:
-                    found[topic] = AcceptedTwice(records=len(numbers), numbers=numbers[:SHOWN])
+                    found[topic] = AcceptedTwice(records=len(numbers), numbers=list(numbers[:SHOWN]))
         return found
 
     async def _judge(

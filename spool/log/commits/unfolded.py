@@ -18,7 +18,7 @@ from spool.log.duplicates import BATCH
 
 UNREAD = (
     4 * BATCH
-)  # records of a topic whose ids a stop of an earlier release may have left in no run, at most
+)  # records of a topic among which a stop of an earlier release left the ids that are in no run
 
 
 class FoldedIds(msgspec.Struct):
@@ -48,9 +48,8 @@ class UnfoldedCommits:
     def __init__(self) -> None:
         self._noted = 0  # ids so far
         self._folded = 0  # of them
-        self._firsts: dict[
-            str, deque[tuple[int, int]]
-        ] = {}  # by kind: ids up to a commit's last, and its first number
+        # By kind: how many ids there were up to the end of a commit, and the first number of the commit.
+        self._firsts: dict[str, deque[tuple[int, int]]] = {}
 
     def note(self, ids: int, first: Mapping[str, int]) -> None:
         """A commit made so many ids known."""

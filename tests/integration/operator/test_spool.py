@@ -345,6 +345,24 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
 
 
 @pytest.mark.asyncio
+async def test_records_that_count_twice_are_in_the_answer(tmp_path: Path) -> None:
+    """By topic, with a sentence among those that say what does not balance."""
+    async with operator_server(tmp_path) as server:
+        log = server.services.spool.log
+        await add(log, call(1), call(2))
+        assert {} == (await server.ask("GET", "/verify")).payload["accepted_twice"]
+        record, known_as = call(2)
+        await add(log, (record, known_as._replace(certain=False)))
+        answer = (await server.ask("GET", "/verify")).payload
+        assert {"ai-telemetry": {"records": 1, "numbers": [3]}} == answer["accepted_twice"]
+        [sentence] = answer["imbalances"]
+        assert (
+            sentence.startswith("ai-telemetry: 1 records were accepted although")
+            and "(numbers 3)" in sentence
+        )
+
+
+@pytest.mark.asyncio
 async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
     """With counts, when last seen, and how they leave; those that do not can be asked for."""
     mapped = {"api_call": "unit-cost stream calls"}
