@@ -495,7 +495,7 @@ def test_records_that_count_twice_are_exit_1(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr(SqliteLog, "verify", verify)
     result = run("spool", "verify", "--json", code=1)
     assert {"ai-telemetry": {"records": 12, "numbers": [101, 102]}} == answer(result)["accepted_twice"]
-    words = "12 records were accepted although their ids were known, and count twice (numbers 101, 102, ...)"
+    words = "records that count twice, because their ids were known and accepted again: 12 (numbers 101, 102, ...)"
     assert words in result.stderr and "docs/reliability.md" in result.stderr
     assert words in run("doctor", code=1).stdout
 
