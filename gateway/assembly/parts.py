@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.first_use import Once
     from gateway.intake.shared_merge_window import SharedMergeWindow
-    from gateway.monitoring.late_reports import LateReports
+    from gateway.monitoring.late_reports import KeptLateReports
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.workers.pool import WorkerPool
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
@@ -88,7 +88,7 @@ class Assembler:
         self.storage = storage
         self.native = native
         self.memory: Once[SpanMemory] | None = None
-        self.late_reports: Callable[[], Sequence[LateReports]] = tuple
+        self.late_reports: KeptLateReports | None = None
         # Those in use, once there is an intake.
         self.prices: Callable[[], PriceBook] = lambda: price_book(self.config.prices)
         self.clock = clock

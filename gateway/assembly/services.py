@@ -39,7 +39,7 @@ from gateway.http.services import Background, OperatorServices, Services
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.intake import Intake
-from gateway.monitoring.late_reports import LateReportCounter
+from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
 from gateway.monitoring.memory import make_full_rounds
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.observers import Observers
@@ -109,7 +109,8 @@ async def open_services(
             _log.critical("the key table cannot be read: %s", problem, extra={"action": "registry_damaged"})
             storage = replace(storage, registry_problem=REGISTRY_PROBLEM)
         assembler = Assembler(config, storage, clock, stack, native=native)
-        assembler.late_reports = late_reports.recent
+        if storage.registry is not None:
+            assembler.late_reports = KeptLateReports(late_reports, storage.registry.late_reports)
         try:
             services = await _assemble(assembler, config, metrics, local, version=version, urls=urls)
         except ConfigError:
@@ -192,6 +193,8 @@ async def _assemble(
         "rollups": storage.ledger.roll_up,
         "publisher": publisher.run,
     }
+    if assembler.late_reports is not None:
+        background["late reports"] = assembler.late_reports.run
     if spend is not None:
         background["spend on /metrics"] = spend.run
     if learning is not None:

@@ -108,7 +108,7 @@ class Facts:
     dead: Sequence[RouteDeadLetters] = ()
     shapes: Sequence[UnrecognisedShape] = ()
     read_otherwise: Sequence[ReadOtherwise] = ()  # with the compiled module than without it, since this start
-    late_reports: Sequence[LateReports] = ()  # of a week, by source; those that came to this gateway
+    late_reports: Sequence[LateReports] = ()  # of a week, by source
     unmapped: Sequence[EventType] = ()  # usage events that stay here for want of a mapping
     series: int = 0  # cumulative counters that are known
     max_series: int = 0

@@ -36,7 +36,7 @@ from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
 
 if TYPE_CHECKING:
-    from gateway.monitoring.late_reports import LateReports
+    from gateway.monitoring.late_reports import KeptLateReports
     from gateway.normalise.memory.learning import ReadOtherwise
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
@@ -84,7 +84,7 @@ class FactSources:
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
     read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
-    late_reports: Callable[[], Sequence[LateReports]] = tuple
+    late_reports: KeptLateReports | None = None  # while the registry is damaged
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
     undecided_connections: Callable[[], Awaitable[Sequence[BillingConnection]]] = _none_undecided
@@ -125,7 +125,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         dead=await _dead(sources.deliveries, now),
         shapes=await _shapes(sources.log),
         read_otherwise=sources.read_otherwise(),
-        late_reports=sources.late_reports(),
+        late_reports=await sources.late_reports.recent() if sources.late_reports else (),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         series=stats.series,
         max_series=stats.max_series,

@@ -1,19 +1,24 @@
-"""Reports of the last days that came too late for their calls, by source: this process's own count."""
+"""Reports of the last days that came too late for their calls, by source."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from spool.clock import Clock
+from spool.errors import SpoolError
 from spool.log.books import AMENDED_LATE, UNCOMPARED
 from spool.log.values import Commit
+from spool.registry.tables.late_reports import MAX_SOURCES, OTHER, Counts, LateReportTable
 
 DAYS = 7
 DAY_S = 86_400.0
-MAX_SOURCES = 500  # of a day: another Tollhouse's sender may name any source
-OTHER = "other"
+KEEP_EVERY_S = 600.0
+
+_log = logging.getLogger(__name__)
 
 
 class LateReports(NamedTuple):
@@ -25,31 +30,77 @@ class LateReports(NamedTuple):
 
 
 class LateReportCounter:
-    """Implements spool.log.protocols.Observer; every method returns at once."""
+    """
+    What this process counted since it was last taken. Implements spool.log.protocols.Observer; every method
+    returns at once.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._days: deque[tuple[int, Counter[tuple[str, str]]]] = deque(maxlen=DAYS)
+        self._days: dict[int, Counter[tuple[str, str]]] = {}
 
     def committed(self, commit: Commit) -> None:
         for (_, term, source), n in commit.terms.items():
             if n and term in (AMENDED_LATE, UNCOMPARED):
-                today = self._today()
-                is_known = (AMENDED_LATE, source) in today or (UNCOMPARED, source) in today
+                today = self._days.setdefault(self.today, Counter())
+                is_known = (term, source) in today
                 today[term, source if is_known or len(today) < MAX_SOURCES else OTHER] += n
 
-    def _today(self) -> Counter[tuple[str, str]]:
-        day = int(self._clock.now() // DAY_S)
-        if not self._days or self._days[-1][0] != day:
-            self._days.append((day, Counter()))
-        return self._days[-1][1]
+    @property
+    def today(self) -> int:
+        return int(self._clock.now() // DAY_S)
 
-    def recent(self) -> Sequence[LateReports]:
-        """Return the counts of the last seven days."""
-        since = int(self._clock.now() // DAY_S) - DAYS
-        sums: Counter[tuple[str, str]] = Counter()
-        for day, counts in self._days:
-            if day > since:
-                sums.update(counts)
+    def take(self) -> Mapping[int, Counts]:
+        """Return the counts by day, and begin again."""
+        taken, self._days = self._days, {}
+        return taken
+
+    def put_back(self, taken: Mapping[int, Counts]) -> None:
+        """Count once more what was not kept after all."""
+        for day, counts in taken.items():
+            self._days.setdefault(day, Counter()).update(counts)
+
+
+class KeptLateReports:
+    """
+    Adds what this process counted to what is kept: when somebody asks, every ten minutes, and at an orderly
+    stop.
+    """
+
+    def __init__(self, counter: LateReportCounter, table: LateReportTable) -> None:
+        self._counter = counter
+        self._table = table
+
+    async def recent(self) -> Sequence[LateReports]:
+        """Return the counts of the last seven days, of every process."""
+        await self.keep()
+        sums = Counter(await self._table.since(self._oldest))
         sources = sorted({source for _, source in sums})
         return [LateReports(each, sums[AMENDED_LATE, each], sums[UNCOMPARED, each]) for each in sources]
+
+    async def keep(self) -> None:
+        if taken := self._counter.take():
+            try:
+                await self._table.add(taken, oldest=self._oldest)
+            except SpoolError:
+                self._counter.put_back(taken)
+                raise
+
+    async def run(self) -> None:
+        """Keep it now and then, and when this is cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(KEEP_EVERY_S)
+                await self._try_to_keep()
+        finally:
+            await self._try_to_keep()
+
+    async def _try_to_keep(self) -> None:
+        try:
+            await self.keep()
+        except SpoolError as error:
+            _log.warning("late reports are kept later: %s", error, extra={"action": "late_reports_not_kept"})
+
+    @property
+    def _oldest(self) -> int:
+        return self._counter.today - DAYS + 1

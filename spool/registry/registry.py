@@ -25,6 +25,7 @@ from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.kept_channels import KeptChannelTable
 from spool.registry.tables.keys import KeyTable
+from spool.registry.tables.late_reports import LateReportTable
 from spool.registry.tables.notices import NoticeTable
 from spool.registry.tables.operators import OperatorTable
 from spool.registry.tables.org_context import OrgContextTable
@@ -63,6 +64,7 @@ class Registry:
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)
         self.tool_calls = ToolCallTable(changes)
+        self.late_reports = LateReportTable(changes)
         self.cluster_configs = ClusterConfigTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)

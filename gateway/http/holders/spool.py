@@ -13,7 +13,7 @@ from spool.packed.native import NO_NATIVE, NativeUse
 
 if TYPE_CHECKING:
     from gateway.first_use import Once
-    from gateway.monitoring.late_reports import LateReports
+    from gateway.monitoring.late_reports import KeptLateReports
     from gateway.normalise.memory.spans import SpanMemory
     from spool.clock import Clock
     from spool.deliveries.lake_verdicts import LakeRecount, LakeRepairs, LakeState
@@ -72,7 +72,7 @@ class SpoolServices:
     hold_s: Callable[[], float] = lambda: 0.0
     native: NativeUse = NO_NATIVE
     memory: Once[SpanMemory] | None = None  # of the compiled module
-    late_reports: Callable[[], Sequence[LateReports]] = tuple
+    late_reports: KeptLateReports | None = None  # while the registry is damaged
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _no_lake

@@ -35,7 +35,7 @@ def _finding(each: LateReports) -> Finding:
         NAME,
         (each.source,),
         title=f"{each.late + each.uncompared:,} reports of {named(each.source)} came too late for their calls",
-        seen=f"In the last seven days, at this gateway. {' '.join(seen)}",
+        seen=f"In the last seven days. {' '.join(seen)}",
         advice="Set `spool.hold` to more than the time between a call and its later report. If records are removed "
         "before their reports come, raise `spool.late_window`, `spool.retention` or `spool.max_bytes`.",
         category="reliability",

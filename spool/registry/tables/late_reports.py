@@ -1,0 +1,50 @@
+"""How many reports came too late for their calls, by day, source and kind: of all processes, over restarts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from spool.registry.changes import Changes
+from spool.registry.registry_rows import RegistryRows
+
+KIND = "late_reports"
+MAX_SOURCES = 500  # of a day and kind: another Tollhouse's sender may name any source
+OTHER = "other"
+
+Counts = Mapping[tuple[str, str], int]  # by kind and source
+
+
+class LateReportTable:
+    """One small document for each day."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
+        """Add what was counted of some days, and delete those before `oldest`."""
+
+        def work(rows: RegistryRows) -> None:
+            for day, counts in days.items():
+                kept = {
+                    kind: dict(sources) for kind, sources in (rows.document(KIND, str(day)) or {}).items()
+                }
+                for (kind, source), n in counts.items():
+                    sources = kept.setdefault(kind, {})
+                    name = source if source in sources or len(sources) < MAX_SOURCES else OTHER
+                    sources[name] = sources.get(name, 0) + n
+                rows.put_document(KIND, str(day), kept)
+            for id in rows.documents(KIND):
+                if int(id) < oldest:
+                    rows.delete_document(KIND, id)
+
+        await self._changes.change(work)
+
+    async def since(self, oldest: int) -> Counts:
+        """Sum the days from `oldest` on."""
+        sums: Counter[tuple[str, str]] = Counter()
+        for id, kept in (await self._changes.read(lambda rows: rows.documents(KIND))).items():
+            if int(id) >= oldest:
+                for kind, sources in kept.items():
+                    sums.update({(kind, source): n for source, n in sources.items()})
+        return sums

@@ -1,0 +1,24 @@
+"""Late reports by day, source and kind: of all processes, over restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.registry.tables.late_reports import KIND
+from tests.spool.contract.conftest import RegistryOpener
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_days_add_up_until_they_are_too_old(open_registry: RegistryOpener) -> None:
+    """Each process adds what it counted; what is older than asked for is not summed, and then deleted."""
+    registry = await open_registry()
+    for _ in range(2):
+        await registry.late_reports.add({1: {("late", "kong"): 2}, 2: {("late", "kong"): 3}}, oldest=1)
+    await registry.close()
+    registry = await open_registry()
+    await registry.late_reports.add({2: {("uncompared", "litellm"): 1}}, oldest=1)
+    assert {("late", "kong"): 10, ("uncompared", "litellm"): 1} == await registry.late_reports.since(1)
+    assert {("late", "kong"): 6, ("uncompared", "litellm"): 1} == await registry.late_reports.since(2)
+    await registry.late_reports.add({3: {("late", "kong"): 1}}, oldest=3)
+    assert ["3"] == list(await registry._changes.read(lambda rows: rows.documents(KIND)))
