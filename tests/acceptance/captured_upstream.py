@@ -31,7 +31,7 @@ class CountingUpstream(Loopback):
 
     def take(self, path: str, body: bytes) -> None:
         is_metrics = path.endswith("/v1/metrics")
-        rows = list(_points(body) if is_metrics else _spans(body))
+        rows = rows_of(path, body)
         with self._lock:
             for row in rows:
                 (self._points if is_metrics else self._spans)[row["tollhouse.id"]] = row
@@ -68,6 +68,11 @@ def _handler(upstream: CountingUpstream) -> type[BaseHTTPRequestHandler]:
             """Quiet: what came is counted."""
 
     return Handler
+
+
+def rows_of(path: str, body: bytes) -> list[Row]:
+    """The attributes of each span or point of a request."""
+    return list(_points(body) if path.endswith("/v1/metrics") else _spans(body))
 
 
 def _spans(body: bytes) -> Iterator[Row]:

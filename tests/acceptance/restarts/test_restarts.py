@@ -1,0 +1,72 @@
+"""
+A restart is invisible: the same requests, with and without one in their middle, come to the same.
+
+The same answers, books, records, sums, insights and alerts, and the same at the upstream, after an orderly
+stop, two of them, a kill and a takeover by another process. `running.NOT_COMPARED` names what may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spool.engines import POSTGRES, SQLITE
+from tests.acceptance.restarts.running import CUTS, Site, differences, none, run_workload
+from tests.acceptance.restarts.workload import captured, together, workload
+from tests.rounds import IS_LONG
+from tests.spool.postgres_cluster import storage_table
+
+pytestmark = pytest.mark.timeout(1200)  # the first test waits for the run without a cut
+
+FAMILIES = () if IS_LONG else ("claude_code", "claude_code_traced", "copilot_cli", "qwen_code")
+DECIDED, OPEN = "all is decided at the cut", "all is open at the cut"
+EVERY = [(engine, state, cut) for engine in (SQLITE, POSTGRES) for state in (DECIDED, OPEN) for cut in CUTS]
+SOME = [
+    (SQLITE, DECIDED, "two stops"),
+    (SQLITE, DECIDED, "kill"),
+    (SQLITE, OPEN, "take-over"),
+    (POSTGRES, DECIDED, "stop"),
+]
+ANSWERS = {200, 207, 422, 429}  # another body under a used key, a call of a tool over the day's limit
+Run = Callable[[str, str, str], Mapping[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Run:
+    """What comes of the workload on an engine, in a state, with a cut; "" is none, and runs once."""
+
+    def installation(name: str) -> Path:
+        return tmp_path_factory.mktemp(name) / "installation"
+
+    site = Site(installation("prepared"))
+
+    def storage(engine: str) -> str:
+        if engine == SQLITE:
+            return ""
+        schema = request.getfixturevalue("schemas").take()
+        folder = tmp_path_factory.mktemp("storage")
+        table = storage_table(folder, dsn=schema.dsn, schema=schema.name)
+        (folder / "installation.secret").unlink()  # that of the copied installation takes its place
+        return table
+
+    def of(engine: str, state: str, cut: str) -> Mapping[str, Any]:
+        is_open = state == OPEN
+        sent = together(workload(), captured(FAMILIES)) if is_open else workload()
+        place, there = installation("run"), storage(engine)
+        return run_workload(site, place, sent, CUTS.get(cut, none), is_open=is_open, storage=there)
+
+    without_a_cut = cache(lambda engine, state: of(engine, state, ""))
+    return lambda engine, state, cut: of(engine, state, cut) if cut else without_a_cut(engine, state)
+
+
+@pytest.mark.parametrize(("engine", "state", "cut"), EVERY if IS_LONG else SOME)
+def test_a_restart_is_invisible(run: Run, engine: str, state: str, cut: str) -> None:
+    """Nothing of what senders, operators, the upstream and receivers of alerts see says that there was one."""
+    uninterrupted = run(engine, state, "")
+    assert ANSWERS == {answer["status"] for answer in uninterrupted["answers"]}
+    found = list(differences(uninterrupted, run(engine, state, cut)))
+    assert not found, "\n".join(found)
