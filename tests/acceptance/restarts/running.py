@@ -206,18 +206,7 @@ class Site:
         run = self.tollhouse.json
         run("connections", "create", "--id", "bill", "--name", "Bill", "--provider", "MongoDB")
         run("views", "create", "--name", "All", "--principal", "model")
-        plan = (
-            "--measure",
-            "tokens",
-            "--amount",
-            "200000",
-            "--every",
-            "yearly",
-            "--alert",
-            "50",
-            "--alert",
-            "100",
-        )
+        plan = "--measure tokens --amount 200000 --every yearly --alert 50 --alert 100".split()
         run("budgets", "create", "--name", "Tokens", "--view", "All", *plan)
 
     def copy_to(self, place: Path, config: str) -> Tollhouse:
