@@ -206,7 +206,18 @@ class Site:
         run = self.tollhouse.json
         run("connections", "create", "--id", "bill", "--name", "Bill", "--provider", "MongoDB")
         run("views", "create", "--name", "All", "--principal", "model")
-        plan = "--measure tokens --amount 200000 --every yearly --alert 50 --alert 100".split()
+        plan = [
+            "--measure",
+            "tokens",
+            "--amount",
+            "200000",
+            "--every",
+            "yearly",
+            "--alert",
+            "50",
+            "--alert",
+            "100",
+        ]
         run("budgets", "create", "--name", "Tokens", "--view", "All", *plan)
 
     def copy_to(self, place: Path, config: str) -> Tollhouse:
