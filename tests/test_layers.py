@@ -194,7 +194,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "aiosqlite": "spool/sqlite/database.py",
     "duckdb": "exporters/lake/query/child.py",
     "obstore": "exporters/lake/object_store.py",
-    "pyarrow": ("exporters/lake/parquet.py", "gateway/statements/parquet.py"),
+    "pyarrow": ("exporters/lake/parquet.py", "gateway/statements/parquet"),
     "jwt": "gateway/authentication/oidc/signatures.py",
     "grpc": "gateway/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",

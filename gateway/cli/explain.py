@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from gateway.cli.data_directory import installation
 from gateway.cli.operator.client import OperatorClient, part
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
+from gateway.cli.send.request_bodies import MAX_DOCUMENT, opened
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.reading_options import counted_sources, kept_tags
 from gateway.configuration.sections import Config
@@ -259,8 +260,14 @@ def _ignored(terms: Any) -> list[dict[str, Any]]:
 def _read(file: str) -> bytes:
     """BadPayload when it is not there or breaks off: the other files are explained all the same."""
     try:
-        body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
+        with (
+            nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as raw,
+            opened(raw) as content,
+        ):
+            body = content.read(MAX_DOCUMENT + 1)
+        if len(body) > MAX_DOCUMENT:
+            raise BadPayload("has more than 64 MiB: give a part of it")
+        return body
     except (OSError, EOFError, zlib.error) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise BadPayload(f"cannot be read: {said}") from error

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,10 +20,14 @@ from gateway.container_usage.snappy import unpacked
 from gateway.errors import BadPayload
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_at
 from gateway.statements import parquet
+from spool.bounded_reading import MAX_DECODED, MAX_ROW, check_json, too_large
 from spool.container_files.values import REMOTE_WRITE, ContainerFile
 from spool.errors import Invalid
 
-MOST = 256 * 1024 * 1024  # bytes of a body or file once it is unpacked
+MOST = 256 * 1024 * 1024  # bytes of a file once it is unpacked
+MOST_BLOCK = 64 * 1024 * 1024  # of a body of remote write, which is unpacked as a whole
+MAX_SYMBOLS = 500_000  # texts of a body
+_PIECE = 256 * 1024
 NAME = "__name__"
 _V2 = "io.prometheus.write.v2.Request"
 _GZIP = b"\x1f\x8b"
@@ -41,32 +48,32 @@ def series_of(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
         is_second = _V2 in file.request
         yield from _of_remote_write(content, is_second=is_second)
     elif content.startswith(parquet.MAGIC):
-        name = file.reference
-        parquet.columns_of(
-            name,
-            content,
-            most=MOST,
-        )
-        for _, row in parquet.rows_of(name, content):
-            yield from _of_row(row)
+        with tempfile.TemporaryFile() as unread:
+            unread.write(content)
+            unread.flush()
+            for _, row in parquet.rows_of(file.reference, unread, most=MOST):
+                yield from _of_row(row)
     else:
         yield from _of_json(file.reference, content)
 
 
 def _of_remote_write(content: bytes, *, is_second: bool) -> Iterator[MetricSeries]:
     """Read one series after the other: a body of a large cluster as a whole would be ten times its bytes."""
-    body = unpacked(content, MOST)
+    body = unpacked(content, MOST_BLOCK)
     try:
         if is_second:
-            symbols = [str(text, "utf-8") for number, text in _fields(body) if number == _SYMBOLS]
+            texts = (str(text, "utf-8") for number, text in _fields(body) if number == _SYMBOLS)
+            symbols = list(islice(texts, MAX_SYMBOLS + 1))
+            if len(symbols) > MAX_SYMBOLS:
+                raise Invalid(f"a body of remote write has more than {MAX_SYMBOLS} symbols")
             for number, text in _fields(body):
                 if number == _SECOND_SERIES:
-                    each = _Second.FromString(text)
+                    each = _Second.FromString(_bounded(text))
                     yield MetricSeries(_named(each.labels_refs, symbols), _samples(each))
         else:
             for number, text in _fields(body):
                 if number == _FIRST_SERIES:
-                    each = _First.FromString(text)
+                    each = _First.FromString(_bounded(text))
                     yield MetricSeries(_labels(each), _samples(each))
     except (BadPayload, DecodeError, IndexError, UnicodeDecodeError) as error:
         raise Invalid("it is no body of remote write") from error
@@ -79,6 +86,12 @@ def _fields(body: bytes) -> Iterator[tuple[int, bytes]]:
         tag, start, at = field_at(message, at)
         if tag & 7 == LENGTH_DELIMITED:
             yield tag >> 3, body[start:at]
+
+
+def _bounded(series: bytes) -> bytes:
+    if len(series) > MAX_ROW:
+        raise Invalid(f"a series of remote write has more than {MAX_ROW} bytes")
+    return series
 
 
 def _samples(series: Any) -> list[tuple[int, float]]:
@@ -104,30 +117,53 @@ def _named(places: Sequence[int], symbols: Sequence[str]) -> dict[str, str]:
 
 def _of_json(name: str, content: bytes) -> Iterator[MetricSeries]:
     """Read an array of metrics, or one of each line, one after the other."""
-    text = _inflated(name, content)
     try:
-        rows: Iterable[bytes | msgspec.Raw] = io.BytesIO(text)
-        if text.lstrip()[:1] == b"[":
-            rows = _rows.decode(text)
-        for row in rows:
-            if bytes(row).strip():
-                told = msgspec.json.decode(row)
-                yield from _of_row(told) if isinstance(told, dict) else ()
-    except msgspec.DecodeError as error:
+        for row in _json_rows(name, content):
+            told = msgspec.json.decode(row)
+            yield from _of_row(told) if isinstance(told, dict) else ()
+    except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
         raise Invalid(f"{name} is no file of metrics: {error}") from error
 
 
-def _inflated(name: str, content: bytes) -> bytes:
-    if content[:1] in (b"[", b"{"):
-        return content
-    try:
-        with _opened(name, content) as stream:
-            found = stream.read(MOST + 1)
-    except (OSError, EOFError, ValueError) as error:
-        raise Invalid(f"{name} is no file of metrics: {error}") from error
-    if len(found) > MOST:
-        raise Invalid(f"{name} has more than {MOST} bytes unpacked")
-    return bytes(found)
+def _json_rows(name: str, content: bytes) -> Iterator[bytes | msgspec.Raw]:
+    """Yield the bytes of each metric. An array is in memory as a whole, as far as that is bounded."""
+    begun = bytearray()
+    is_array = False
+    for piece in _pieces(name, content):
+        is_array = is_array or (not begun.strip() and piece.lstrip()[:1] == b"[")
+        begun += piece
+        if is_array:
+            if len(begun) > MAX_DECODED:
+                raise too_large(name)
+            continue
+        *lines, rest = begun.split(b"\n")
+        if len(rest) > MAX_ROW:
+            raise Invalid(f"{name} has a line of more than {MAX_ROW} bytes")
+        begun = rest
+        yield from _checked(name, lines)
+    if is_array:
+        check_json(name, begun)
+        yield from _rows.decode(begun)
+    else:
+        yield from _checked(name, [begun])
+
+
+def _checked(name: str, lines: Sequence[bytearray]) -> Iterator[bytes]:
+    for line in lines:
+        if line.strip():
+            check_json(name, line)
+            yield bytes(line)
+
+
+def _pieces(name: str, content: bytes) -> Iterator[bytes]:
+    """Inflate what is packed, piece by piece. Invalid beyond MOST."""
+    left = MOST
+    with io.BytesIO(content) if content[:1] in (b"[", b"{") else _opened(name, content) as stream:
+        while piece := bytes(stream.read(_PIECE)):
+            left -= len(piece)
+            if left < 0:
+                raise Invalid(f"{name} has more than {MOST} bytes unpacked")
+            yield piece
 
 
 def _opened(name: str, content: bytes) -> Any:

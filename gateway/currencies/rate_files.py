@@ -15,10 +15,13 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from spool.bounded_reading import BoundedLines
 from spool.currencies.codes import code_of
+from spool.errors import Invalid
 
 ECB: Final = "ecb"
 OWN: Final = "own"
@@ -26,6 +29,7 @@ _EURO = "EUR"
 _OWN_COLUMNS = ("date", "currency", "usd")
 _NO_QUOTATION = ("", "N/A")
 _MOST_DIGITS = 40
+MAX_QUOTATIONS: Final = 500_000  # of a file: a century of the bank's
 _DAY = re.compile(r"""<Cube\s+time=["'](\d{4}-\d\d-\d\d)["']\s*>(.*?)</Cube>\s*(?=<|$)""", re.DOTALL)
 _RATE = re.compile(r"""<Cube\s+currency=["'](\w{3})["']\s+rate=["']([^"']{1,40})["']\s*/>""")
 
@@ -66,7 +70,10 @@ def parse(content: bytes, most_bytes: int) -> list[Quotation]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RatesUnreadable("it is not UTF-8 text") from error
-    found = list(_of_xml(text) if text.lstrip().startswith("<") else _of_csv(text))
+    is_xml = text.lstrip().startswith("<")
+    found = list(islice(_of_xml(text) if is_xml else _of_csv(content), MAX_QUOTATIONS + 1))
+    if len(found) > MAX_QUOTATIONS:
+        raise RatesUnreadable(f"it has more than {MAX_QUOTATIONS:,} rates")
     if not found:
         raise RatesUnreadable("it has no rates")
     return found
@@ -86,12 +93,14 @@ def _unpacked(content: bytes, most_bytes: int) -> bytes:
 
 
 def _of_xml(text: str) -> Iterator[Quotation]:
-    for day, cubes in _DAY.findall(text + "<"):
-        yield from _of_euros(_day(day), _RATE.findall(cubes))
+    for found in _DAY.finditer(text + "<"):
+        quoted = ((each[1], each[2]) for each in _RATE.finditer(text, found.start(2), found.end(2)))
+        yield from _of_euros(_day(found[1]), quoted)
 
 
-def _of_csv(text: str) -> Iterator[Quotation]:
-    rows = csv.reader(io.StringIO(text))
+def _of_csv(content: bytes) -> Iterator[Quotation]:
+    lines = BoundedLines("the file", io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""))
+    rows = _ended(csv.reader(lines), lines)
     head = [cell.strip() for cell in next(rows, [])]
     if [cell.lower() for cell in head if cell] == list(_OWN_COLUMNS):
         yield from _own(rows)
@@ -104,7 +113,17 @@ def _of_csv(text: str) -> Iterator[Quotation]:
                 cells = [cell.strip() for cell in row[1:]]
                 yield from _of_euros(_day(row[0].strip()), zip(head[1:], cells, strict=True))
     except (csv.Error, ValueError) as error:
-        raise RatesUnreadable(f"line {rows.line_num}: {error}") from error
+        raise RatesUnreadable(f"line {lines.number}: {error}") from error
+
+
+def _ended(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list[str]]:
+    """Yield rows, of which none is longer than a row may be."""
+    try:
+        for row in rows:
+            lines.end_row()
+            yield row
+    except Invalid as error:
+        raise RatesUnreadable(str(error)) from error
 
 
 def _of_euros(day: int, quoted: Iterable[tuple[str, str]]) -> Iterator[Quotation]:

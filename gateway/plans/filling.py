@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from gateway.plans.seat_lists import SeatChanges, chosen, merged, of_pages, read_names
+from gateway.plans.seat_lists import SeatChanges, chosen, merged, of_pages, read_bounded, read_names
 from spool.errors import Invalid
 from spool.people import People
 from spool.registry.operators import Actor
@@ -55,7 +55,8 @@ def _read(
     names = None
     if pull.names_file is not None:
         try:
-            content = pull.names_file.read_bytes()
+            with pull.names_file.open("rb") as file:
+                content = read_bounded(file, f"names_file {pull.names_file}")
         except OSError as error:
             raise Invalid(f"names_file {pull.names_file}: {error.strerror}") from error
         names = read_names(str(pull.names_file), content)

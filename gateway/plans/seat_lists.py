@@ -13,10 +13,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from itertools import chain
+from typing import Any, BinaryIO
 
 import msgspec
 
+from spool.bounded_reading import BoundedLines, check_json
 from spool.errors import Invalid
 from spool.registry.tables.plans import Seat
 
@@ -39,6 +41,8 @@ _ROLE = ("role", "member role", "team role")
 _GONE = frozenset(
     {"removed", "deactivated", "deleted", "suspended", "disabled", "revoked", "expired", "unassigned"}
 )
+MAX_LIST = 8 * 1024 * 1024  # bytes of a list
+MAX_ROWS = 100_000  # of a table, many more than a plan has seats
 _NO_TIERS = frozenset({"unassigned", "noseat", "none", "nolicense"})
 _MOST_MS = 10**14  # beyond the year 5000
 _FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # of Cursor: these have no seat
@@ -72,10 +76,19 @@ class SeatChanges:
     repeats: str = ""  # rows of the list that name somebody again, in words
 
 
+def read_bounded(file: BinaryIO, name: str) -> bytes:
+    """Return the content of a list, or of a file of names. Invalid if it is larger than one may be."""
+    content = file.read(MAX_LIST + 1)
+    if len(content) > MAX_LIST:
+        raise Invalid(f"{name} has more than {MAX_LIST // 1024**2} MiB")
+    return content
+
+
 def read_list(name: str, content: bytes) -> list[ListedSeat]:
     """Return the seats of a file: pages of an API as JSON, or a table as CSV. Invalid with what is wrong."""
     text = content.removeprefix(b"\xef\xbb\xbf")
     if text.lstrip()[:1] in (b"{", b"["):
+        check_json(name, text)
         try:
             root = msgspec.json.decode(text)
         except ValueError as error:
@@ -83,7 +96,7 @@ def read_list(name: str, content: bytes) -> list[ListedSeat]:
         pages = root if isinstance(root, list) else [root]
         return of_pages(name, pages)
     try:
-        return list(_of_table(name, text.decode()))
+        return list(_of_table(name, text))
     except UnicodeDecodeError as error:
         raise Invalid(f"{name} is not text in UTF-8") from error
     except csv.Error as error:
@@ -192,11 +205,22 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], ListedSeat | None]] = {
 }
 
 
-def _of_table(name: str, text: str) -> Iterator[ListedSeat]:
-    head = text.partition("\n")[0]
-    separator = max(_SEPARATORS, key=head.count)
-    rows = csv.reader(io.StringIO(text), strict=True, delimiter=separator)
-    columns = [_plain(cell) for cell in next(rows, [])]
+def _rows(name: str, content: bytes, *separators: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a table with the number of the line. Invalid where there are more than MAX_ROWS."""
+    lines = BoundedLines(name, io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""))
+    first = next(lines, "")
+    rows = csv.reader(chain([first], lines), strict=True, delimiter=max(separators, key=first.count))
+    for count, row in enumerate(rows):
+        lines.end_row()
+        if count > MAX_ROWS:
+            raise Invalid(f"{name} has more than {MAX_ROWS} rows")
+        yield rows.line_num, row
+
+
+def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
+    rows = _rows(name, content, *_SEPARATORS)
+    _, head = next(rows, (1, []))
+    columns = [_plain(cell) for cell in head]
     places = {
         what: next((columns.index(each) for each in map(_plain, names) if each in columns), None)
         for what, names in (
@@ -204,7 +228,7 @@ def _of_table(name: str, text: str) -> Iterator[ListedSeat]:
             ("status", _STATUS), ("role", _ROLE),
         )
     }  # fmt: skip
-    lines = [(rows.line_num, row) for row in rows if any(row)]
+    lines = [(line, row) for line, row in rows if any(row)]
     if places["user"] is None:
         places["user"] = _addresses([row for _, row in lines], len(columns))
     if places["user"] is None:
@@ -269,13 +293,15 @@ def read_names(name: str, content: bytes) -> dict[str, str]:
     in each line.
     """
     try:
-        rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig")), strict=True))
+        found = {}
+        for place, (_, row) in enumerate(_rows(name, content, ","), start=1):
+            if row and len(row) != 2:
+                raise Invalid(f"{name}: line {place} must be a name of the list and a user")
+            if row:
+                found[row[0].strip().casefold()] = row[1].strip()
     except (UnicodeDecodeError, csv.Error) as error:
         raise Invalid(f"{name} is not a CSV file: {error}") from error
-    wrong = next((place for place, row in enumerate(rows, start=1) if row and len(row) != 2), None)
-    if wrong is not None:
-        raise Invalid(f"{name}: line {wrong} must be a name of the list and a user")
-    return {row[0].strip().casefold(): row[1].strip() for row in rows if row}
+    return found
 
 
 def chosen(

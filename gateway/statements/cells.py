@@ -13,6 +13,7 @@ from hashlib import blake2b
 import msgspec
 
 from gateway.statements.values import Damaged, kept
+from spool.bounded_reading import KnownDigests
 from spool.errors import Invalid
 from spool.statements.rules import RowAmounts
 from spool.statements.values import REQUESTS, SEAT, SEATS, TOKENS, USD, StatementRow
@@ -69,7 +70,7 @@ class Cells:
     repeated: int = 0
     repeated_named: list[str] = field(default_factory=list)
     equal: int = 0
-    _seen: set[bytes] = field(default_factory=set)
+    _seen: KnownDigests = field(default_factory=KnownDigests)
     _cells: dict[_Cell, RowAmounts] = field(default_factory=dict)
     _row: list[tuple[_Cell, RowAmounts]] = field(default_factory=list)
 
@@ -106,10 +107,7 @@ class Cells:
             )
 
     def _is_known(self, said: object) -> bool:
-        told = blake2b(msgspec.json.encode(said), digest_size=12).digest()
-        known = told in self._seen
-        self._seen.add(told)
-        return known
+        return self._seen.add(blake2b(msgspec.json.encode(said), digest_size=8).digest())
 
     def cover(self, start: int, end: int) -> None:
         """The report is of this span, too."""

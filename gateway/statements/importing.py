@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import re
+import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, BinaryIO
 
 import msgspec
 
@@ -25,10 +29,16 @@ from gateway.statements.cells import Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.sources.list import SOURCES
 from gateway.statements.values import Damaged, Row
+from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, check_json, too_large
 from spool.errors import Invalid
 from spool.statements.values import Statement
 
 MAX_UNPACKED = 1024**3  # bytes of a file that nobody bounded
+_PIECE = 1024 * 1024  # bytes that are copied at once
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning
+_GZIP = b"\x1f\x8b"
+_HEAD_LINES = 1000
+_HEAD = 4096  # bytes by which a file is recognised
 _DELIMITERS = (",", "\t", ";")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _json = msgspec.json.Decoder(float_hook=exact)
@@ -37,14 +47,49 @@ _json = msgspec.json.Decoder(float_hook=exact)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFile:
     """
-    `content` as it was read, inflated. `read_at`: when the provider said it, at the latest. `most_bytes` bounds what a
-    file comes to that is packed in itself.
+    `content` as it was read, or the `path` of a file that is read as a stream, inflated if gzip packed it. `read_at`:
+    when the provider said it, at the latest. `most_bytes` bounds what a file comes to that is packed.
     """
 
     name: str
-    content: bytes
     read_at: float
+    content: bytes = b""
+    path: Path | None = None
     most_bytes: int = MAX_UNPACKED
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Invalid if it cannot be read, or is larger than `most_bytes`."""
+        if self.path is None and not self.content.startswith(parquet.MAGIC):
+            yield io.BytesIO(self.content)
+            return
+        with tempfile.TemporaryFile() as unpacked:
+            try:
+                with io.BytesIO(self.content) if self.path is None else self.path.open("rb") as packed:
+                    is_packed = packed.read(2) == _GZIP
+                    packed.seek(0)
+                    source = gzip.GzipFile(fileobj=packed) if is_packed else packed
+                    size = _copy(source, unpacked, self.most_bytes + 1)
+            except (OSError, EOFError, zlib.error) as error:
+                words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+                raise Invalid(f"{self.path or self.name} cannot be read: {words}") from error
+            if size > self.most_bytes:
+                raise Invalid(
+                    f"{self.path or self.name} has more than {self.most_bytes} bytes "
+                    "(reconciliation.max_file_bytes): import a shorter span"
+                )
+            unpacked.seek(0)
+            yield unpacked
+
+
+def _copy(source: BinaryIO | gzip.GzipFile, target: IO[bytes], most: int) -> int:
+    """Copy at most so many bytes to the disk, piece by piece; return how many there were."""
+    left = most
+    while left and (piece := source.read(min(left, _PIECE))):
+        target.write(piece)
+        left -= len(piece)
+    target.flush()
+    return most - left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,44 +181,54 @@ class ReportReader:
 
 
 def open_report(path: Path, *, most: int, now: float) -> ReportFile:
-    """
-    A file, inflated if it is packed with gzip. Invalid if it cannot be read or is larger than `most` bytes.
-    """
+    """Return a file, which is read later. Invalid if it is not there, or larger than `most` bytes."""
     try:
-        with path.open("rb") as file:
-            is_packed = file.peek(2)[:2] == b"\x1f\x8b"
-            content = (gzip.GzipFile(fileobj=file) if is_packed else file).read(most + 1)
-            changed = path.stat().st_mtime
-    except (OSError, EOFError, zlib.error) as error:
-        words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Invalid(f"{path} cannot be read: {words}") from error
-    if len(content) > most:
-        raise Invalid(
-            f"{path} has more than {most} bytes (reconciliation.max_file_bytes): import a shorter span"
-        )
-    return ReportFile(name=path.name, content=content, read_at=min(changed, now), most_bytes=most)
+        found = path.stat()
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read: {error.strerror or error}") from error
+    return ReportFile(name=path.name, path=path, read_at=min(found.st_mtime, now), most_bytes=most)
 
 
 def read_reports(
-    files: Sequence[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
+    files: Iterable[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
 ) -> list[ReadReport]:
-    """The statements of files, in their order. Invalid if one is of no known source."""
+    """
+    The statements of files, in their order, each of which is read once the one before was. Invalid if one is of no
+    known source.
+    """
     readers: list[tuple[ReportSource, ReportReader]] = []
     seen: dict[bytes, tuple[ReportReader, int]] = {}  # with the number of rows
     for file in files:
-        known = seen.get(file.content)
-        if known is not None:
-            read_by, rows = known
-            read_by.again(file.name, rows)
-            continue
-        opened = _opened(file)
-        found = _recognised(opened, file.name, source)
-        reader = next((reader for each, reader in readers if each is found and found.in_parts), None)
-        if reader is None:
-            reader = ReportReader(found, most=most)
-            readers.append((found, reader))
-        seen[file.content] = reader, reader.add(file, opened)
+        with file.opened() as stream:
+            content = _digest(stream)
+            known = seen.get(content)
+            if known is not None:
+                read_by, rows = known
+                read_by.again(file.name, rows)
+                continue
+            opened = _opened(file, stream)
+            found = _recognised(_beginning(opened), file.name, source)
+            reader = next((reader for each, reader in readers if each is found and found.in_parts), None)
+            if reader is None:
+                reader = ReportReader(found, most=most)
+                readers.append((found, reader))
+            seen[content] = reader, reader.add(file, opened)
     return [reader.report(account=account, settle_s=settle_s) for _, reader in readers]
+
+
+def _beginning(opened: Document | Table) -> Document | Table:
+    """Return what a report is recognised by: of many lines the first ones."""
+    if isinstance(opened, Document) and isinstance(opened.root, JsonLines):
+        return Document(root=opened.root.beginning())
+    return opened
+
+
+def _digest(stream: BinaryIO) -> bytes:
+    found = hashlib.blake2b()
+    while piece := stream.read(_PIECE):
+        found.update(piece)
+    stream.seek(0)
+    return found.digest()
 
 
 def _recognised(opened: Document | Table, name: str, wanted: str | None) -> ReportSource:
@@ -197,34 +252,92 @@ def _recognised(opened: Document | Table, name: str, wanted: str | None) -> Repo
     raise Invalid(f"{name} is of no known source; name it with --source: {', '.join(SOURCES)}")
 
 
-def _opened(file: ReportFile) -> Document | Table:
-    start = file.content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+def _opened(file: ReportFile, stream: BinaryIO) -> Document | Table:
+    head = stream.read(_HEAD)
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    stream.seek(0)
     if start in (b"{", b"["):
-        return open_document(file)
-    return _parquet(file) if file.content.startswith(parquet.MAGIC) else _table(file)
+        return _document(file.name, stream)
+    return _parquet(file, stream) if head.startswith(parquet.MAGIC) else _table(file.name, stream, head)
 
 
 def open_document(file: ReportFile) -> Document:
     """Invalid if it is neither JSON nor JSON lines."""
-    content = file.content.removeprefix(b"\xef\xbb\xbf")
+    with file.opened() as stream:
+        found = _document(file.name, stream)
+        if not isinstance(found.root, JsonLines):
+            return found
+        check_json(file.name, file.content)
+        return Document(root=list(found.root))
+
+
+def _document(name: str, stream: BinaryIO) -> Document:
+    size = stream.seek(0, io.SEEK_END)
+    stream.seek(0)
+    if _is_lines(stream, size):
+        return Document(root=JsonLines(name, stream))
+    if size > MAX_DECODED:
+        raise too_large(name)
+    content = stream.read().removeprefix(_MARK)
+    check_json(name, content)
     try:
         return Document(root=_json.decode(content))
     except RecursionError as error:
-        raise Invalid(f"{file.name} is nested too deeply") from error
+        raise Invalid(f"{name} is nested too deeply") from error
     except (msgspec.DecodeError, ValueError) as error:
-        lines = [line for line in content.splitlines() if line.strip()]
-        if len(lines) < 2:
-            raise Invalid(f"{file.name} is not JSON: {error}") from error
+        words = "neither JSON nor JSON lines" if b"\n" in content.strip() else "not JSON"
+        raise Invalid(f"{name} is {words}: {error}") from error
+
+
+def _is_lines(stream: BinaryIO, size: int) -> bool:
+    """True if the first line is JSON by itself and others follow."""
+    first = stream.readline(MAX_ROW).removeprefix(_MARK)
+    follows = stream.tell() < size
+    stream.seek(0)
+    if not follows or not first.endswith(b"\n"):
+        return False
     try:
-        return Document(root=[_json.decode(line) for line in lines])
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Invalid(f"{file.name} is neither JSON nor JSON lines: {error}") from error
+        check_json("", first)
+        _json.decode(first)
+    except (Invalid, msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return True
 
 
-def _parquet(file: ReportFile) -> Table:
-    names = parquet.columns_of(file.name, file.content, most=file.most_bytes)
+class JsonLines:
+    """The values of lines, decoded again each time that they are asked for. Invalid where a line is no JSON."""
+
+    def __init__(self, name: str, stream: BinaryIO, *, most: int | None = None) -> None:
+        self._name = name
+        self._stream = stream
+        self._most = most
+
+    def beginning(self) -> JsonLines:
+        return JsonLines(self._name, self._stream, most=_HEAD_LINES)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._stream.seek(0)
+        number = 0
+        while number != self._most and (line := self._stream.readline(MAX_DECODED + 1)):
+            number += 1
+            if number > MAX_ROWS:
+                raise Invalid(f"{self._name} has more than {MAX_ROWS} lines: import a shorter span")
+            line = line.removeprefix(_MARK) if number == 1 else line
+            if not line.strip():
+                continue
+            check_json(f"{self._name}: line {number}", line)
+            try:
+                yield _json.decode(line)
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                raise Invalid(
+                    f"{self._name} is neither JSON nor JSON lines: line {number}: {error}"
+                ) from error
+
+
+def _parquet(file: ReportFile, stream: BinaryIO) -> Table:
+    names = parquet.columns_of(file.name, stream, most=file.most_bytes)
     named = {name: _column(name) for name in names}
-    rows = parquet.rows_of(file.name, file.content)
+    rows = parquet.rows_of(file.name, stream, most=file.most_bytes)
     return Table(
         columns=tuple(named.values()),
         rows=((number, {named[name]: cell for name, cell in row.items()}) for number, row in rows),
@@ -238,26 +351,33 @@ def _column(name: str) -> str:
     return name.strip().lower()
 
 
-def _table(file: ReportFile) -> Table:
+def _table(name: str, stream: BinaryIO, head: bytes) -> Table:
+    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    lines = BoundedLines(name, io.TextIOWrapper(stream, encoding, newline=""))
     try:
-        text = file.content.decode(
-            "utf-16" if file.content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        )
+        first = next(lines, "")
+        delimiter = max(_DELIMITERS, key=first.count)
+        rows = csv.reader(chain([first], lines), delimiter=delimiter)
+        columns = tuple(map(_column, next(rows, [])))
     except UnicodeDecodeError as error:
-        raise Invalid(f"{file.name} is neither JSON nor CSV in UTF-8") from error
-    head = text.partition("\n")[0]
-    delimiter = max(_DELIMITERS, key=head.count)
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    try:
-        columns = tuple(map(_column, next(lines, [])))
+        raise Invalid(f"{name} is neither JSON nor CSV in UTF-8") from error
     except csv.Error as error:
-        raise Invalid(f"{file.name} is not CSV file: {error}") from error
+        raise Invalid(f"{name} is not CSV file: {error}") from error
     if len(columns) < 2:
-        raise Invalid(f"{file.name} is neither JSON nor CSV with a line of names")
-    return Table(columns=columns, rows=_table_rows(lines, columns))
+        raise Invalid(f"{name} is neither JSON nor CSV with a line of names")
+    return Table(columns=columns, rows=_table_rows(name, rows, lines, columns), lines=lines)
 
 
-def _table_rows(lines: Any, columns: tuple[str, ...]) -> Iterator[tuple[int, Row]]:
-    for cells in lines:
-        if any(cells):
-            yield lines.line_num, dict(zip(columns, cells, strict=False))
+def _table_rows(
+    name: str, rows: Any, lines: BoundedLines, columns: tuple[str, ...]
+) -> Iterator[tuple[int, Row]]:
+    lines.end_row()
+    try:
+        for number, cells in enumerate(rows, start=1):
+            lines.end_row()
+            if number > MAX_ROWS:
+                raise Invalid(f"{name} has more than {MAX_ROWS} rows: import a shorter span")
+            if any(cells):
+                yield rows.line_num, dict(zip(columns, cells, strict=False))
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{name} is neither JSON nor CSV in UTF-8") from error

@@ -1,53 +1,45 @@
 """
-Rows of a Parquet file, as those of CSV, and files in brotli: the one module that reads them, with what the extra
-`lake` brings.
+Rows of a Parquet file, as those of CSV, and files in brotli, with what the extra `lake` brings.
 
-Cells are text, whatever their type, because the readers of reports take what CSV has.
+A process of its own reads the file, whose memory is bounded: see `gateway.statements.parquet_child`.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
-from decimal import Decimal
-from typing import Any
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, BinaryIO, Final
 
+from gateway.statements.parquet_child import MEMORY_BYTES, TOO_LARGE
 from gateway.statements.values import Row
+from spool.bounded_reading import MAX_ROW, MAX_ROWS
 from spool.errors import Invalid
 
 MAGIC = b"PAR1"
 _BROTLI = "a file in brotli needs the extra lake: pip install 'tollhouse[lake]'"
-_BATCH_ROWS = 512  # that are objects of Python at once
 _MISSING = "a Parquet file needs the extra lake: pip install 'tollhouse[lake]', or import the report as CSV"
+_CHILD: Final = "gateway.statements.parquet_child"
 
 
-def columns_of(name: str, content: bytes, *, most: int) -> tuple[str, ...]:
+def columns_of(name: str, file: BinaryIO, *, most: int) -> tuple[str, ...]:
     """
     Return the names of columns. Invalid if it is no Parquet file, or more than `most` bytes once it is unpacked.
     """
-    metadata = _opened(name, content).metadata
-    unpacked = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
-    if unpacked > most:
-        raise Invalid(
-            f"{name} has more than {most} bytes unpacked (reconciliation.max_file_bytes): import a shorter span"
-        )
-    names: list[str] = metadata.schema.to_arrow_schema().names
-    return tuple(names)
+    with _lines(name, file, "columns", most) as lines:
+        return tuple(next(lines))
 
 
-def rows_of(name: str, content: bytes) -> Iterator[tuple[int, Row]]:
+def rows_of(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Row]]:
     """Yield each row, with its number from 1, by the names of `columns_of`. Invalid where the file is damaged."""
-    import pyarrow
-
-    number = 0
-    try:
-        for batch in _opened(name, content).iter_batches(batch_size=_BATCH_ROWS):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, {column: _text(value) for column, value in row.items()}
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise Invalid(f"{name} is damaged after row {number}: {error}") from error
+    with _lines(name, file, "rows", most) as lines:
+        names = next(lines)
+        for number, cells in enumerate(lines, start=1):
+            yield number, dict(zip(names, cells, strict=True))
 
 
 def brotli_of(name: str, content: bytes) -> Any:
@@ -59,42 +51,42 @@ def brotli_of(name: str, content: bytes) -> Any:
     return pyarrow.CompressedInputStream(pyarrow.BufferReader(content), "brotli")
 
 
-def _opened(name: str, content: bytes) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise Invalid(f"{name}: {_MISSING}") from error
-    try:
-        return pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
-    except (pyarrow.ArrowException, OSError) as error:
-        raise Invalid(f"{name} is no Parquet file: {error}") from error
+@contextmanager
+def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator[list[Any]]]:
+    """The lines of the process, which ends with this."""
+    if find_spec("pyarrow") is None:
+        raise Invalid(f"{name}: {_MISSING}")
+    file.seek(0)
+    os.lseek(file.fileno(), 0, os.SEEK_SET)
+    command = [sys.executable, "-P", "-m", _CHILD, what, str(most), str(MAX_ROWS), str(MAX_ROW)]
+    environment = {
+        **{key: os.environ[key] for key in ("PATH", "PYTHONPATH", "TZ") if key in os.environ},
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # the one that the bound of the process is of
+        "MALLOC_ARENA_MAX": "1",
+    }
+    with subprocess.Popen(
+        command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        try:
+            yield _read(name, process)
+        finally:
+            process.kill()
 
 
-def _text(value: Any) -> str | None:
-    """Return a cell as CSV writes it; None if it is null."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{Decimal(repr(value)):f}"
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, datetime):
-        at = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-        return at.isoformat()
-    if isinstance(value, int | date):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return json.dumps(_plain(value), ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """Return a map as an object: pairs are how it is read."""
-    if isinstance(value, list) and value and all(isinstance(each, tuple) for each in value):
-        return {_text(key): _text(each) for key, each in value}
-    if isinstance(value, list):
-        return [_text(each) for each in value]
-    return {key: _text(each) for key, each in value.items()}
+def _read(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
+    """Yield lines until the process ends. Invalid with what it says if it does not end well."""
+    assert process.stdout is not None and process.stderr is not None
+    count = -1  # without the names
+    for line in process.stdout:
+        yield json.loads(line)
+        count += 1
+    words = process.stderr.read(1000).decode("utf-8", "replace")
+    status = process.wait()
+    if status < 0 or "bad_alloc" in words:  # a library that had no memory left, and no other end
+        words, status = f"takes more than {MEMORY_BYTES // 1024**2} MiB to read", TOO_LARGE
+    if status == TOO_LARGE:
+        raise Invalid(f"{name} {words}: import a shorter span, or CSV")
+    if status and count < 0:
+        raise Invalid(f"{name} is no Parquet file: {words or f'its reader ended with {status}'}")
+    if status:
+        raise Invalid(f"{name} is damaged after row {count}: {words or f'its reader ended with {status}'}")

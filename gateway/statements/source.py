@@ -8,13 +8,14 @@ from typing import Any
 
 from gateway.statements.cells import Cells
 from gateway.statements.values import Row
+from spool.bounded_reading import BoundedLines
 
 HOUR_S, DAY_S = 3600, 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A JSON document; of JSON lines, a list of them."""
+    """A JSON document; of JSON lines, what goes through them."""
 
     root: Any
 
@@ -24,17 +25,22 @@ class Document:
 
     def pages(self) -> Iterator[Row]:
         """The pages of an API that stand in it: one, or a list of them."""
-        for each in self.root if isinstance(self.root, list) else [self.root]:
+        is_one = isinstance(self.root, dict) or not isinstance(self.root, Iterable)
+        for each in [self.root] if is_one else self.root:
             if isinstance(each, dict):
                 yield each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of a CSV file. `columns` are in small letters; `rows` can be read once."""
+    """
+    Rows of a CSV file. `columns` are in small letters; `rows` can be read once. `lines` keep what is read open, until
+    whoever opened it closes it.
+    """
 
     columns: tuple[str, ...]
     rows: Iterable[tuple[int, Row]]  # with the number of the line
+    lines: BoundedLines | None = None
 
     def has(self, *names: str) -> bool:
         return set(names) <= set(self.columns)

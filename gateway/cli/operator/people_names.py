@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
+from itertools import islice
 from typing import IO
 
 import click
@@ -10,6 +12,8 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.lists import list_command
+from spool.bounded_reading import BoundedLines
+from spool.errors import Invalid
 
 COLUMNS = ("user", "name", "origin")
 _AT_ONCE = 5000
@@ -41,19 +45,30 @@ list_command(
 @with_client
 def import_names(client: OperatorClient, file: IO[str]) -> None:
     """Read names from a CSV file, - for standard input: an e-mail address or a hash, and a name, a line each."""
-    rows = [row for row in csv.reader(file) if row and row[0].strip()]
-    # a head is not a name
-    rows = [row for row in rows if "@" in row[0] or row[0].strip().startswith("email:")]
-    if not rows:
+    names = names_of(file)
+    count = kept = 0
+    try:
+        while some := list(islice(names, _AT_ONCE)):
+            answer = client.request("POST", "/people-names", body={"names": some})
+            count += len(some)
+            kept += answer["people_names"]["kept"]
+    except (Invalid, csv.Error) as error:
+        fail(f"{error}; {kept} names before were kept", 2)
+    if not count:
         fail("there is no line with an e-mail address or a hash in the first column", 2)
-    names = [{"user": user.strip(), "name": "".join(rest[:1]).strip()} for user, *rest in rows]
-    kept = 0
-    for begin in range(0, len(names), _AT_ONCE):
-        answer = client.request("POST", "/people-names", body={"names": names[begin : begin + _AT_ONCE]})
-        kept += answer["people_names"]["kept"]
     click.echo(f"{kept} names kept")
-    if kept < len(names):
-        click.echo(f"{len(names) - kept} lines name somebody again: the last line counts", err=True)
+    if kept < count:
+        click.echo(f"{count - kept} lines name somebody again: the last line counts", err=True)
+
+
+def names_of(file: IO[str]) -> Iterator[dict[str, str]]:
+    """Yield the names of a file. Invalid where a row is longer than a row may be."""
+    lines = BoundedLines(file.name, file)
+    for row in csv.reader(lines):
+        lines.end_row()
+        user = row[0].strip() if row else ""
+        if "@" in user or user.startswith("email:"):  # a head is not a name
+            yield {"user": user, "name": "".join(row[1:2]).strip()}
 
 
 @people_names.command("set")

@@ -179,7 +179,7 @@ def _items(content: IO[bytes]) -> Iterator[_Item]:
     if first[:1] == b"{" and fits:
         documents = map(bytes, filter(len, payload.items(whole)))
         return (_Item(each, f"document {place}") for place, each in enumerate(documents, start=1))
-    if any(line[:1] == b"{" and payload.peek(line) for line in whole.splitlines()):
+    if any(line[:1] == b"{" and payload.peek(line) for line in io.BytesIO(whole)):
         return _of_lines(number, _lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
     if fits:
         raise BadPayload("it is neither a JSON object, nor an array, nor JSON lines")
@@ -217,6 +217,9 @@ def _of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
     """Yield the items of lines, the first of which has this number."""
     for number, line in enumerate(lines, start=first):
         if not line:
+            continue
+        if line[:1] == b"[" and len(line) > MAX_BYTES:  # cut without a list of all its elements
+            yield from _elements(line, io.BytesIO())
             continue
         elements = _array(line) if line[:1] == b"[" else None
         if elements is None:

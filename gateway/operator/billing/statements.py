@@ -154,7 +154,7 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     now = request.now()
 
     def read() -> list[ReadReport]:
-        files = [_open(path, settings.max_file_bytes, now) for path in paths]
+        files = (_open(path, settings.max_file_bytes, now) for path in paths)
         return read_reports(
             files,
             source=body.source,

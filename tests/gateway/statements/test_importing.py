@@ -20,6 +20,7 @@ from gateway.statements.importing import (
     read_reports,
 )
 from gateway.statements.sources.list import SOURCES
+from spool.bounded_reading import MAX_ROW, KnownDigests
 from spool.errors import Invalid
 from spool.statements.values import DAY_S
 from tests.gateway.statements.test_cases import INPUTS, READ_AT
@@ -76,10 +77,12 @@ def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(content))
     os.utime(path, (READ_AT, READ_AT))
     opened = open_report(path, most=len(content), now=READ_AT + 9.0)
-    assert (content, float(READ_AT)) == (opened.content, opened.read_at)
+    with opened.opened() as file:
+        assert (content, float(READ_AT)) == (file.read(), opened.read_at)
     assert READ_AT - 9 == open_report(path, most=len(content), now=READ_AT - 9.0).read_at
-    with pytest.raises(Invalid, match="max_file_bytes"):
-        open_report(path, most=len(content) - 1, now=READ_AT)
+    too_large = open_report(path, most=len(content) - 1, now=READ_AT)
+    with pytest.raises(Invalid, match="max_file_bytes"), too_large.opened():
+        pass
 
 
 @pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", None])
@@ -88,8 +91,11 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | 
     path = tmp_path / "report.gz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(Invalid, match=r"report\.gz cannot be read"):
-        open_report(path, most=1000, now=READ_AT)
+    with (
+        pytest.raises(Invalid, match=r"report\.gz cannot be read"),
+        open_report(path, most=1000, now=READ_AT).opened(),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -279,3 +285,41 @@ def test_lines_with_an_id_count_once(files: int) -> None:
     [apart] = reports(one_id.encode())
     assert apart.statement is not None
     assert (0, set(once.statement.rows)) == (apart.repeated, set(apart.statement.rows))
+
+
+def test_a_large_page_of_the_usual_form_is_read() -> None:
+    """The bound on what JSON becomes is for lists of nothing, not for pages as providers answer them."""
+    page = json.loads(USAGE.read_bytes())
+    [bucket, *_] = page["data"]
+    [result, *_] = bucket["results"]
+    bucket["results"] = [{**result, "api_key_id": f"key_{place}"} for place in range(32_000)]
+    content = json.dumps({**page, "data": [bucket]}).encode()
+    assert 11 * 1024**2 < len(content)
+    document = open_document(ReportFile(name="page", content=content, read_at=READ_AT))
+    assert 32_000 == len(document.page()["data"][0]["results"])
+
+
+def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
+    """A wrong line is named, also far behind those by which the report was recognised."""
+    path = tmp_path / "lines.json"
+    row = {"sku": {"id": "a"}, "usage_start_time": "2026-08-01T00:00:00Z"}
+    path.write_text("\n".join([json.dumps(row)] * 1500) + "\n{broken\n")
+    file = open_report(path, most=10**6, now=READ_AT)
+    with pytest.raises(Invalid, match=r"lines\.json is neither JSON nor JSON lines: line 1501"):
+        read_reports([file], source=None, account=None, most=10)
+
+
+def test_a_row_that_does_not_end_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_bytes(CUR.read_bytes().splitlines(keepends=True)[0] + b"x" * (MAX_ROW + 1))
+    file = open_report(path, most=10**8, now=READ_AT)
+    with pytest.raises(Invalid, match=r"report\.csv: the row of line 2 has more than 1048576 characters"):
+        read_reports([file], source=None, account=None, most=10)
+
+
+def test_digests_are_known_again() -> None:
+    """Beyond what the table begins with, and none twice."""
+    digests = [place.to_bytes(8, "big") for place in range(20_000)]
+    known = KnownDigests()
+    assert not any(known.add(each) for each in digests)
+    assert all(known.add(each) for each in digests)

@@ -17,7 +17,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
-from gateway.plans.seat_lists import ListedSeat, chosen, merged, read_list, read_names
+from gateway.plans.seat_lists import ListedSeat, chosen, merged, read_bounded, read_list, read_names
 from gateway.resources.plans import NewPlan
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
@@ -147,7 +147,7 @@ def fill(
     seats = tuple(Seat(**seat) for seat in before["seats"])
     try:
         listed = list(chain.from_iterable(_lists(files)))
-        known = None if names is None else read_names(names.name, names.read())
+        known = None if names is None else read_names(names.name, read_bounded(names, names.name))
         changes = merged(seats, chosen(listed, tier=tier, names=known), today)
     except Invalid as error:
         fail(str(error), 2)
@@ -176,7 +176,7 @@ def _tell_cycle(listed: Sequence[ListedSeat], cycle_day: int) -> None:
 
 def _lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]]:
     """Yield the seats of each file; pages of an API are one list."""
-    contents = [(file.name, file.read()) for file in files]
+    contents = [(file.name, read_bounded(file, file.name)) for file in files]
     if all(content.lstrip()[:1] in (b"{", b"[") for _, content in contents):
         pages = b",".join(content.strip().removeprefix(b"[").removesuffix(b"]") for _, content in contents)
         yield read_list(", ".join(name for name, _ in contents), b"[" + pages + b"]")

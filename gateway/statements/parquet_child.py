@@ -1,0 +1,118 @@
+"""
+The process that reads one Parquet file, from its input: what a few bytes of it unpack to is bounded by the memory of
+this process, whatever the file says of itself.
+
+It writes a line of JSON with the names of the columns, then one for each row. Cells are text, whatever their type,
+because the readers of reports take what CSV has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+MEMORY_BYTES: Final = 160 * 1024 * 1024  # of data; Python and the library take a quarter of it
+WRONG: Final = 2  # the exit code for a file that is none, or damaged
+TOO_LARGE: Final = 3  # for one that takes more memory, rows or bytes than may be
+_BATCH_ROWS: Final = 64  # that are objects of Python at once
+_BUFFER_BYTES: Final = 64 * 1024  # a column is read in such pieces, and not as a whole
+
+
+def main(what: str, most: int, most_rows: int, longest: int) -> int:
+    _bound_memory()
+    try:
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.set_cpu_count(1)
+        file = pyarrow.parquet.ParquetFile(
+            pyarrow.PythonFile(os.fdopen(0, "rb")), buffer_size=_BUFFER_BYTES, pre_buffer=False
+        )
+        metadata = file.metadata
+        unpacked = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
+        if unpacked > most:
+            return _refuse(f"has more than {most} bytes unpacked (reconciliation.max_file_bytes)")
+        if metadata.num_rows > most_rows:
+            return _refuse(f"has more than {most_rows} rows")
+        _write(metadata.schema.to_arrow_schema().names)
+        for number, row in enumerate(_rows(file) if what == "rows" else (), start=1):
+            if number > most_rows:
+                return _refuse(f"has more than {most_rows} rows")
+            line = json.dumps(row, ensure_ascii=False)
+            if len(line) > longest:
+                return _refuse(f"has more than {longest} characters in row {number}")
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except MemoryError:
+        return _refuse(f"takes more than {MEMORY_BYTES // 1024**2} MiB to read")
+    except (pyarrow.ArrowException, OSError, ValueError, RecursionError, OverflowError) as error:
+        sys.stderr.write(" ".join(str(error).split())[:300])
+        return WRONG
+    return 0
+
+
+def _rows(file: Any) -> Iterator[list[str | None]]:
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
+        columns = [column.to_pylist() for column in batch.columns]
+        for cells in zip(*columns, strict=True):
+            yield [text_of(cell) for cell in cells]
+
+
+def _bound_memory() -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    except (ImportError, OSError, ValueError):
+        return  # a system without it: the other bounds hold
+
+
+def _refuse(words: str) -> int:
+    sys.stderr.write(words)
+    return TOO_LARGE
+
+
+def _write(names: list[str]) -> None:
+    sys.stdout.write(json.dumps(names, ensure_ascii=False) + "\n")
+
+
+def text_of(value: Any) -> str | None:
+    """Return a cell as CSV writes it; None if it is null."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{Decimal(repr(value)):f}"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime):
+        at = value.replace(tzinfo=UTC) if value.tzinfo is None else value
+        return at.isoformat()
+    if isinstance(value, int | date):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a map as an object: pairs are how it is read."""
+    if isinstance(value, list) and value and all(isinstance(each, tuple) for each in value):
+        return {text_of(key): text_of(each) for key, each in value}
+    if isinstance(value, list):
+        return [text_of(each) for each in value]
+    return {key: text_of(each) for key, each in value.items()}
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    status = main(sys.argv[1], *map(int, sys.argv[2:]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # what the library holds need not be let go first

@@ -1,0 +1,1 @@
+"""Files that are small and want much memory, and processes that read one of them."""

@@ -1,0 +1,142 @@
+"""
+A process that reads one file by one way: it writes its highest memory in bytes, with that of its own processes, and
+what it says of the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from spool.errors import Invalid
+
+
+def report(path: Path) -> object:
+    from gateway.configuration.sections import ReconciliationSettings
+    from gateway.statements.importing import open_report, read_reports
+
+    settings = ReconciliationSettings()
+    file = open_report(path, most=settings.max_file_bytes, now=1_790_812_800.0)
+    return [each.read for each in read_reports([file], source=None, account=None, most=settings.max_rows)]
+
+
+def page(path: Path) -> object:
+    """A page of a pull, whose answer is bounded before it is read."""
+    from gateway.configuration.sections import ReconciliationSettings
+    from gateway.statements.importing import ReportFile, open_document
+
+    content = path.read_bytes()[: ReconciliationSettings().max_page_bytes]
+    return type(open_document(ReportFile(name="pull", content=content, read_at=0.0)).root).__name__
+
+
+def seats(path: Path) -> object:
+    from gateway.plans.seat_lists import read_bounded, read_list
+
+    with path.open("rb") as file:
+        return len(read_list(path.name, read_bounded(file, path.name)))
+
+
+def names(path: Path) -> object:
+    from gateway.plans.seat_lists import read_bounded, read_names
+
+    with path.open("rb") as file:
+        return len(read_names(path.name, read_bounded(file, path.name)))
+
+
+def people(path: Path) -> object:
+    from gateway.cli.operator.people_names import names_of
+
+    with path.open(encoding="utf-8-sig") as file:
+        return sum(1 for _ in names_of(file))
+
+
+def rates(path: Path) -> object:
+    from gateway.configuration.sections import CurrencySettings
+    from gateway.currencies.rate_files import RatesUnreadable, read
+
+    try:
+        return len(read(path, CurrencySettings().max_file_bytes))
+    except RatesUnreadable as error:
+        raise Invalid(str(error)) from error
+
+
+def container(path: Path) -> object:
+    return _series(path, "file", "")
+
+
+def remote_write(path: Path) -> object:
+    return _series(path, "remote_write", "")
+
+
+def remote_write_2(path: Path) -> object:
+    return _series(path, "remote_write", "io.prometheus.write.v2.Request")
+
+
+def _series(path: Path, kind: str, request: str) -> object:
+    from types import SimpleNamespace
+    from typing import Any
+
+    from gateway.container_usage.series import series_of
+    from spool.container_files.values import REMOTE_WRITE
+    from spool.settings import ContainerSettings
+
+    content = path.read_bytes()
+    if len(content) > ContainerSettings().max_file_bytes:
+        raise Invalid("over container.max_file_bytes: 413")
+    file: Any = SimpleNamespace(
+        kind=REMOTE_WRITE if kind == "remote_write" else kind, request=request, reference=path.name
+    )
+    return sum(1 for _ in series_of(file, content))
+
+
+def sent(path: Path) -> object:
+    """What `tollhouse send` makes of a file."""
+    from gateway.cli.send.acknowledged import RunningDigest
+    from gateway.cli.send.request_bodies import UNREADABLE, bodies, opened
+
+    try:
+        with path.open("rb", buffering=0) as raw, opened(raw) as content:
+            return sum(len(body.content) for body in bodies(content, RunningDigest(())))
+    except UNREADABLE as error:
+        raise Invalid(str(error)) from error
+
+
+def definition(path: Path) -> object:
+    from gateway.allocation.faults import InvalidDefinition
+    from gateway.allocation.language import parse
+
+    try:
+        return len(parse(path.read_bytes(), ("model", "team")).dimensions)
+    except InvalidDefinition as error:
+        raise Invalid(error.faults[0].error) from error
+
+
+WAYS: dict[str, Callable[[Path], object]] = {
+    each.__name__: each
+    for each in (
+        report, page, seats, names, people, rates, container, remote_write, remote_write_2, sent, definition,
+    )
+}  # fmt: skip
+
+
+def main() -> None:
+    try:
+        said = str(WAYS[sys.argv[1]](Path(sys.argv[2])))
+    except (Invalid, csv.Error) as error:
+        said = f"Invalid: {error}"
+    used = max(_highest_kib(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+    print(json.dumps({"bytes": used * 1024, "said": said[:300]}))
+
+
+def _highest_kib() -> int:
+    """Of this program: what `getrusage` says begins with the process that started it."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+if __name__ == "__main__":
+    main()
