@@ -8,6 +8,7 @@ from gateway.attempts import Buckets
 from gateway.configuration.sections import McpSettings
 from gateway.errors import Refusal
 from spool.clock import Clock
+from spool.registry.operators import Actor
 from spool.registry.tables.tool_calls import ToolCallTable
 
 DAY_S = 86_400
@@ -30,7 +31,7 @@ class ToolCalls:
         self._minute: Buckets | None = None
         self._messages: Buckets | None = None
 
-    async def charge(self, name: str) -> None:
+    async def charge(self, name: str, actor: Actor) -> None:
         """Count one call. Refusal 429 names the setting that it would exceed."""
         settings = self._settings()
         self._configure(settings.calls_per_minute)
@@ -42,7 +43,7 @@ class ToolCalls:
         if settings.daily_calls and self._kept is not None:
             now = self._clock.now()
             day = int(now // DAY_S)
-            if not await self._kept.take(name, day=day, most=settings.daily_calls):
+            if not await self._kept.take(name, day=day, most=settings.daily_calls, actor=actor):
                 wait_s = int((day + 1) * DAY_S - now) + 1
                 raise _too_many(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
 

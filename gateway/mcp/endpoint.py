@@ -32,7 +32,7 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
         rights=rights,
         principal=bearer.party,
         count=partial(operators.assistants.tool_calls.count, bearer.party),
-        charge=partial(operators.assistants.tool_calls.charge, bearer.party),
+        charge=partial(operators.assistants.tool_calls.charge, bearer.party, request.actor),
         told=request.receivers.metrics.tool_called,
         step_up=step_up_to,
     )

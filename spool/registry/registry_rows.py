@@ -42,6 +42,10 @@ class RegistryRows(DocumentRows, Protocol):
 
     def delete(self, kind: type[Any], id: str | bytes | int) -> None: ...
 
+    def check_actor(self, actor: Actor) -> None:
+        """Raise KeyEnded if the change is made under a key that has ended. `add_audit` checks this as well."""
+        ...
+
     def keys(self) -> Sequence[Key]:
         """All of them by id, with their secrets in the order in which they were made."""
         ...

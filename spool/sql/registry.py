@@ -84,7 +84,7 @@ class SqlRegistryRows:
     """
     See `spool.registry.registry_rows.RegistryRows`.
 
-    An engine that several processes share overrides `_tell`, `_lock_key`, `_check_actor` and `_wrote`, which
+    An engine that several processes share overrides `_tell`, `_lock_key`, `check_actor` and `_wrote`, which
     do nothing here, and `_new_id` where a table does not number its rows by itself.
     """
 
@@ -94,6 +94,7 @@ class SqlRegistryRows:
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
+        self.is_audited = False
 
     def all(self, kind: type[Row]) -> Sequence[Row]:
         table = _TABLES[kind]
@@ -233,7 +234,8 @@ class SqlRegistryRows:
         before: Mapping[str, object] | None = None,
         after: Mapping[str, object] | None = None,
     ) -> None:
-        self._check_actor(actor)
+        self.check_actor(actor)
+        self.is_audited = True
         self._run(
             _ADD_AUDIT,
             at=at,
@@ -258,7 +260,7 @@ class SqlRegistryRows:
     def _lock_key(self, id: int, *, shuts: bool) -> None:
         """A key is about to change. `shuts`: no secret of it opens any more."""
 
-    def _check_actor(self, actor: Actor) -> None:
+    def check_actor(self, actor: Actor) -> None:
         """
         Raise KeyEnded if the change was sent under a key that has ended; a single process has no need to ask.
         """

@@ -37,7 +37,7 @@ class PostgresRegistryRows(SqlRegistryRows):
         self._now = now
         self.changed: set[tuple[str, str]] = set()
         self.ends_keys = self.shuts_key = False
-        self.is_audited = self.has_written = False
+        self.has_written = False
 
     def _tell(self, kind: str, id: str) -> None:
         self.changed.add((kind, id))
@@ -48,10 +48,9 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.ends_keys = True
         self.shuts_key = self.shuts_key or shuts
 
-    def _check_actor(self, actor: Actor) -> None:
+    def check_actor(self, actor: Actor) -> None:
         if actor.expects:
             check_bearers(*self._bearers_on, actor.expects, now=self._now)
-        self.is_audited = True
 
     def _wrote(self) -> None:
         self.has_written = True

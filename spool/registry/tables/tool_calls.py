@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from spool.registry.changes import Changes
+from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "tool_calls"
@@ -16,11 +17,12 @@ class ToolCallTable:
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
-    async def take(self, name: str, *, day: int, most: int) -> bool:
-        """Count one call of a day, unless `most` were counted: then return False."""
+    async def take(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
+        """Count one call of a day, unless `most` were counted: then return False. KeyEnded as of every change."""
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
         def work(rows: RegistryRows) -> bool:
+            rows.check_actor(actor)
             kept = rows.document(KIND, id)
             is_first = kept is None or kept["day"] != day
             calls = 0 if kept is None or is_first else int(kept["calls"])

@@ -11,11 +11,14 @@ from gateway.authentication.tool_calls import ToolCalls
 from gateway.configuration.sections import McpSettings
 from gateway.errors import Refusal
 from spool.memory.registry import MemoryRegistry
+from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.tool_calls import ToolCallTable
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
+
+ASSISTANT = Actor("assistant", "127.0.0.1")
 
 
 @pytest_asyncio.fixture
@@ -30,7 +33,7 @@ async def passed(calls: ToolCalls, name: str, tries: int) -> int:
     count = 0
     for _ in range(tries):
         try:
-            await calls.charge(name)
+            await calls.charge(name, ASSISTANT)
         except Refusal as refusal:
             assert (429, True) == (refusal.status, (refusal.retry_after_s or 0) > 0)
         else:
@@ -44,7 +47,7 @@ async def test_a_day_begins_anew_at_midnight(tool_calls: ToolCallTable) -> None:
     calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=0, daily_calls=3), tool_calls)
     assert (3, 3) == (await passed(calls, "a", 5), await passed(calls, "b", 5))
     with pytest.raises(Refusal, match=r"mcp\.daily_calls") as refused:
-        await calls.charge("a")
+        await calls.charge("a", ASSISTANT)
     assert 101 == refused.value.retry_after_s
     clock.move(101)
     assert 3 == await passed(calls, "a", 5)

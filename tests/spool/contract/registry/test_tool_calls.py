@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.tool_calls import KIND
 from tests.spool.contract.conftest import RegistryOpener
@@ -14,11 +15,12 @@ pytestmark = pytest.mark.asyncio
 
 TODAY = 20_000
 MOST = 3
+ASSISTANT = Actor("assistant", "127.0.0.1")
 
 
 async def passed(registry: Registry, name: str, tries: int, *, day: int = TODAY) -> int:
     """How many calls of so many at once go through."""
-    takes = [registry.tool_calls.take(name, day=day, most=MOST) for _ in range(tries)]
+    takes = [registry.tool_calls.take(name, day=day, most=MOST, actor=ASSISTANT) for _ in range(tries)]
     return sum(await asyncio.gather(*takes))
 
 
