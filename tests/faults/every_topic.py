@@ -15,7 +15,7 @@ from typing import Any
 
 import urllib3
 
-from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import KEEP_ALIVE
 from tests.faults.oracle import PATIENCE_S, RETRIED
 from tests.faults.site import Verdict
@@ -91,6 +91,11 @@ class EveryTopic:
         finally:
             stop.set()
             thread.join()
+
+    def wait_until_taken(self) -> None:
+        """Until some more are, so that an end meets work however slow the machine is."""
+        enough = len(self.acknowledged) + 3
+        wait_for(lambda: len(self.acknowledged) >= enough, PATIENCE_S, "reports of other topics are answered")
 
     def _run(self, url: str, stop: threading.Event) -> None:
         again = self._rng.sample(self.acknowledged, min(REPEATED, len(self.acknowledged)))

@@ -44,7 +44,8 @@ def test_every_end_under_load_of_every_topic(
             if site.tollhouse.process is None:
                 site.start()
             with site.oracle.load(site.url, senders=2, pause_s=0.0), others.load(site.url):
-                time.sleep(rng.uniform(0.1, 0.8))
+                others.wait_until_taken()
+                time.sleep(rng.uniform(0.0, 0.8))
                 ENDS[rng.choice([*ENDS])](site)
         began = time.monotonic()
         if site.tollhouse.process is None:
