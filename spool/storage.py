@@ -159,6 +159,10 @@ class Recovered:
     unreadable: int
 
 
+def _never_newer(directory: Path) -> None:
+    """Nothing of a storage without files is in the directory."""
+
+
 async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
     raise NotAllowed(f"{file} cannot be read: this storage engine keeps no files")
 
@@ -193,13 +197,15 @@ class Engine:
     into the log what it does not have of a damaged file's records; NotAllowed for a file of which nothing can
     be read. `administration`: None where the storage is of one node. `tables`: how all that a storage holds
     is opened for another one to take over; NotAllowed while a node has it. `take_over`: fill an empty storage
-    with that; nobody may use what was made before it is finished. Both None: it cannot be copied.
+    with that; nobody may use what was made before it is finished. Both None: it cannot be copied. `check_not_newer`:
+    SpoolFromTheFuture where a newer release has written into a data directory, which may be in use.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]
     is_new: Callable[[Path], bool]
     version: Callable[[], str]
     known_faults: Callable[[], Sequence[str]] = tuple
+    check_not_newer: Callable[[Path], None] = _never_newer
     recover: Callable[[StorageOptions, Path], Awaitable[Recovered]] = _nothing_to_recover
     administration: Administration | None = None
     tables: Callable[[StorageOptions], Awaitable[OpenTables]] | None = None

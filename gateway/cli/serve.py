@@ -26,6 +26,7 @@ from gateway.http.listening.sockets import ListeningSockets
 from gateway.monitoring import logs
 from gateway.monitoring.memory import settle_after_start
 from gateway.monitoring.service_manager import ServiceManager
+from spool.engines import engine_of
 from spool.errors import SpoolError, SpoolFromTheFuture, UnfinishedCopy
 from spool.registry.operators import Actor
 
@@ -90,6 +91,10 @@ def _check_files(config: Config) -> None:
     problems = list(file_problems(config))
     if problems:
         fail("; ".join(problems), code=2)
+    try:
+        engine_of(config.storage.engine).check_not_newer(config.data_dir)
+    except SpoolFromTheFuture as error:
+        fail(str(error), code=2)
 
 
 async def run(

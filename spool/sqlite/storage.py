@@ -165,6 +165,7 @@ ENGINE = Engine(
     is_new=lambda directory: not (directory / FILE).exists(),
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
     known_faults=_known_faults,
+    check_not_newer=_check_not_newer,
     recover=_recover,
     tables=_tables,
     take_over=_take_over,

@@ -291,3 +291,17 @@ def test_a_newer_release_finds_its_data_as_it_left_it(installations: Installatio
         done = one.attempt(*words)
         assert (True, True) == (done.returncode > 0, "version 99" in done.stderr), (words, done.stderr)
         assert before == contents(), words
+
+
+def test_an_older_release_does_not_stop_the_server_that_it_cannot_follow(
+    installations: Installations,
+) -> None:
+    """A newer one runs on the directory: the older one is refused before it asks for anything."""
+    one = installations()
+    one.start()
+    with closing(sqlite3.connect(one.data / "spool.sqlite")) as newer:  # which is in use
+        newer.executescript(f"BEGIN; PRAGMA user_version = 99; PRAGMA application_id = {MARK + 99}; COMMIT")
+    done = one.attempt("serve", "--take-over")
+    assert (2, True) == (done.returncode, "version 99" in done.stderr)
+    assert one.json("spool", "verify")["balanced"]
+    assert [] == [line for line in one.log if '"action":"handed_over"' in line]
