@@ -16,6 +16,7 @@ BUSY = 0.6  # of a machine's processors, so that a node that fails leaves room a
 CORES = 2  # of the machines in the tables
 ANSWER_S = 0.1  # of an upstream, to a delivery
 GIB = 1 << 30
+PLACE_BYTES = 17  # of memory, for the place of an id; the newest eighth of the ids keep theirs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,8 @@ def limits(figures: SizingFigures) -> str:
             spool.duplicate_ids / spool.duplicate_window,
             f"repeats recognised for all of `spool.duplicate_window` ({days(spool.duplicate_window)})",
             f"the window gets shorter: at 1,000 calls a second it is {hours(spool.duplicate_ids / 1000)}",
-            f"`spool.duplicate_ids` ({spool.duplicate_ids:,}); {figures.id_bytes:.0f} bytes of memory each",
+            f"`spool.duplicate_ids` ({spool.duplicate_ids:,}); {figures.id_bytes:.0f} bytes of memory each, "
+            f"{figures.id_bytes + PLACE_BYTES:.0f} of the newest eighth",
         ),
         (
             spool.max_bytes / figures.record_bytes / week_s,

@@ -11,6 +11,7 @@ from tests.bench.sizing.computing import (
     BUSY,
     DAY_S,
     GIB,
+    PLACE_BYTES,
     SizingFigures,
     count,
     days,
@@ -95,7 +96,7 @@ def shared_limits(figures: SizingFigures, shared: SharedFigures) -> str:
             f"repeats recognised for all of `duplicate_window` ({days(spool.duplicate_window)})",
             f"the window gets shorter: at 1,000 calls a second it is {hours(spool.duplicate_ids / 1000)}",
             f"`duplicate_ids` ({spool.duplicate_ids:,}); {shared.id_memory_bytes:.0f} bytes of memory of "
-            "every gateway",
+            f"every gateway, {shared.id_memory_bytes + PLACE_BYTES:.0f} of the newest eighth",
         ),
         (
             500 * GIB / shared.record_bytes / (7 * DAY_S),
