@@ -58,11 +58,7 @@ class Figures:
 def figures(path: Path) -> Figures:
     """Count what one file has."""
     text = path.read_text()
-    return figures_of(path, text, list(ast.walk(ast.parse(text))))
-
-
-def figures_of(path: Path, text: str, nodes: Sequence[ast.AST]) -> Figures:
-    """Count what a file has that is parsed already: `nodes` are all of its tree."""
+    nodes = list(ast.walk(ast.parse(text)))
     lines = text.splitlines()
     functions = [node for node in nodes if isinstance(node, Function)]
     docstrings = [(function.name, ast.get_docstring(function)) for function in functions]
