@@ -17,8 +17,7 @@ class Backoff:
 
     def delay_s(self, failures: int, hint_s: float | None = None, *, chance: float | None = None) -> float:
         """
-        The wait after `failures` (at least 1) failures in a row, at least as long as the destination asked
-        for.
+        The wait after `failures` (at least 1) failures in a row, at least as long as the destination asked for.
 
         `chance` from 0 to 1 is drawn when not given: the wait lies between half and the whole of the step.
         """

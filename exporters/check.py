@@ -1,6 +1,6 @@
 """
-What `tollhouse check` reports of [upstream], [[destinations]] and [[notify]]: what would become of what is
-sent there.
+What `tollhouse check` reports of [upstream], [[destinations]] and [[notify]]: what would become of what
+is sent there.
 
 An empty export and a question about a billing drop leave nothing behind. A Tollhouse gets the marked call as well: it
 counts the call nowhere, and says if it rejects the records of this one. Of all other streams and destinations only the
@@ -155,9 +155,7 @@ async def _check_destination(
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
-    """
-    Try the connection to an agent's gateway. The key is the device's own and known only after it enrolled.
-    """
+    """Try the connection to an agent's gateway. The key is the device's own and known only after it enrolled."""
     async with client_of(settings, clock=clock) as client:
         found = await try_connection(client, url)
     return DestinationCheck(

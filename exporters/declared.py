@@ -1,7 +1,4 @@
-"""
-What modules declare as TYPE, each imported when its declaration is asked for: a process pays for what it
-uses.
-"""
+"""What modules declare as TYPE, each imported when its declaration is asked for: a process pays for what it uses."""
 
 from __future__ import annotations
 
@@ -13,9 +10,7 @@ T = TypeVar("T")
 
 
 class Declared(Mapping[str, T]):
-    """
-    Declarations by name; `modules` has the name of each one's module. The names are known without an import.
-    """
+    """Declarations by name; `modules` has the name of each one's module. The names are known without an import."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules

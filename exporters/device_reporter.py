@@ -44,11 +44,10 @@ class _DeviceAnswer(msgspec.Struct):
 
 class DeviceReporter:
     """
-    `facts` are sent with every request, `report` adds those of a heartbeat; `keep_key` writes the device's
-    key.
+    `facts` are sent with every request, `report` adds those of a heartbeat; `keep_key` writes the device's key.
 
-    `state` is the device's state as the gateway answered it, `reason` why the last request failed, None if it
-    did not.
+    `state` is the device's state as the gateway answered it, `reason` why the last request failed, None if
+    it did not.
     """
 
     def __init__(

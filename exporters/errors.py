@@ -7,8 +7,7 @@ class SendError(Exception):
     """
     `answered`: the destination answered, and may answer the same again under this idempotency key.
 
-    `ambiguous`: the request left and may have been taken: no answer came, or one that a gateway gave in its
-    place.
+    `ambiguous`: the request left and may have been taken: no answer came, or one that a gateway gave in its place.
     """
 
     def __init__(
@@ -21,9 +20,7 @@ class SendError(Exception):
 
     @property
     def answer(self) -> str | None:
-        """
-        Return the answer's status as text, to be compared with other answers; None if there was no answer.
-        """
+        """Return the answer's status as text, to be compared with other answers; None if there was no answer."""
         return str(self.status or "refused") if self.answered else None
 
 

@@ -66,8 +66,7 @@ async def keep_or_compare(delivery: Delivery, mark: str, keep: KeepMark) -> None
 @dataclass(frozen=True, kw_only=True)
 class RouteConfig:
     """
-    A route, how it sends, and which secrets it needs. `made_of` are its settings: equal ones make an equal
-    route.
+    A route, how it sends, and which secrets it needs. `made_of` are its settings: equal ones make an equal route.
     """
 
     spec: RouteSpec

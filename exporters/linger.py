@@ -1,6 +1,5 @@
 """
-How long the newest records of a route wait for others to leave with them: a request costs more than its
-records.
+How long the newest records of a route wait for others to leave with them: a request costs more than its records.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ class Linger:
         return self._below if self._seconds else self._log.closed_below(self._topic)
 
     async def changes(self) -> AsyncIterator[int]:
-        """
-        `below` whenever it has grown: when the oldest record waited long enough, or there is a whole
-        delivery.
-        """
+        """`below` whenever it has grown: when the oldest record waited long enough, or there is a whole delivery."""
         async for closed in self._log.changes(self._topic):
             if not self._seconds or closed <= self._below:
                 self._below = max(closed, self._below)

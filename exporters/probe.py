@@ -81,9 +81,7 @@ def try_file(path: Path) -> Probe:
 
 
 def try_directory(directory: Path) -> Probe:
-    """
-    Writes and flushes a file without a name, in the nearest directory above if this one is still to be made.
-    """
+    """Writes and flushes a file without a name, in the nearest directory above if this one is still to be made."""
     place = directory
     try:
         place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
@@ -98,8 +96,8 @@ def try_directory(directory: Path) -> Probe:
 
 def failed(error: SendError) -> Probe:
     """
-    Judge by a failure if later deliveries would work. If only the empty export is refused, key and address
-    are good.
+    Judge by a failure if later deliveries would work. If only the empty export is refused, key and
+    address are good.
     """
     if isinstance(error, Rejected):
         return Probe(status=UNVERIFIED, words=f"it takes no empty export: {error}")

@@ -1,10 +1,9 @@
 """
 A file of lines, appended and flushed before their delivery is settled: what the destinations of files share.
 
-Before anything is written, the delivery keeps the file's identity and size as its mark. A repeat looks for
-its lines behind that place, wherever a rotation has moved the file within the directory, and writes those
-that are missing: no line is there twice, and the lines of other deliveries, which may have come first, are
-never touched.
+Before anything is written, the delivery keeps the file's identity and size as its mark. A repeat looks for its
+lines behind that place, wherever a rotation has moved the file within the directory, and writes those that are
+missing: no line is there twice, and the lines of other deliveries, which may have come first, are never touched.
 """
 
 from __future__ import annotations
@@ -174,8 +173,7 @@ class _File:
 
     def _written(self, mark: Mark | None, current: int, wanted: set[bytes], ending: bytes) -> set[bytes]:
         """
-        Return the wanted lines that an earlier attempt has written: behind the mark, or since then in a new
-        file.
+        Return the wanted lines that an earlier attempt has written: behind the mark, or since then in a new file.
         """
         if mark is None:
             return set()
@@ -292,9 +290,8 @@ def _make_blank(descriptor: int, place: int, blank: bytes, is_wrong: Callable[[b
     """
     Lines behind a place that are wrong become blank: those that hold zeros, or that their delivery has no more.
 
-    A power cut leaves zeros of what was written and not flushed. JSON may begin with spaces, so a line of
-    them joins the next one; a table of commas has empty lines. The lines of other deliveries stay where they
-    are.
+    A power cut leaves zeros of what was written and not flushed. JSON may begin with spaces, so a line of them
+    joins the next one; a table of commas has empty lines. The lines of other deliveries stay where they are.
     """
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(place)

@@ -1,8 +1,7 @@
 """
 The loop of one (destination, topic): take a delivery, send it, record what became of it.
 
-What an answer means for the route as a whole (which worker may send, and when) is kept in
-`exporters.throttle`.
+What an answer means for the route as a whole (which worker may send, and when) is kept in `exporters.throttle`.
 """
 
 from __future__ import annotations
@@ -293,9 +292,7 @@ class RouteLoop:
             await self._suspect(delivery, error)
 
     async def _set_aside(self, delivery: Delivery, error: SendError) -> None:
-        """
-        Keep the record as a dead letter; the route parks when it has as many as it may, so that none is lost.
-        """
+        """Keep the record as a dead letter; the route parks when it has as many as it may, so that none is lost."""
         dead = next(state.dead for state in await self._deliveries.routes() if state.name == self.name)
         if dead >= self._max_dead_letters:
             full = f"{dead} dead letters wait for a decision (spool.max_dead_letters): retry or discard them"

@@ -25,8 +25,8 @@ class EventStream:
     """
     Usage events of one type become `sum` operations of a unit-cost stream.
 
-    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name in
-    its data.
+    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name
+    in its data.
     """
 
     stream: str = setting("", "the name of the stream")
@@ -41,10 +41,7 @@ class EventStream:
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamSettings:
-    """
-    The cost service, or another Tollhouse. An empty `base_url` means that there is none: records are kept
-    here.
-    """
+    """The cost service, or another Tollhouse. An empty `base_url` means that there is none: records are kept here."""
 
     base_url: str = setting("", "its address")
     ai_telemetry_url: str = setting("", "where OTLP goes; empty means `base_url`")
@@ -183,9 +180,7 @@ class DestinationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class NotifySettings:
-    """
-    A channel for people or programs that are told of budgets and insights: [notifications](notifications.md).
-    """
+    """A channel for people or programs that are told of budgets and insights: [notifications](notifications.md)."""
 
     name: str = setting("", "how budgets and views name it; letters, digits, `.`, `_` and `-`")
     type: str = setting("", "the kind of receiver")
@@ -233,8 +228,7 @@ class NotifySettings:
 @dataclass(frozen=True, kw_only=True)
 class TelemetrySettings:
     """
-    Metrics and traces of Tollhouse itself, for a collector:
-    [monitoring](monitoring.md#sent-instead-of-scraped).
+    Metrics and traces of Tollhouse itself, for a collector: [monitoring](monitoring.md#sent-instead-of-scraped).
 
     They hold no content and no key. An endpoint that does not answer costs no record.
     """

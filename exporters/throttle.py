@@ -40,10 +40,7 @@ class RouteThrottle:
         return self._epoch + self._clock.monotonic()
 
     def rest_s(self, place: int) -> float:
-        """
-        Return how long the worker at a place waits: 0 if it may send, inf if another worker must succeed
-        first.
-        """
+        """Return how long the worker at a place waits: 0 if it may send, inf if another worker must succeed first."""
         if place > 0 and self._is_narrow():
             return inf
         return max(0.0, max(self._waits_until, self._asked_until) - self._clock.monotonic())
@@ -71,8 +68,7 @@ class RouteThrottle:
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """
-        True if a delivery met so many errors that it is tried in halves, though nothing else passed
-        meanwhile.
+        True if a delivery met so many errors that it is tried in halves, though nothing else passed meanwhile.
 
         On a quiet route nothing ever passes beside it. Where the destination is to blame, halving costs
         little: one request goes out at a time, and the halves must meet as many errors again. Where the other

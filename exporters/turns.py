@@ -1,6 +1,4 @@
-"""
-Work on the records of a delivery, in short turns of the event loop: senders are not made to wait for it.
-"""
+"""Work on the records of a delivery, in short turns of the event loop: senders are not made to wait for it."""
 
 from __future__ import annotations
 

@@ -189,8 +189,7 @@ class App:
 
     async def reload(self, actor: Actor) -> Reloaded:
         """
-        Take over the configuration as it is now, with keys, prices and certificates, and try parked routes
-        again.
+        Take over the configuration as it is now, with keys, prices and certificates, and try parked routes again.
 
         ConfigError with every problem, SpoolError: the configuration before stays in force.
         """
@@ -270,8 +269,7 @@ class App:
 
     def _why_wait(self, error: Exception, was_full: bool) -> str:
         """
-        Name what a start waits for: room, another node or a database. "" for an error that waiting does not
-        mend.
+        Name what a start waits for: room, another node or a database. "" for an error that waiting does not mend.
         """
         if isinstance(error, BeingMigrated):
             return "the storage is being upgraded"

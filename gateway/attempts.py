@@ -17,8 +17,8 @@ WHOLE = 1.0  # token: less of one is not a try
 
 class Buckets:
     """
-    One bucket per name, `burst` deep and refilled at `per_s`. A charge may overdraw a bucket that holds a
-    whole token.
+    One bucket per name, `burst` deep and refilled at `per_s`. A charge may overdraw a bucket that holds
+    a whole token.
 
     So a limit of five lets five through at once and no sixth before it is due, and one amount above `burst`
     passes and is paid off before the next. At most `size` names are kept; the least recently used goes first.

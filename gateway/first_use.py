@@ -17,9 +17,7 @@ _one_at_a_time = threading.Lock()
 
 
 async def imported(name: str) -> ModuleType:
-    """
-    The module of this name, imported in a thread if it was not before: other requests do not wait for it.
-    """
+    """The module of this name, imported in a thread if it was not before: other requests do not wait for it."""
     found = _imported.get(name)
     return await asyncio.to_thread(import_here, name) if found is None else found
 

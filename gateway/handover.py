@@ -98,9 +98,7 @@ class Predecessor:
 
     @classmethod
     def ask(cls, directory: Path) -> Predecessor | None:
-        """
-        None when no server runs on the directory; OSError when it ends or does not answer. Blocks until then.
-        """
+        """None when no server runs on the directory; OSError when it ends or does not answer. Blocks until then."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(ANSWER_S)
         try:

@@ -33,10 +33,7 @@ SETTLE_S = 0.2  # and what a connection that was just accepted gets to send its 
 
 
 class Listeners:
-    """
-    `start` once, then `close`. Those of `sockets` were open before, and stay open when this process has
-    ended.
-    """
+    """`start` once, then `close`. Those of `sockets` were open before, and stay open when this process has ended."""
 
     def __init__(self, server: ServerSettings, directory: Path, sockets: ListeningSockets) -> None:
         self.server = server
@@ -64,9 +61,7 @@ class Listeners:
         return self._http[METRICS].url if METRICS in self._http else ""
 
     async def start_grpc(self, certificate: Certificate | None) -> None:
-        """
-        Take calls, which wait until `start` has put something behind them. OSError if the address is in use.
-        """
+        """Take calls, which wait until `start` has put something behind them. OSError if the address is in use."""
         server = self.server
         grpc = GrpcServer(
             waiting(GRPC_SERVICES, self._when_ready),
@@ -152,8 +147,7 @@ class Listeners:
         """
         Answer what open connections still send, and close each behind its answer.
 
-        A sender that finds its connection closed before it sends opens another one, which the successor
-        takes.
+        A sender that finds its connection closed before it sends opens another one, which the successor takes.
         """
         receivers = services.receivers
         receivers.in_hand.leave()

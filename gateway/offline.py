@@ -23,12 +23,10 @@ from spool.storage import Storage
 @asynccontextmanager
 async def open_offline(config: Config, *, version: str, names_routes: bool = False) -> AsyncIterator[Path]:
     """
-    A socket with the operator API over a data directory that nobody else has open; SpoolLocked when somebody
-    has.
+    A socket with the operator API over a data directory that nobody else has open; SpoolLocked when somebody has.
 
     The socket lies elsewhere than a server's, so that no other command comes in and is cut off when this one
-    ends. `names_routes`: `config` was read from a file, and routes that it does not name any more are
-    orphaned.
+    ends. `names_routes`: `config` was read from a file, and routes that it does not name any more are orphaned.
     """
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     async with AsyncExitStack() as stack:

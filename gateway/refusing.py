@@ -1,6 +1,4 @@
-"""
-The listeners of a start that waits for room on the disk: senders are told to repeat, probes are told why.
-"""
+"""The listeners of a start that waits for room on the disk: senders are told to repeat, probes are told why."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ class RefusingListeners:
         self._refusal = Refusal(503, "starting", f"Nothing was kept: {reason}.", retry_after_s=REPEAT_AFTER_S)
 
     async def start(self) -> ServerSettings:
-        """
-        Listen; the settings with the ports that were chosen, so that the server behind it gets the same.
-        """
+        """Listen; the settings with the ports that were chosen, so that the server behind it gets the same."""
         server = self._server
         certificate = self._certificate
         try:

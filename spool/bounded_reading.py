@@ -72,8 +72,8 @@ class BoundedLines:
 
 class KnownDigests:
     """
-    Digests of rows, of 8 bytes each: as a set of Python they would take six times as much. Invalid where there are more
-    than MAX_ROWS.
+    Digests of rows, of 8 bytes each: as a set of Python they would take six times as much. Invalid where
+    there are more than MAX_ROWS.
     """
 
     def __init__(self) -> None:

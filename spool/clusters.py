@@ -131,10 +131,7 @@ class ClusterRows(Protocol):
 
 
 class ClusterTable:
-    """
-    All clusters of one storage. `max` is how many it takes; `auditor` adds the audit row of a change before
-    it.
-    """
+    """All clusters of one storage. `max` is how many it takes; `auditor` adds the audit row of a change before it."""
 
     def __init__(self, rows: ClusterRows, clock: Clock) -> None:
         self._rows = rows
@@ -184,9 +181,13 @@ class ClusterTable:
                 if len(self._clusters) >= self.max or not self._may_bring(key):
                     raise TooManyClusters
                 known = Cluster(
-                    id=cluster.id, account=cluster.account, region=cluster.region, name=cluster.name,
-                    first_seen=now, last_seen=now,
-                )  # fmt: skip
+                    id=cluster.id,
+                    account=cluster.account,
+                    region=cluster.region,
+                    name=cluster.name,
+                    first_seen=now,
+                    last_seen=now,
+                )
             reported = replace(known, last_seen=now, **_news(cluster))
             await self._rows.write(reported, expects=expects, most=self.max)
             if key is not None and cluster.id not in self._clusters:
@@ -194,9 +195,7 @@ class ClusterTable:
             self._take(reported)
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
-        """
-        Set what belongs to operators. NotThere if there is no such cluster, Invalid if a value breaks a rule.
-        """
+        """Set what belongs to operators. NotThere if there is no such cluster, Invalid if a value breaks a rule."""
         async with self._writing:
             known = self._known(id)
             changes = _check_change(change, known)

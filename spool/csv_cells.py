@@ -36,10 +36,7 @@ def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
 
 
 def _cell(value: object) -> object:
-    """
-    A space stands for each control character; a text that a spreadsheet would run gets an apostrophe before
-    it.
-    """
+    """A space stands for each control character; a text that a spreadsheet would run gets an apostrophe before it."""
     if not isinstance(value, str):
         return value
     text = _CONTROL.sub(" ", value)

@@ -12,8 +12,7 @@ from typing import BinaryIO
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """
-    A file that is not there yet, for its owner alone; flushed at the end. Its name is not: see
-    `flush_directory`.
+    A file that is not there yet, for its owner alone; flushed at the end. Its name is not: see `flush_directory`.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         yield file

@@ -1,6 +1,4 @@
-"""
-The storage engines by the name that `[storage] engine` gives: an engine is one folder and one line here.
-"""
+"""The storage engines by the name that `[storage] engine` gives: an engine is one folder and one line here."""
 
 from __future__ import annotations
 
@@ -18,8 +16,15 @@ if TYPE_CHECKING:
     from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 __all__ = [
-    "ENGINES", "MEMORY", "POSTGRES", "SQLITE", "engine_of", "open_storage", "problems", "recover",
-]  # fmt: skip
+    "ENGINES",
+    "MEMORY",
+    "POSTGRES",
+    "SQLITE",
+    "engine_of",
+    "open_storage",
+    "problems",
+    "recover",
+]
 
 MEMORY = "memory"
 # Names of modules, each with its ENGINE: a process pays for the engine that it opens, and for no other's

@@ -20,28 +20,21 @@ class SpoolUnavailable(SpoolError):
 
 
 class BeingMigrated(SpoolUnavailable):
-    """
-    Another process makes or changes the tables of a storage that several share: what needs them waits for it.
-    """
+    """Another process makes or changes the tables of a storage that several share: what needs them waits for it."""
 
 
 class Stale(SpoolUnavailable):
-    """
-    What a submission was made from was changed meanwhile: nothing of it was kept, who made it reads again.
-    """
+    """What a submission was made from was changed meanwhile: nothing of it was kept, who made it reads again."""
 
 
 class KeyEnded(Stale):
     """
-    The key under which a submission was sent ended meanwhile: nothing of it was kept, and repeating it is no
-    use.
+    The key under which a submission was sent ended meanwhile: nothing of it was kept, and repeating it is no use.
     """
 
 
 class KeyReused(Stale):
-    """
-    The idempotency key stands for another body: nothing of this one was kept, the sender chooses another key.
-    """
+    """The idempotency key stands for another body: nothing of this one was kept, the sender chooses another key."""
 
 
 class OlderReader(Stale):
@@ -51,9 +44,7 @@ class OlderReader(Stale):
 
 
 class NotClosed(SpoolUnavailable):
-    """
-    Some of the numbers asked for are not closed, or not any more: the caller asks what is, and reads again.
-    """
+    """Some of the numbers asked for are not closed, or not any more: the caller asks what is, and reads again."""
 
 
 class SpoolDamaged(SpoolUnavailable):
@@ -110,9 +101,7 @@ class Invalid(NotAllowed):
 
 
 class NotKept(Invalid):
-    """
-    The ledger keeps no sums fine enough for the question; the message names the border and what can be asked.
-    """
+    """The ledger keeps no sums fine enough for the question; the message names the border and what can be asked."""
 
 
 class AskedTooMuch(SpoolError):

@@ -31,8 +31,7 @@ AS_STREAM, BELOW_STREAM = "stream", "below stream"
 
 class Identity(NamedTuple):
     """
-    `lookups` are further ids under which the same call may already be known; not `certain` is never a
-    duplicate.
+    `lookups` are further ids under which the same call may already be known; not `certain` is never a duplicate.
 
     `also` are names that the call is looked up and remembered under besides: reports that do not have its id
     know it by one of them.
@@ -64,10 +63,7 @@ class Identity(NamedTuple):
 
 
 class RequestNames(NamedTuple):
-    """
-    What a request is known by whose sender chose a key for it: by the key alone, and by the key with the
-    body.
-    """
+    """What a request is known by whose sender chose a key for it: by the key alone, and by the key with the body."""
 
     key: bytes
     body: bytes
@@ -91,9 +87,7 @@ def _digest_of(rule: int, text: str) -> bytes:
 
 
 def is_long(response_id: str) -> bool:
-    """
-    True if enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere.
-    """
+    """True if enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere."""
     before = response_id[:-LONG_ENOUGH]
     # whether or not a prefix ends there: nearly every id, and found at once
     if "-" in before or "_" in before:
@@ -208,8 +202,7 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
     """
     Names for a call of groups whose ids several calls share: by its model, outcome, counts and exact start.
 
-    To the microsecond, in which clocks of one process agree: calls of one loop begin apart. Empty without a
-    start.
+    To the microsecond, in which clocks of one process agree: calls of one loop begin apart. Empty without a start.
     """
     if record.start_time is None:
         return ()
@@ -222,8 +215,7 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
 
 def of_call_id(source: str, call_id: str) -> bytes:
     """
-    A name for a call by an id that a source gives the call, where each of its reports has an id of its own,
-    too.
+    A name for a call by an id that a source gives the call, where each of its reports has an id of its own, too.
     """
     return digest(5, source, "call", call_id)
 
@@ -240,8 +232,7 @@ def of_end_alone(call: Identity, name: bytes) -> Identity:
 
 def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
     """
-    A name for an answer by an id that some reports take for the provider's and others for one that attempts
-    share.
+    A name for an answer by an id that some reports take for the provider's and others for one that attempts share.
 
     By the id, the model and the counts, because reports of different sources time the answer differently.
     """
@@ -254,8 +245,8 @@ def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
 
 def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Links of a call that reports of two kinds tell, neither with an id: by its session, model, outcome, counts
-    and end.
+    Links of a call that reports of two kinds tell, neither with an id: by its session, model, outcome,
+    counts and end.
 
     To a few seconds, as the two may note different ends. Empty without a session or an end.
     """
@@ -340,10 +331,7 @@ def of_shadow(identity: Identity) -> Identity:
 
 
 def of_request(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
-    """
-    The names of a request that its sender can tell apart and may repeat; `body` is all that it says, in
-    parts.
-    """
+    """The names of a request that its sender can tell apart and may repeat; `body` is all that it says, in parts."""
     key = digest(10, sender, path, idempotency_key)
     said = blake2b(key, digest_size=32)
     for part in body:
@@ -357,9 +345,7 @@ def of_item(request: RequestNames, place: int) -> bytes:
 
 
 def of_keyed_item(sender: str, path: str, idempotency_key: str, place: int) -> bytes:
-    """
-    The id that earlier versions gave such an item, whatever the body was: finds a repeat across the upgrade.
-    """
+    """The id that earlier versions gave such an item, whatever the body was: finds a repeat across the upgrade."""
     return digest(9, sender, path, idempotency_key, place)
 
 

@@ -1,9 +1,8 @@
 """
 The secret of one installation: 32 random bytes in a file of their own beside the databases.
 
-What is keyed with it (key hashes, list cursors, receipts) stays valid when a database is restored or thrown
-away, and means nothing outside this data directory. Each use derives its own secret, so none can stand in for
-another.
+What is keyed with it (key hashes, list cursors, receipts) stays valid when a database is restored or thrown away,
+and means nothing outside this data directory. Each use derives its own secret, so none can stand in for another.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """
-Which of the gateways on one storage runs what only one of them runs at a time: a route, or a task such as
-retention.
+Which of the gateways on one storage runs what only one of them runs at a time: a route, or a task such as retention.
 
-A lease says who begins. Nothing is kept safe by it alone: each delivery has a fence, each reader of the log
-its reach.
+A lease says who begins. Nothing is kept safe by it alone: each delivery has a fence, each reader of the
+log its reach.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """
-    What one live gateway works with: a digest of each setting, by its name, and since when all of them are
-    so.
-    """
+    """What one live gateway works with: a digest of each setting, by its name, and since when all of them are so."""
 
     node: str
     name: str
@@ -71,8 +67,7 @@ class Leases(Protocol):
         wake: Callable[[], None] | None = None,
     ) -> None:
         """
-        Run `work` whenever this gateway holds the lease, for as long as it does; several may run under one
-        name.
+        Run `work` whenever this gateway holds the lease, for as long as it does; several may run under one name.
 
         It is cancelled when the lease is lost. When another gateway is to have it, `finish` asks it to end by
         itself, without which it is cancelled. `wake` is called when an operator gave it something to do.
@@ -85,9 +80,7 @@ class Leases(Protocol):
         ...
 
     def tell(self, digests: Mapping[str, str]) -> None:
-        """
-        Have the other gateways know, within seconds, what this one works with: a digest of each setting.
-        """
+        """Have the other gateways know, within seconds, what this one works with: a digest of each setting."""
         ...
 
     async def settings(self) -> Sequence[NodeSettings]:
@@ -147,9 +140,7 @@ class _Run:
 
 
 class HeldTasks:
-    """
-    The tasks of one process under its leases: each begins when its lease is gained, and ends when that goes.
-    """
+    """The tasks of one process under its leases: each begins when its lease is gained, and ends when that goes."""
 
     def __init__(self) -> None:
         self.held: set[str] = set()
@@ -170,9 +161,7 @@ class HeldTasks:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """
-        See `Leases.run`. Where the storage cannot be reached or is full for a while, `work` begins again.
-        """
+        """See `Leases.run`. Where the storage cannot be reached or is full for a while, `work` begins again."""
         run = _Run(finish, wake)
         self._runs.setdefault(name, []).append(run)
         try:

@@ -64,9 +64,7 @@ def rank_of(value: SortValue) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """
-    Between two rows: after (or, going back, before) the row with this sort value and identity; or at it.
-    """
+    """Between two rows: after (or, going back, before) the row with this sort value and identity; or at it."""
 
     value: SortValue
     identity: SortValue

@@ -1,6 +1,5 @@
 """
-How the provider processed a call (batch, flex, priority, ...), as far as its tags state it: it decides the
-price.
+How the provider processed a call (batch, flex, priority, ...), as far as its tags state it: it decides the price.
 
 Prices ask it for one call, and the ledger sums calls of each mode apart so that sums can be priced again.
 """

@@ -1,6 +1,6 @@
 """
-The providers of AI models: one row each, with its name in records, in rate cards and on bills, and its
-other spellings.
+The providers of AI models: one row each, with its name in records, in rate cards and on bills, and
+its other spellings.
 
 Every entrance reads a provider's name here, and prices and bills translate it here. Pure.
 """

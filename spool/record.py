@@ -118,9 +118,7 @@ Scalar = str | int | float | bool
 
 
 class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False):
-    """
-    One metered event. `source` is the event's own; `data` and `tags` (its further attributes) are bounded.
-    """
+    """One metered event. `source` is the event's own; `data` and `tags` (its further attributes) are bounded."""
 
     kind: ClassVar[str] = "usage_event"
     topic: ClassVar[str] = USAGE_EVENTS
@@ -253,10 +251,7 @@ def decimal_text(amount: Decimal) -> str:
 
 
 def rfc3339(time_ns: int | None) -> str | None:
-    """
-    The time of a record: UTC with `Z`, a fraction only if it is not zero, up to nine digits, no trailing
-    zeros.
-    """
+    """The time of a record: UTC with `Z`, a fraction only if it is not zero, up to nine digits, no trailing zeros."""
     if time_ns is None:
         return None
     seconds, fraction = divmod(time_ns, NS)
@@ -323,13 +318,28 @@ def as_json(record: Record) -> dict[str, Any]:
 
 
 CORRECTED_COUNTS = (
-    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
     "cache_write_1h_tokens",
-)  # fmt: skip
+)
 _CORRECTED_TEXTS = (
-    "provider", "operation", "request_model", "response_model", "user", "team", "session", "api_key", "device", "tags",
-    "status", "cost_source", "price_book",
-)  # fmt: skip
+    "provider",
+    "operation",
+    "request_model",
+    "response_model",
+    "user",
+    "team",
+    "session",
+    "api_key",
+    "device",
+    "tags",
+    "status",
+    "cost_source",
+    "price_book",
+)
 
 
 def counted_cost(call: Inference) -> Decimal:

@@ -39,9 +39,7 @@ def setting(
     least: float | None = None,
     secret: bool = False,
 ) -> Value:
-    """
-    The field of a configuration key, with its `Setting`; a secret one is not part of the section's repr.
-    """
+    """The field of a configuration key, with its `Setting`; a secret one is not part of the section's repr."""
     metadata = {"setting": Setting(words=words, edge=edge, choices=choices, least=least)}
     options: dict[str, Any] = {"metadata": metadata, "repr": not secret}
     if isinstance(default, dict):

@@ -24,9 +24,7 @@ def may_add(own: int, total: int, n: int, most: int) -> bool:
 
 
 class KeyShare(NamedTuple):
-    """
-    How much of a limit one key holds, and the most that it may have while the others keep what they have.
-    """
+    """How much of a limit one key holds, and the most that it may have while the others keep what they have."""
 
     limit: str  # the name of the setting
     key: str

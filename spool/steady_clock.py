@@ -98,17 +98,15 @@ class SteadyClock:
 
     @property
     def step_s(self) -> float:
-        """
-        Return the seconds by which the wall clock is ahead of the time that is used; 0 while it is believed.
-        """
+        """Return the seconds by which the wall clock is ahead of the time that is used; 0 while it is believed."""
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
 
     @property
     def held_s(self) -> float:
         """
-        Return the seconds for which nothing is removed that a step of the clock or a long stop may have made
-        look old.
+        Return the seconds for which nothing is removed that a step of the clock or a long stop may have
+        made look old.
         """
         self.now()
         timer = self._timer()

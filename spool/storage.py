@@ -109,18 +109,16 @@ async def _never_damage(error: Exception) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class Storage:
     """
-    An open storage. `close` finishes what is being written and releases the data directory, whatever of it
-    fails.
+    An open storage. `close` finishes what is being written and releases the data directory, whatever of it fails.
 
     `registry` is None while its file is damaged, and `registry_problem` is the message for the operator: the
     log goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes
     when the log had to be begun anew: progress through a log of another incarnation means nothing. `secret`
     is the installation's. `is_shared`: other processes change it, too; `leases` say what of it this one may
-    run then. `copy`
-    fills an empty directory with copies of what is kept, of one commit of the log, while it is written.
-    `health` has the figures of a database that nodes share, None where none is; SpoolUnavailable while it is
-    away. `is_damage` tells whether an error met since then is damage of the log, and remembers it: opening
-    again salvages.
+    run then. `copy` fills an empty directory with copies of what is kept, of one commit of the log, while it
+    is written. `health` has the figures of a database that nodes share, None where none is; SpoolUnavailable
+    while it is away. `is_damage` tells whether an error met since then is damage of the log, and remembers
+    it: opening again salvages.
     """
 
     log: Log
@@ -148,10 +146,7 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """
-    Records of a damaged file: brought into the log, in it already, done with before the damage, and
-    unreadable.
-    """
+    """Records of a damaged file: brought into the log, in it already, done with before the damage, and unreadable."""
 
     added: int
     known: int

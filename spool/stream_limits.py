@@ -28,9 +28,7 @@ def size_of(total: Total) -> int:
 
 
 class TotalsInHand:
-    """
-    Totals that a transaction has read, what it changes of them, and how the sizes of their streams change.
-    """
+    """Totals that a transaction has read, what it changes of them, and how the sizes of their streams change."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], Total | None] = {}  # by stream and key
@@ -61,10 +59,7 @@ class TotalsInHand:
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
     def settle(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
-        """
-        The totals to store now, and by how many bytes streams grow with them; both in the order of their
-        keys.
-        """
+        """The totals to store now, and by how many bytes streams grow with them; both in the order of their keys."""
         changed = [total for place in sorted(self._changed) if (total := self._totals[place]) is not None]
         for total in changed:
             place = (total.stream, total.key)

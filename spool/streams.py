@@ -33,8 +33,7 @@ _EXACT = Context(prec=100)  # totals of 15-digit values, however many and howeve
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """
-    What is fixed when a stream is created. `keys` are the names of its records' dimensions; None: not known
-    yet.
+    What is fixed when a stream is created. `keys` are the names of its records' dimensions; None: not known yet.
     """
 
     name: str
@@ -49,8 +48,7 @@ class Total:
     """
     One record of a stream with what all operations made of its value.
 
-    `whole`: every operation on it ever made is in this total, so that the total may replace what the service
-    has.
+    `whole`: every operation on it ever made is in this total, so that the total may replace what the service has.
     """
 
     stream: str
@@ -66,9 +64,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """
-    `bytes` that its totals take up; `created_by` is the name of a key, "" when no key created the stream.
-    """
+    """`bytes` that its totals take up; `created_by` is the name of a key, "" when no key created the stream."""
 
     name: str
     created_by: str
@@ -78,8 +74,7 @@ class StreamSize:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsPart:
     """
-    The totals that begin in [since, until), in nanoseconds, and have one of the values in each of the
-    dimensions.
+    The totals that begin in [since, until), in nanoseconds, and have one of the values in each of the dimensions.
     """
 
     since: int | None = None

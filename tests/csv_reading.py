@@ -26,10 +26,7 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+")
 
 
 def assert_harmless(text: str, *, rows: int) -> None:
-    """
-    A header and `rows` rows for every reader, whatever it ends rows at; no cell of them begins like a
-    formula.
-    """
+    """A header and `rows` rows for every reader, whatever it ends rows at; no cell of them begins like a formula."""
     for ends in _ROW_ENDS:
         lines = [line for line in ends.split(text) if line]
         if ends.pattern != "\r":  # a reader of CR alone sees one line

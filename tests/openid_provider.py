@@ -1,7 +1,4 @@
-"""
-A small OpenID provider over real sockets, with real keys and signatures, that misbehaves as a test asks it
-to.
-"""
+"""A small OpenID provider over real sockets, with real keys and signatures, that misbehaves as a test asks it to."""
 
 from __future__ import annotations
 

@@ -20,8 +20,7 @@ class Contents(NamedTuple):
 @cache
 def contents(path: Path) -> Contents:
     """
-    Parse a file, at most once in a process. The tree is not kept, because all trees together are a million
-    objects.
+    Parse a file, at most once in a process. The tree is not kept, because all trees together are a million objects.
     """
     tree = ast.parse(path.read_text())
     found = Contents([], [], [], [])

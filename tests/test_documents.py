@@ -20,9 +20,7 @@ PLACEHOLDERS = ("NAME", "CASE", "GROUP")
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_paths_in_documents_exist(name: str) -> None:
-    """
-    Modules and folders that a document names are there; NAME, CASE and GROUP stand for the reader's own.
-    """
+    """Modules and folders that a document names are there; NAME, CASE and GROUP stand for the reader's own."""
     text = (ROOT / name).read_text()
     named = {
         path

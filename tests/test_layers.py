@@ -1,6 +1,4 @@
-"""
-The rules of the architecture: imports point down, each library and each rule has one place, names are unique.
-"""
+"""The rules of the architecture: imports point down, each library and each rule has one place, names are unique."""
 
 from __future__ import annotations
 
@@ -112,8 +110,7 @@ def test_products_know_no_other_product() -> None:
 
 def test_no_gateway_format_knows_another() -> None:
     """
-    A format stands in its own file or folder and imports its declaration and shared rules, nothing that
-    collects.
+    A format stands in its own file or folder and imports its declaration and shared rules, nothing that collects.
     """
     formats = ROOT / "gateway/normalise/formats"
     package = "gateway.normalise.formats"

@@ -44,9 +44,7 @@ TYPES: Declared[DestinationType] = Declared(
 
 
 def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False) -> Iterator[str]:
-    """
-    Every reason why [[destinations]] cannot work, one sentence a problem; a file of several nodes is shared.
-    """
+    """Every reason why [[destinations]] cannot work, one sentence a problem; a file of several nodes is shared."""
     names = {UPSTREAM}
     for place, destination in enumerate(destinations):
         shown = f"destinations[{place}]"

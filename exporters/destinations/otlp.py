@@ -49,8 +49,8 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
     """
-    Send an empty export of each signal, and the marked call to a Tollhouse; the first that is not accepted speaks for
-    both.
+    Send an empty export of each signal, and the marked call to a Tollhouse; the first that is not accepted
+    speaks for both.
     """
     return await _probe(settings, secret, clock, send=False)
 

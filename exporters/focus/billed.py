@@ -1,6 +1,6 @@
 """
-Bills that were divided over calls, as FOCUS rows: one for a day and a set of dimensions, by what an amount is for.
-Pure.
+Bills that were divided over calls, as FOCUS rows: one for a day and a set of dimensions, by what an amount
+is for. Pure.
 
 BilledCost is the bill with discounts on the usage that they are for, so that the rows of an invoice add up to it;
 EffectiveCost has fees on what they cover. What a bill has of nobody's calls is in rows without a team.
@@ -29,15 +29,26 @@ _MORE = ("InvoiceId", "x_Basis", "x_Charge", "x_State")
 _LEFT_OUT = ("x_CostSource", "x_Records")
 _ON_USAGE = ("usage", "discount")  # are one row: the bill may have discounts on its usage
 _CATEGORIES = {
-    "tax": "Tax", "credit": "Credit", "refund": "Credit", "correction": "Adjustment",
-    "rounding": "Adjustment", "difference": "Adjustment", "restated": "Adjustment",
-}  # fmt: skip
+    "tax": "Tax",
+    "credit": "Credit",
+    "refund": "Credit",
+    "correction": "Adjustment",
+    "rounding": "Adjustment",
+    "difference": "Adjustment",
+    "restated": "Adjustment",
+}
 _CORRECTIONS = ("correction", "restated")  # of what was invoiced before
 _PRICED = ("Usage", "Purchase")
 _FREQUENCIES = {"Usage": "Usage-Based", "Purchase": "Recurring"}
 _NO_USAGE = (
-    "ConsumedQuantity", "ConsumedUnit", "PricingQuantity", "PricingUnit", "PricingCategory", "SkuId", "SkuMeter",
-)  # fmt: skip
+    "ConsumedQuantity",
+    "ConsumedUnit",
+    "PricingQuantity",
+    "PricingUnit",
+    "PricingCategory",
+    "SkuId",
+    "SkuMeter",
+)
 _ONE = {"ConsumedQuantity": "", "ConsumedUnit": "", "PricingQuantity": "1", "PricingUnit": "Charges"}
 _RESTATED, _COMMITMENT, _OTHER = "restated", "commitment", "other"
 _OF_CALLS = ("usage", _COMMITMENT)

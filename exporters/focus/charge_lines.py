@@ -16,9 +16,13 @@ from spool.meters import METERS, quantity_of
 
 _COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 _TOTALS: Final = (
-    "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens", "x_Calls", "x_InputTokens",
+    "x_CacheReadTokens",
+    "x_CacheWriteTokens",
+    "x_CacheWriteOneHourTokens",
+    "x_Calls",
+    "x_InputTokens",
     "x_OutputTokens",
-)  # fmt: skip
+)
 # Words of the units of meters; what is charged by the piece is a request. Counts of a record are tokens.
 _UNITS: Final = {
     "tokens": "Tokens",

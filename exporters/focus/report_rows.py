@@ -19,9 +19,7 @@ from spool.meters import millionths
 
 
 def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) -> list[Charge]:
-    """
-    Rows of an hourly report of the operator API, by DIMENSIONS and by `tags`, which are tags of the charges.
-    """
+    """Rows of an hourly report of the operator API, by DIMENSIONS and by `tags`, which are tags of the charges."""
     charges = []
     for row in rows:
         estimated = str(row["estimated"])

@@ -73,10 +73,7 @@ def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> Se
 
 
 def _used_up_s(headers: Mapping[str, str], *, now: float) -> float | None:
-    """
-    Seconds until there may be requests again, where a limit is used up, as GitHub says it; None where none
-    is.
-    """
+    """Seconds until there may be requests again, where a limit is used up, as GitHub says it; None where none is."""
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None
     reset = headers.get("x-ratelimit-reset", "").strip()

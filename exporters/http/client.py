@@ -100,9 +100,7 @@ class Client:
         )
 
     async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
-        """
-        Send `size` bytes as they are read, under no key: the address is a secret itself. Errors as of `send`.
-        """
+        """Send `size` bytes as they are read, under no key: the address is a secret itself. Errors as of `send`."""
         await self._exchange("PUT", url, pieces, {"Content-Length": str(size)}, [url], MAX_ANSWER_BYTES)
 
     async def close(self) -> None:

@@ -30,13 +30,23 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 _OF_A_CONNECTION: Final = frozenset(signature(create_conn).parameters)
 # The operator has to change something: waiting alone mends none of these.
 _FAULTS: Final = (
-    kafka.TopicAuthorizationFailedError, kafka.ClusterAuthorizationFailedError, kafka.GroupAuthorizationFailedError,
-    kafka.TransactionalIdAuthorizationFailed, kafka.AuthenticationFailedError, kafka.AuthenticationMethodNotSupported,
-    kafka.UnsupportedSaslMechanismError, kafka.SaslAuthenticationFailed, kafka.UnknownTopicOrPartitionError,
-    kafka.InvalidTopicError, kafka.UnsupportedVersionError, kafka.UnsupportedForMessageFormatError,
-    kafka.MessageSizeTooLargeError, kafka.RecordListTooLargeError, kafka.InvalidReplicationFactorError,
+    kafka.TopicAuthorizationFailedError,
+    kafka.ClusterAuthorizationFailedError,
+    kafka.GroupAuthorizationFailedError,
+    kafka.TransactionalIdAuthorizationFailed,
+    kafka.AuthenticationFailedError,
+    kafka.AuthenticationMethodNotSupported,
+    kafka.UnsupportedSaslMechanismError,
+    kafka.SaslAuthenticationFailed,
+    kafka.UnknownTopicOrPartitionError,
+    kafka.InvalidTopicError,
+    kafka.UnsupportedVersionError,
+    kafka.UnsupportedForMessageFormatError,
+    kafka.MessageSizeTooLargeError,
+    kafka.RecordListTooLargeError,
+    kafka.InvalidReplicationFactorError,
     ssl.SSLCertVerificationError,
-)  # fmt: skip
+)
 
 
 def options_of(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:

@@ -31,9 +31,16 @@ METERS = "meters"  # names and millionths
 
 # The columns that every table begins with.
 FIRST: Final[Mapping[str, str]] = {
-    "edition": WORD, "number": COUNT, "at": TIME, "committed_at": TIME, "kind": WORD, "counted": TRUTH, "calls": COUNT,
-    "spend": MONEY, "id": TEXT,
-}  # fmt: skip
+    "edition": WORD,
+    "number": COUNT,
+    "at": TIME,
+    "committed_at": TIME,
+    "kind": WORD,
+    "counted": TRUTH,
+    "calls": COUNT,
+    "spend": MONEY,
+    "id": TEXT,
+}
 COLUMNS: Final[Mapping[str, str]] = {
     **FIRST, "request_id": TEXT, "trace_id": TEXT, "span_id": TEXT, "start_time": TIME,
     "end_time": TIME, "provider": WORD, "operation": WORD, "request_model": WORD, "response_model": WORD,
@@ -48,10 +55,11 @@ COLUMNS: Final[Mapping[str, str]] = {
 # What sums and the proof of a file rest on: these cannot be left out.
 KEPT: Final = frozenset(
     {
-        *FIRST, "shadow",
+        *FIRST,
+        "shadow",
         *(name for name, type in COLUMNS.items() if name.endswith("_tokens")),
     }
-)  # fmt: skip
+)
 
 _MOST_COUNT: Final = 2**63 - 1
 _MOST_MONEY: Final = 10**11 * money.UNIT  # 38 digits hold less
@@ -154,24 +162,58 @@ def _call_values(
     spent_from = "" if spend is None or call.status == "cached" else call.cost_source
     meters = call.meters
     return (
-        edition, number, at, committed, "inference", counted, calls, spend, call.id.hex(),
-        call.request_id, call.trace_id, call.span_id,
-        None if start is None else _time(start), None if end is None else _time(end),
-        call.provider, call.operation, call.request_model, call.response_model, call.region, call.status,
-        call.error_type, call.cost_source, call.price_book, call.source,
-        given if given is None else _count(given), made if made is None else _count(made),
+        edition,
+        number,
+        at,
+        committed,
+        "inference",
+        counted,
+        calls,
+        spend,
+        call.id.hex(),
+        call.request_id,
+        call.trace_id,
+        call.span_id,
+        None if start is None else _time(start),
+        None if end is None else _time(end),
+        call.provider,
+        call.operation,
+        call.request_model,
+        call.response_model,
+        call.region,
+        call.status,
+        call.error_type,
+        call.cost_source,
+        call.price_book,
+        call.source,
+        given if given is None else _count(given),
+        made if made is None else _count(made),
         cache_read if cache_read is None else _count(cache_read),
         cache_write if cache_write is None else _count(cache_write),
         cache_write_1h if cache_write_1h is None else _count(cache_write_1h),
         reasoning if reasoning is None else _count(reasoning),
         spend if call.cost is not None and spent_from == "reported" else _money(call.cost),
-        spend if call.estimated_cost is not None and spent_from == "estimated" else _money(call.estimated_cost),
-        call.user, call.team, call.session, call.api_key, call.device,
-        list(call.tags.items()) or None, call.shadow,
-        None, None, None, None, None, None,  # of counters
+        spend
+        if call.estimated_cost is not None and spent_from == "estimated"
+        else _money(call.estimated_cost),
+        call.user,
+        call.team,
+        call.session,
+        call.api_key,
+        call.device,
+        list(call.tags.items()) or None,
+        call.shadow,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,  # of counters
         [(name, millionths(quantity)) for name, quantity in meters.items()] if meters else None,
-        None, None, None,  # of corrections
-    )  # fmt: skip
+        None,
+        None,
+        None,  # of corrections
+    )
 
 
 AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of)

@@ -84,9 +84,7 @@ class LakeExporter:
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """
-        Write the files of a delivery, keep its mark, then bring them into the lake, and the manifest last.
-        """
+        """Write the files of a delivery, keep its mark, then bring them into the lake, and the manifest last."""
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
         editions = await self._context.landings.editions(delivery.route, delivery.first)
         series = names.Series(self._destination, editions[0], delivery.first, delivery.last)

@@ -32,9 +32,12 @@ def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: Lak
     except ValueError as error:
         return str(error)
     expected = {
-        "route": made.route, "edition": made.edition, "first": str(made.first), "last": str(made.last),
+        "route": made.route,
+        "edition": made.edition,
+        "first": str(made.first),
+        "last": str(made.last),
         "digest": made.digest,
-    }  # fmt: skip
+    }
     for name, value in expected.items():
         if found.get(f"tollhouse.{name}") != value:
             return f"its footer has another {name} than its manifest"

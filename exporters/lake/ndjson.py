@@ -1,6 +1,6 @@
 """
-Rows as lines of JSON, or of CSV, compressed with zstd: a frame for FRAME_ROWS rows each, and at the end one that
-readers skip.
+Rows as lines of JSON, or of CSV, compressed with zstd: a frame for FRAME_ROWS rows each, and at the end one
+that readers skip.
 
 A line has the columns that are known, by their names; money is decimal text, times are RFC 3339.
 """

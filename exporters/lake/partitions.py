@@ -220,9 +220,7 @@ class DeliveryFiles:
         partition.added = 0
 
     def close(self) -> manifest.LakeManifest:
-        """
-        Write what waits and end every file. `landed_at` and `before` are empty: they are known when it lands.
-        """
+        """Write what waits and end every file. `landed_at` and `before` are empty: they are known when it lands."""
         self._damaged += range(self._next, self._series.last + 1)
         digest = self._digest.text()
         for partition in self._partitions.values():

@@ -141,11 +141,10 @@ async def verify(
     days: LakeDays | None = None,
 ) -> VerifiedLake:
     """
-    Compare the files of a lake with its manifests; of some dates, those alone. Of DATA `is_sampled` says for each file
-    whether every byte of it is read, or its end alone.
-    What is read of them is added to `days`. The numbers and the chain are
-    those of all manifests. A manifest of a repair comes before the one of its delivery. Raises what the store
-    raises.
+    Compare the files of a lake with its manifests; of some dates, those alone. Of DATA `is_sampled` says for
+    each file whether every byte of it is read, or its end alone. What is read of them is added to `days`. The
+    numbers and the chain are those of all manifests. A manifest of a repair comes before the one of its
+    delivery. Raises what the store raises.
     """
     after = f"{names.data_of(table)}date={dates.first}" if dates.first else ""
     listed = store.names(names.data_of(table), after=after)

@@ -63,8 +63,8 @@ class LakeLook(NamedTuple):
 
 class CountedNumbers(NamedTuple):
     """
-    What a topic or a table has: of the settled numbers `settled` are there, None if that is not known, and `absent`
-    are not.
+    What a topic or a table has: of the settled numbers `settled` are there, None if that is not known, and
+    `absent` are not.
     """
 
     differences: Sequence[LakeDifference]

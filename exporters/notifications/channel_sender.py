@@ -56,9 +56,7 @@ class ChannelSender:
         return f"waits: {self._waits}" if self._waits else self._reason
 
     async def run(self) -> None:
-        """
-        Send what is due for ever. Cancellation settles nothing: the message is sent again under the same id.
-        """
+        """Send what is due for ever. Cancellation settles nothing: the message is sent again under the same id."""
         wake = 0.0  # by the timer: a step of the wall clock makes nobody wait
         while True:
             try:
@@ -168,9 +166,7 @@ class ChannelSender:
         await self._table.update(changed)
 
     async def _refused(self, group: Sequence[Notification], error: SendError) -> None:
-        """
-        The receiver does not want these words: several notices are tried one by one, a single one has failed.
-        """
+        """The receiver does not want these words: several notices are tried one by one, a single one has failed."""
         extra = {"action": "notification_refused", "channel": self.name, "notices": len(group)}
         _log.warning("a notification was refused: %s", error, extra=extra)
         if len(group) > 1:

@@ -75,8 +75,8 @@ class Notifier:
 
     async def states(self) -> Sequence[ChannelState]:
         """
-        Return the states of the configured channels in their order, then of channels that left and have
-        waiting notifications.
+        Return the states of the configured channels in their order, then of channels that left and
+        have waiting notifications.
         """
         counts = await self._table.counts()
         oldest: dict[str, float] = {}

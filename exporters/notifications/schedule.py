@@ -22,9 +22,7 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """
-    `quiet` are the wall-clock times of its beginning and end; `group_wait_s` None: each notice leaves alone.
-    """
+    """`quiet` are the wall-clock times of its beginning and end; `group_wait_s` None: each notice leaves alone."""
 
     zone: tzinfo = UTC
     quiet: tuple[time, time] | None = None

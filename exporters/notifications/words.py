@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from spool.printable import printable
 from spool.registry.notices import REPORT, Notice
 
-_MARKS = str.maketrans({
-    "@": "@\u200b",  # a name must not call people: @channel, @everyone
-    "*": "\u2217",  # nor end the bold title
-    "[": "(",  # nor hide an address behind other words
-    "]": ")",
-    "`": "\u02cb",  # nor be set as code or struck out
-    "~": "\u223c",
-    "<": "<\u200b",  # nor call people in a chat that is told by what we tell
-    "{": "{\u200b",  # nor be filled in
-})  # fmt: skip
+_MARKS = str.maketrans(
+    {
+        "@": "@\u200b",  # a name must not call people: @channel, @everyone
+        "*": "\u2217",  # nor end the bold title
+        "[": "(",  # nor hide an address behind other words
+        "]": ")",
+        "`": "\u02cb",  # nor be set as code or struck out
+        "~": "\u223c",
+        "<": "<\u200b",  # nor call people in a chat that is told by what we tell
+        "{": "{\u200b",  # nor be filled in
+    }
+)
 # Nor be emphasis at a word's edge, nor an address that a click opens.
 _EDGES = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)

@@ -1,6 +1,4 @@
-"""
-Encoding a delivery's spans in another process: the same bytes as here, already compressed if they are to be.
-"""
+"""Encoding a delivery's spans in another process: the same bytes as here, already compressed if they are to be."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     """
     Return how many items were rejected, and the message. The receipt of a Tollhouse counts too.
 
-    (0, None) if neither can be read: the status was a 2xx, so everything was accepted. A message without a count is
-    a warning.
+    (0, None) if neither can be read: the status was a 2xx, so everything was accepted. A message without a
+    count is a warning.
     """
     is_json = answer.media_type == "application/json"
     count, words = _json(answer.body, stream) if is_json else _protobuf(answer, stream)

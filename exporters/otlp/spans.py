@@ -185,9 +185,17 @@ class SpanEncoder:
         """Name, kind, status and the attributes that calls share."""
         r = record
         key = (
-            r.operation, r.provider, r.request_model, r.response_model, r.error_type,
-            r.source, r.status, r.cost_source, r.price_book, r.region,
-        )  # fmt: skip
+            r.operation,
+            r.provider,
+            r.request_model,
+            r.response_model,
+            r.error_type,
+            r.source,
+            r.status,
+            r.cost_source,
+            r.price_book,
+            r.region,
+        )
         encoded = self._kinds.get(key)
         if encoded is None:
             if len(self._kinds) >= _MOST_KINDS:

@@ -1,6 +1,4 @@
-"""
-Sends Tollhouse's own metrics and traces to an OTLP/HTTP endpoint. Nothing waits for it or is kept for it.
-"""
+"""Sends Tollhouse's own metrics and traces to an OTLP/HTTP endpoint. Nothing waits for it or is kept for it."""
 
 from __future__ import annotations
 

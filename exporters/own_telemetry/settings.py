@@ -17,8 +17,7 @@ _ANY = frozenset({"0.0.0.0", "::"})
 
 def problems(settings: TelemetrySettings, listening: Mapping[str, str]) -> Iterator[str]:
     """
-    Every reason why [telemetry] cannot work. `listening`: HOST:PORT of each setting that makes Tollhouse
-    listen.
+    Every reason why [telemetry] cannot work. `listening`: HOST:PORT of each setting that makes Tollhouse listen.
     """
     shown = "telemetry.otlp_endpoint"
     found = list(url(shown, settings.otlp_endpoint))
@@ -49,10 +48,7 @@ def as_destination(settings: TelemetrySettings) -> DestinationSettings:
 
 
 def _is_same(endpoint: str, address: str) -> bool:
-    """
-    True if an endpoint leads to an address of this machine, as far as that is known without asking the
-    network.
-    """
+    """True if an endpoint leads to an address of this machine, as far as that is known without asking the network."""
     parts = urlsplit(endpoint)
     host, _, port = address.rpartition(":")
     to_port = parts.port or {"http": 80, "https": 443}[parts.scheme]

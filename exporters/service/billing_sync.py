@@ -1,6 +1,5 @@
 """
-AI cost by the hour from the ledger to a billing connection: whole hours, replaced, sent again when they
-change.
+AI cost by the hour from the ledger to a billing connection: whole hours, replaced, sent again when they change.
 
 Every hour that is over is compared with what was last sent of it. One request at a time for the connection,
 shared with the drops that are forwarded; the only operation is `replace_hourly`, so a repeat changes nothing.
@@ -148,8 +147,7 @@ class BillingSync:
 
     async def push(self, since: datetime, until: datetime) -> BillingPlan:
         """
-        Send every hour of a span, changed or not; NotAllowed with the message of a refusal, NotKept as
-        `preview`.
+        Send every hour of a span, changed or not; NotAllowed with the message of a refusal, NotKept as `preview`.
         """
         await self._ledger.check_hours(since)
         try:
@@ -232,8 +230,8 @@ class BillingSync:
         Yield day by day the hours that differ from those that were sent; with `all`, every hour that has
         rows, with `only_sent` none that was never sent.
 
-        What was sent stays where the ledger lacks records since: it was counted again from a log that had
-        lost some.
+        What was sent stays where the ledger lacks records since: it was counted again from a log that
+        had lost some.
         """
         whole = await self._ledger.whole_since()
         day = since

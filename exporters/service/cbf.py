@@ -88,9 +88,7 @@ def drops(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list
 
 
 def body(batch: Sequence[Hour], operation: str) -> bytes:
-    """
-    Encode one drop. It always names the operation, because the service's default replaces the whole month.
-    """
+    """Encode one drop. It always names the operation, because the service's default replaces the whole month."""
     data = [row for hour in batch for row in hour.rows]
     return msgspec.json.encode({"month": batch[0].month, "operation": operation, "data": data})
 

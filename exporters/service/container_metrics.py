@@ -1,6 +1,5 @@
 """
-Container metrics brought upstream: files to the addresses that it gives out, bodies and statuses as they
-came.
+Container metrics brought upstream: files to the addresses that it gives out, bodies and statuses as they came.
 
 Answers mean what they mean for a route. Each of its streams parks alone, over its own key or address; a file
 that is refused is held with the upstream's words, and the others go on.
@@ -155,9 +154,7 @@ class ContainerSync:
                     empty.add(stream)
 
     async def _attempt(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
-        """
-        False if there is nothing to send. What an error says about the whole stream closes it for a time.
-        """
+        """False if there is nothing to send. What an error says about the whole stream closes it for a time."""
         lane = self._lanes[stream]
         try:
             more = await send()
@@ -239,10 +236,7 @@ class ContainerSync:
         await self._settle(UPLOAD, [file])
 
     def _check_address(self, address: str) -> None:
-        """
-        Misconfigured for an address that would send metrics in the clear where the upstream is reached by
-        TLS.
-        """
+        """Misconfigured for an address that would send metrics in the clear where the upstream is reached by TLS."""
         scheme = urlsplit(address).scheme
         upstream = urlsplit(self._upstream.url(UPLOAD) or "").scheme
         if scheme not in ("http", "https") or (scheme == "http" and upstream == "https"):

@@ -1,9 +1,8 @@
 """
 Forwards usage events: as CloudEvents to another Tollhouse, or as unit-cost operations of this one.
 
-The service takes no metered events, so `[upstream.events]` maps their types to streams: the operations are
-appended to this Tollhouse's own log under ids derived from the events' ids, so that a repeat appends nothing
-twice.
+The service takes no metered events, so `[upstream.events]` maps their types to streams: the operations are appended
+to this Tollhouse's own log under ids derived from the events' ids, so that a repeat appends nothing twice.
 """
 
 from __future__ import annotations
@@ -36,9 +35,7 @@ MOST_ZEROS = 100  # of an amount, as in unit-cost records: written out, 1e999999
 
 
 def sent_as(settings: UpstreamSettings, type: str) -> str | None:
-    """
-    Name the form in which events of a type are sent upstream; None if they are stored here and not sent.
-    """
+    """Name the form in which events of a type are sent upstream; None if they are stored here and not sent."""
     if not settings.base_url:
         return None
     if Paths(settings).template(STREAM) is not None:
@@ -53,9 +50,7 @@ def needs_mapping(settings: UpstreamSettings) -> bool:
 
 
 def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
-    """
-    True if events of a type stay here because the upstream takes no events and no stream is set for the type.
-    """
+    """True if events of a type stay here because the upstream takes no events and no stream is set for the type."""
     return needs_mapping(settings) and type not in settings.events
 
 
@@ -154,8 +149,7 @@ def _rejected(body: bytes) -> tuple[int, str]:
 
 class StreamMapper:
     """
-    To the service: events of a mapped type become `sum` operations here; all others are `unmapped`, and not
-    sent.
+    To the service: events of a mapped type become `sum` operations here; all others are `unmapped`, and not sent.
     """
 
     in_flight = 1

@@ -1,8 +1,8 @@
 """
 The path of each stream of the cost service: one table, overridable by `[upstream.paths]`.
 
-What the service does not publish defaults to a Tollhouse's own addresses, so that two gateways chain without
-settings.
+What the service does not publish defaults to a Tollhouse's own addresses, so that two gateways
+chain without settings.
 """
 
 from __future__ import annotations
@@ -86,9 +86,7 @@ class Paths:
         return address.format_map({part: quote(value, safe="") for part, value in given.items()})
 
     def needed(self, name: str, /, **parts: str) -> str:
-        """
-        Return the URL of a path; Misconfigured if the path is empty, so that records wait for the operator.
-        """
+        """Return the URL of a path; Misconfigured if the path is empty, so that records wait for the operator."""
         url = self.url(name, **parts)
         if url is None:
             raise Misconfigured(f"the path of {name} is empty", answered=False)

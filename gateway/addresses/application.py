@@ -73,10 +73,7 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
 
 
 def metrics_application(services: Services) -> web.Application:
-    """
-    Build the application of a listener for metrics alone: metrics and health, and nothing of the operator
-    API.
-    """
+    """Build the application of a listener for metrics alone: metrics and health, and nothing of the operator API."""
     app = web.Application()
     for row in (*ON_EVERY_LISTENER, *FOR_METRICS):
         app.router.add_route("*", row.path, unguarded(row, services), expect_handler=bodies.later)

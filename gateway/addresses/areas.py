@@ -40,28 +40,51 @@ FOR_SENDERS = (
     Area(
         module="gateway.addresses.telemetry",
         paths=(
-            "/v1/traces", "/v1/metrics", "/v1/logs", "/v1development/profiles", "/v1/ai-telemetry", "/api/public",
+            "/v1/traces",
+            "/v1/metrics",
+            "/v1/logs",
+            "/v1development/profiles",
+            "/v1/ai-telemetry",
+            "/api/public",
             "/api/v1/events",
         ),
         endpoints=(
-            "otlp/traces", "otlp/metrics", "otlp/logs", "otlp/profiles", "ai-telemetry", "helicone", "langfuse",
-            "langfuse/health", "langfuse/projects", "openmeter",
+            "otlp/traces",
+            "otlp/metrics",
+            "otlp/logs",
+            "otlp/profiles",
+            "ai-telemetry",
+            "helicone",
+            "langfuse",
+            "langfuse/health",
+            "langfuse/projects",
+            "openmeter",
         ),
     ),
     Area(
         module="gateway.addresses.topics",
         paths=("/v1/ai-control-plane", "/v1/events", "/unit-cost/v1/telemetry"),
         endpoints=(
-            "devices/enroll", "devices/heartbeat", "devices/ping", "events", "events/read", "unit-cost",
-            "unit-cost/records", "unit-cost/streams",
+            "devices/enroll",
+            "devices/heartbeat",
+            "devices/ping",
+            "events",
+            "events/read",
+            "unit-cost",
+            "unit-cost/records",
+            "unit-cost/streams",
         ),
     ),
     Area(
         module="gateway.addresses.containers",
         paths=("/v1/container-metrics",),
         endpoints=(
-            "container-metrics/upload", "container-metrics/files", "container-metrics/abandon",
-            "container-metrics/status", "container-metrics/config", "container-metrics",
+            "container-metrics/upload",
+            "container-metrics/files",
+            "container-metrics/abandon",
+            "container-metrics/status",
+            "container-metrics/config",
+            "container-metrics",
         ),
     ),
     Area(
@@ -92,7 +115,7 @@ FOR_SENDERS = (
         endpoints=("mcp", "mcp/metadata"),
     ),
     Area(module="gateway.addresses.roles", paths=("/v2/access-control",), endpoints=("roles",)),
-)  # fmt: skip
+)
 
 
 def _operator(name: str, *paths: str) -> Area:

@@ -96,8 +96,14 @@ def managed_by_keys(
     """
     noun = resource.noun
     root = resource.root
-    names = {LIST: f"read_{noun}s", CREATE: f"create_{noun}", SHOW: f"read_{noun}", CHANGE: f"update_{noun}",
-             DELETE: f"delete_{noun}", **(names or {})}  # fmt: skip
+    names = {
+        LIST: f"read_{noun}s",
+        CREATE: f"create_{noun}",
+        SHOW: f"read_{noun}",
+        CHANGE: f"update_{noun}",
+        DELETE: f"delete_{noun}",
+        **(names or {}),
+    }
     said = {**_words(noun), SHOW: _one(noun).capitalize(), **(words or {})}
 
     async def listed(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -169,8 +175,14 @@ def managed_by_people(
     """
     noun = resource.noun
     root = resource.root
-    names = {LIST: f"list_{noun}s", CREATE: f"add_{noun}", SHOW: f"show_{noun}", CHANGE: f"edit_{noun}",
-             DELETE: f"remove_{noun}", **(names or {})}  # fmt: skip
+    names = {
+        LIST: f"list_{noun}s",
+        CREATE: f"add_{noun}",
+        SHOW: f"show_{noun}",
+        CHANGE: f"edit_{noun}",
+        DELETE: f"remove_{noun}",
+        **(names or {}),
+    }
     said = {**_words(noun), **(words or {})}
 
     async def listed(request: OperatorRequest[MoneyServices, None]) -> Result:
@@ -208,9 +220,12 @@ def _words(noun: str) -> Mapping[str, str]:
     """The summaries of the calls, by verb."""
     one = _one(noun)
     return {
-        LIST: f"List {noun.replace('_', ' ')}s", CREATE: f"Create {one}", SHOW: f"Show {one}",
-        CHANGE: f"Change {one}", DELETE: f"Delete {one}",
-    }  # fmt: skip
+        LIST: f"List {noun.replace('_', ' ')}s",
+        CREATE: f"Create {one}",
+        SHOW: f"Show {one}",
+        CHANGE: f"Change {one}",
+        DELETE: f"Delete {one}",
+    }
 
 
 def _one(noun: str) -> str:

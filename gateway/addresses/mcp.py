@@ -19,15 +19,23 @@ from spool.registry.scopes import AI_HUB
 MAX_BYTES = 256 * 1024  # of a message: questions are small
 
 _MESSAGE = closed({"jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer"]}, "result": OBJECT})
-_FAILURE = closed({
-    "jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer", "null"]},
-    "error": closed({"code": {"type": "integer"}, "message": TEXT}, {"data": OBJECT}),
-})  # fmt: skip
+_FAILURE = closed(
+    {
+        "jsonrpc": {"const": "2.0"},
+        "id": {"type": ["string", "integer", "null"]},
+        "error": closed({"code": {"type": "integer"}, "message": TEXT}, {"data": OBJECT}),
+    }
+)
 
-_METADATA = closed({
-    "resource": TEXT, "authorization_servers": array(TEXT), "scopes_supported": array(TEXT),
-    "bearer_methods_supported": array(TEXT), "resource_name": TEXT,
-})  # fmt: skip
+_METADATA = closed(
+    {
+        "resource": TEXT,
+        "authorization_servers": array(TEXT),
+        "scopes_supported": array(TEXT),
+        "bearer_methods_supported": array(TEXT),
+        "resource_name": TEXT,
+    }
+)
 
 
 def _tools(path: str, name: str, summary: str) -> Address:

@@ -11,6 +11,14 @@ _SETS = "/v2/access-control/permission_sets"
 
 ROWS = (
     *managed_by_keys(roles.ROLE, _ROLES, "role_id", group="access-control", endpoint="roles"),
-    managing("GET", _SETS, roles.read_permission_sets, "List permission sets", group="access-control", endpoint="roles",
-             lists=roles.PERMISSION_SET_LIST, item=PermissionSetItem),
-)  # fmt: skip
+    managing(
+        "GET",
+        _SETS,
+        roles.read_permission_sets,
+        "List permission sets",
+        group="access-control",
+        endpoint="roles",
+        lists=roles.PERMISSION_SET_LIST,
+        item=PermissionSetItem,
+    ),
+)

@@ -8,15 +8,28 @@ from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler
 from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, Schema, array, closed
 
-_ROUTE = closed({
-    "route": TEXT, "state": TEXT, "reason": {"type": ["string", "null"]}, "queued": COUNT,
-    "oldest_age_s": {"type": ["number", "null"]},
-})  # fmt: skip
-_READY = closed({
-    "ready": BOOLEAN, "reasons": array(TEXT), "routes": array(_ROUTE), "keys": OBJECT, "clock": OBJECT,
-    "space": {"type": ["object", "null"]}, "storage": {"type": ["object", "null"]}, "nodes": array(OBJECT),
-    "ledger": {"type": ["object", "null"]},
-})  # fmt: skip
+_ROUTE = closed(
+    {
+        "route": TEXT,
+        "state": TEXT,
+        "reason": {"type": ["string", "null"]},
+        "queued": COUNT,
+        "oldest_age_s": {"type": ["number", "null"]},
+    }
+)
+_READY = closed(
+    {
+        "ready": BOOLEAN,
+        "reasons": array(TEXT),
+        "routes": array(_ROUTE),
+        "keys": OBJECT,
+        "clock": OBJECT,
+        "space": {"type": ["object", "null"]},
+        "storage": {"type": ["object", "null"]},
+        "nodes": array(OBJECT),
+        "ledger": {"type": ["object", "null"]},
+    }
+)
 
 
 def _status(

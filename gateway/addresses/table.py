@@ -1,7 +1,4 @@
-"""
-The whole table of addresses. It imports every handler: a server loads an area when it is first asked
-(`areas`).
-"""
+"""The whole table of addresses. It imports every handler: a server loads an area when it is first asked (`areas`)."""
 
 from __future__ import annotations
 

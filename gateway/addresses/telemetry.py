@@ -72,9 +72,7 @@ OTLP = (
 
 
 def _with_own(taken: Schema) -> Mapping[int, Content]:
-    """
-    The answers to a payload that was taken, by status: Tollhouse's own, and those that the formats declare.
-    """
+    """The answers to a payload that was taken, by status: Tollhouse's own, and those that the formats declare."""
     by_status: dict[int, list[Schema]] = {200: [taken]}
     for format in FORMATS:
         for status, schema in format.answer_schemas.items():

@@ -90,10 +90,24 @@ _EVENT_ERROR = closed({"type": TEXT, "message": TEXT})
 _EVENT_FATE = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _EVENT_ERROR})
 
 _EVENT = closed(
-    {"topic": TEXT, "number": COUNT, "committed_at": TEXT, "state": TEXT, "amount": OR_NULL, "id": TEXT, "kind": TEXT,
-     "source": TEXT, "event_id": OR_NULL, "event_type": TEXT, "subject": OR_NULL, "start_time": OR_NULL, "data": OBJECT,
-     "tags": OBJECT, "shadow": BOOLEAN},
-)  # fmt: skip
+    {
+        "topic": TEXT,
+        "number": COUNT,
+        "committed_at": TEXT,
+        "state": TEXT,
+        "amount": OR_NULL,
+        "id": TEXT,
+        "kind": TEXT,
+        "source": TEXT,
+        "event_id": OR_NULL,
+        "event_type": TEXT,
+        "subject": OR_NULL,
+        "start_time": OR_NULL,
+        "data": OBJECT,
+        "tags": OBJECT,
+        "shadow": BOOLEAN,
+    },
+)
 _EVENT_TYPE = closed(
     {
         "type": TEXT,
@@ -107,10 +121,7 @@ _EVENT_TYPE = closed(
 
 
 def _events(path: str, handler: AddressHandler, summary: str, lists: List[Any], item: Schema) -> Address:
-    """
-    Declare an address of events. No scope of the catalogue reads events: they are telemetry as the streams
-    are.
-    """
+    """Declare an address of events. No scope of the catalogue reads events: they are telemetry as the streams are."""
     return Address(
         methods=("GET", "HEAD"),
         path=f"/v1/events{path}",
@@ -140,11 +151,21 @@ EVENTS = (
         gives={200: {JSON: closed({"accepted": COUNT, "rejected": COUNT, "events": array(_EVENT_FATE)})}},
         takes_idempotency_key=True,
     ),
-    _events("", kept_events.read_events, "The usage events that are kept, the newest first",
-            kept_events.EVENTS, _EVENT),
-    _events("/types", kept_events.read_event_types, "The types of usage events, with their sums",
-            kept_events.TYPES, _EVENT_TYPE),
-)  # fmt: skip
+    _events(
+        "",
+        kept_events.read_events,
+        "The usage events that are kept, the newest first",
+        kept_events.EVENTS,
+        _EVENT,
+    ),
+    _events(
+        "/types",
+        kept_events.read_event_types,
+        "The types of usage events, with their sums",
+        kept_events.TYPES,
+        _EVENT_TYPE,
+    ),
+)
 
 
 # Unit cost. The first path that matches takes the request.

@@ -1,6 +1,4 @@
-"""
-Addresses of views. As the service's own clients expect, one that was created or changed is answered bare.
-"""
+"""Addresses of views. As the service's own clients expect, one that was created or changed is answered bare."""
 
 from __future__ import annotations
 

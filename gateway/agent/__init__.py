@@ -1,6 +1,6 @@
 """
-`tollhouse agent`: a Tollhouse on a device, whose upstream is its gateway and whose local endpoints ask for no
-key.
+`tollhouse agent`: a Tollhouse on a device, whose upstream is its gateway and whose local endpoints ask
+for no key.
 
 Coding assistants differ in whether their settings can carry a header at all (Gemini CLI, Qwen Code and
 Copilot cannot), and a key in five settings files protects nothing from whoever can read them. So the agent

@@ -1,6 +1,6 @@
 """
-When each source last reported, and how many records today; observes commits and keeps a small file beside the
-spool.
+When each source last reported, and how many records today; observes commits and keeps a small file
+beside the spool.
 """
 
 from __future__ import annotations

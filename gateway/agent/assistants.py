@@ -1,9 +1,9 @@
 """
-What each coding assistant's settings need so that it reports to this machine's agent: the file, the keys, the
-values.
+What each coding assistant's settings need so that it reports to this machine's agent: the file, the
+keys, the values.
 
-Only telemetry keys, and never one that would add prompts: Gemini CLI and Qwen Code log prompts unless told
-not to.
+Only telemetry keys, and never one that would add prompts: Gemini CLI and Qwen Code log prompts unless
+told not to.
 """
 
 from __future__ import annotations

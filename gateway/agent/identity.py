@@ -26,9 +26,7 @@ class DeviceIdentity:
 
 
 def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
-    """
-    Returns the kept identity, or a new one; a given `device_id` replaces the kept one. OSError if damaged.
-    """
+    """Returns the kept identity, or a new one; a given `device_id` replaces the kept one. OSError if damaged."""
     path = directory / FILE
     try:
         document = json.loads(path.read_text("utf-8"))

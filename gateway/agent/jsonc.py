@@ -1,6 +1,5 @@
 """
-Changes to JSON with comments as text: what is not changed stays byte for byte, comments, order and
-indentation too.
+Changes to JSON with comments as text: what is not changed stays byte for byte, comments, order and indentation too.
 
 Reads what editors read: comments, trailing commas, any white space. Says `NotEditable` rather than guess.
 """

@@ -129,8 +129,8 @@ def _without_ours(
     assistant: Assistant, before: bytes | None, original: bytes | None, values: list[tuple[list[str], Any]]
 ) -> bytes | None:
     """
-    Each telemetry key that still says what we wrote as it was; tables that were made for them go when they
-    are empty.
+    Each telemetry key that still says what we wrote as it was; tables that were made for them go when
+    they are empty.
 
     Without the original, because somebody removed the backup, the keys go and nothing comes in their place.
     """

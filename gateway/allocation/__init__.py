@@ -1,3 +1,1 @@
-"""
-Allocation: dimensions of an organization's own, made by rules from the ledger's. No sum changes by them.
-"""
+"""Allocation: dimensions of an organization's own, made by rules from the ledger's. No sum changes by them."""

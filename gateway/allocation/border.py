@@ -1,6 +1,4 @@
-"""
-Since when a definition has something to look at: sums are as old as the ledger, a tag as old as its setting.
-"""
+"""Since when a definition has something to look at: sums are as old as the ledger, a tag as old as its setting."""
 
 from __future__ import annotations
 
@@ -14,10 +12,7 @@ from spool.ledger.queries import TAG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionBorder:
-    """
-    `kept_since` is where the first sum begins; `tags`, where each tag has its first value. None: there is
-    none.
-    """
+    """`kept_since` is where the first sum begins; `tags`, where each tag has its first value. None: there is none."""
 
     kept_since: datetime | None
     tags: Mapping[str, datetime | None]

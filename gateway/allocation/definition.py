@@ -23,8 +23,7 @@ class Transform:
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    Whose values are looked at: dimensions of the ledger, or earlier ones by their ids. `first`: the first
-    known.
+    Whose values are looked at: dimensions of the ledger, or earlier ones by their ids. `first`: the first known.
     """
 
     names: tuple[str, ...]
@@ -77,9 +76,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """
-    What passes is the element that its source names; several sources are joined by `form`, {0} is the first.
-    """
+    """What passes is the element that its source names; several sources are joined by `form`, {0} is the first."""
 
     source: Source
     form: str = ""
@@ -106,9 +103,7 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """
-    `owners` has the namespace of each dimension by its id, where several are joined; without one it is "".
-    """
+    """`owners` has the namespace of each dimension by its id, where several are joined; without one it is ""."""
 
     dimensions: Sequence[Dimension] = ()
     owners: Mapping[str, str] = field(default_factory=dict)

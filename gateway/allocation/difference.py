@@ -1,6 +1,4 @@
-"""
-What a span would become under another definition: each element before and after. Sums never change. Pure.
-"""
+"""What a span would become under another definition: each element before and after. Sums never change. Pure."""
 
 from __future__ import annotations
 
@@ -74,9 +72,8 @@ def difference(
     check: Callable[[], None] = lambda: None,
 ) -> Difference:
     """
-    Dimensions in the order of the new definition, then those that go; elements by what they cost, the most
-    first, and at most so many of a dimension. `check` is called between dimensions: it raises when the time
-    is over.
+    Dimensions in the order of the new definition, then those that go; elements by what they cost, the most first,
+    and at most so many of a dimension. `check` is called between dimensions: it raises when the time is over.
     """
     was = {each.dimension.id: each for each in decisions(before, people)}
     now = {each.dimension.id: each for each in decisions(after, people)}

@@ -89,9 +89,7 @@ PLACE = re.compile(r"\{(\d{1,2})\}")
 
 
 class _Memory:
-    """
-    What was decided, of all dimensions of a definition; forgotten as a whole when there is too much of it.
-    """
+    """What was decided, of all dimensions of a definition; forgotten as a whole when there is too much of it."""
 
     def __init__(self) -> None:
         self._all: list[dict[tuple[str, ...], str]] = []
@@ -118,8 +116,7 @@ class _Memory:
 
 class Decision:
     """
-    A dimension as a function of the ledger's own dimensions: `sources`, in the order that `element` takes
-    values.
+    A dimension as a function of the ledger's own dimensions: `sources`, in the order that `element` takes values.
     """
 
     def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _Memory) -> None:
@@ -132,9 +129,7 @@ class Decision:
         self._elements = memory.of_one()
 
     def element(self, values: tuple[str, ...]) -> str:
-        """
-        Decided once for each combination. May be called by several threads: at worst one decides it again.
-        """
+        """Decided once for each combination. May be called by several threads: at worst one decides it again."""
         found = self._elements.get(values)
         if found is None:
             known = dict(zip(self.sources, values, strict=True))
@@ -147,8 +142,8 @@ class Decision:
 
 def decisions(definition: Definition, people: People | None = None) -> Sequence[Decision]:
     """
-    Return one decision for each dimension, in their order. Conditions hold for every form of the `people` that
-    they name.
+    Return one decision for each dimension, in their order. Conditions hold for every form of the `people`
+    that they name.
     """
     earlier: dict[str, Dimension] = {}
     memory, found = _Memory(), []

@@ -1,6 +1,5 @@
 """
-Definitions as text: YAML in, dimensions out, or every fault with its place. `docs/allocation.md` has the
-language.
+Definitions as text: YAML in, dimensions out, or every fault with its place. `docs/allocation.md` has the language.
 
 A condition takes the source of its rule and a rule that of its dimension, unless it names its own. Transforms
 belong to a source: whoever names one starts without any.
@@ -291,9 +290,11 @@ class _Parser:
         if text.startswith(PREFIX):
             if text not in self._earlier:
                 is_later = text in self._later or path[:2] == ("Dimensions", text.removeprefix(PREFIX))
-                error = "a rule may look at dimensions that stand before its own; move it up" if is_later else (
-                    f"there is no dimension {text.removeprefix(PREFIX)} in this definition"
-                )  # fmt: skip
+                error = (
+                    "a rule may look at dimensions that stand before its own; move it up"
+                    if is_later
+                    else (f"there is no dimension {text.removeprefix(PREFIX)} in this definition")
+                )
                 self._faults.add(error, text, path)
                 return ""
             return text

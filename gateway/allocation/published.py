@@ -13,9 +13,7 @@ from spool.people import People
 
 
 class Published:
-    """
-    `put` takes effect at once: questions that are being answered keep the definition that they began with.
-    """
+    """`put` takes effect at once: questions that are being answered keep the definition that they began with."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

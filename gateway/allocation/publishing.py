@@ -1,10 +1,8 @@
 """
-Publishing definitions: jobs one after the other, each validated and then put in force, and what is in force
-already.
+Publishing definitions: jobs one after the other, each validated and then put in force, and what is in force already.
 
-A job is kept before it is begun. One that was under way when a process ended is carried out by the next that
-may: of several on one storage one carries out jobs at a time, and each puts in force what any of them
-published.
+A job is kept before it is begun. One that was under way when a process ended is carried out by the next that may:
+of several on one storage one carries out jobs at a time, and each puts in force what any of them published.
 """
 
 from __future__ import annotations
@@ -33,10 +31,7 @@ _ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
 
 
 class Publishing:
-    """
-    `load` it before anything is asked; `follow` keeps it so, and `run` carries out jobs that nobody waits
-    for.
-    """
+    """`load` it before anything is asked; `follow` keeps it so, and `run` carries out jobs that nobody waits for."""
 
     def __init__(
         self,
@@ -101,9 +96,7 @@ class Publishing:
         return None if error is None else f"its newest version is not in force: {error}"
 
     async def definition_of(self, version: DefinitionVersion) -> Definition:
-        """
-        Return the definition of a version; InvalidDefinition if the ledger could not carry it out any more.
-        """
+        """Return the definition of a version; InvalidDefinition if the ledger could not carry it out any more."""
         if self._table.latest(version.namespace) == version.number and version.namespace in self._definitions:
             return self._definitions[version.namespace]
         text = await self._table.text(version)
@@ -123,8 +116,7 @@ class Publishing:
 
     async def submit(self, text: bytes, *, namespace: str, base: int | None, actor: Actor) -> PublishJob:
         """
-        A job that `run` carries out. InvalidDefinition for a text that cannot be kept; NotAllowed for a stale
-        base.
+        A job that `run` carries out. InvalidDefinition for a text that cannot be kept; NotAllowed for a stale base.
         """
         job = await self._table.submit(
             self._storable(text), namespace=namespace, base=base, most=self._max_jobs(), actor=actor
@@ -136,8 +128,7 @@ class Publishing:
         self, text: bytes, *, namespace: str, base: int | None, actor: Actor
     ) -> tuple[PublishJob, DefinitionVersion]:
         """
-        Publish now, after the jobs that wait. InvalidDefinition, NotAllowed for a stale base or a cancelled
-        job.
+        Publish now, after the jobs that wait. InvalidDefinition, NotAllowed for a stale base or a cancelled job.
 
         Faults are found before a job is made: a definition that cannot be published leaves none.
         """

@@ -1,6 +1,5 @@
 """
-YAML as plain values: mappings, lists and texts. What no definition needs is refused: aliases, tags,
-documents.
+YAML as plain values: mappings, lists and texts. What no definition needs is refused: aliases, tags, documents.
 
 Every scalar is text, whatever YAML would make of it: a team named `on`, `1e3` or `2026-11-01` is that text.
 """
@@ -22,8 +21,7 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 
 def read(text: bytes, faults: Faults) -> Node:
     """
-    The one document of a text; twice the same key is a fault. InvalidDefinition where it cannot be read
-    further.
+    The one document of a text; twice the same key is a fault. InvalidDefinition where it cannot be read further.
     """
     try:
         events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)

@@ -1,6 +1,6 @@
 """
-Definitions of allocation for keys that manage them: versions, namespaces and publish jobs, a scope for each
-operation.
+Definitions of allocation for keys that manage them: versions, namespaces and publish jobs, a scope
+for each operation.
 
 A definition comes as YAML in the body, or as the one file of a form. What is wrong with it is answered with
 422, each fault with its value and its path.
@@ -62,9 +62,7 @@ _MOST_DIGITS = 9
 
 
 class VersionItem(msgspec.Struct, kw_only=True):
-    """
-    A version as it is answered; times are epoch seconds as text. `definition` is its text, where one is read.
-    """
+    """A version as it is answered; times are epoch seconds as text. `definition` is its text, where one is read."""
 
     version: str
     namespace: str | None
@@ -218,9 +216,19 @@ def _describe(asking: Asker, namespace: Namespace) -> Answer:
 
 
 NAMESPACE = ManagedResource(
-    noun="namespace", root="namespace", lists=NAMESPACES, new=NewNamespaceOfId, changes=NamespaceChanges,
-    item=NamespaceItem, one=OneNamespace, rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
-)  # fmt: skip
+    noun="namespace",
+    root="namespace",
+    lists=NAMESPACES,
+    new=NewNamespaceOfId,
+    changes=NamespaceChanges,
+    item=NamespaceItem,
+    one=OneNamespace,
+    rows=_rows,
+    create=_create,
+    show=_show,
+    change=_change,
+    delete=_delete,
+)
 
 
 @_faults_as_422
@@ -288,9 +296,7 @@ async def what_it_would_be(
 
 
 def base_of(text: str | None) -> int | None:
-    """
-    The version that a definition was made from: None for whichever is in force, 0 for none. Refusal 400.
-    """
+    """The version that a definition was made from: None for whichever is in force, 0 for none. Refusal 400."""
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):

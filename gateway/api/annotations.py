@@ -116,6 +116,16 @@ async def _fields(asking: Asker, given: Any) -> dict[str, Any]:
 
 
 ANNOTATION = ManagedResource(
-    noun="annotation", root="annotation", lists=ANNOTATIONS, new=NewAnnotation, changes=AnnotationChanges,
-    item=AnnotationItem, one=OneAnnotation, rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
-)  # fmt: skip
+    noun="annotation",
+    root="annotation",
+    lists=ANNOTATIONS,
+    new=NewAnnotation,
+    changes=AnnotationChanges,
+    item=AnnotationItem,
+    one=OneAnnotation,
+    rows=_rows,
+    create=_create,
+    show=_show,
+    change=_change,
+    delete=_delete,
+)

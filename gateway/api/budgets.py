@@ -106,9 +106,7 @@ async def _delete(asking: Asker, id: str) -> str:
 
 
 async def _with_current(asking: Asker, page: Mapping[str, Any]) -> Answer:
-    """
-    The page of a list, with what was spent of each budget on it, and where that leads, if it was asked for.
-    """
+    """The page of a list, with what was spent of each budget on it, and where that leads, if it was asked for."""
     wanted = frozenset(page["filtering"]["current"].get("expand", ()))
     if wanted:
         books = asking.services.require_budgets().books()
@@ -142,9 +140,20 @@ async def _check_money(asking: Asker, cost_type: str | UnsetType) -> None:
 
 
 BUDGET = ManagedResource(
-    noun="budget", root="budget", lists=BUDGETS, new=NewBudget, changes=BudgetChanges, item=BudgetItem, one=OneBudget,
-    rows=_rows, create=_create, show=_show, change=_change, delete=_delete, fill=_with_current,
-)  # fmt: skip
+    noun="budget",
+    root="budget",
+    lists=BUDGETS,
+    new=NewBudget,
+    changes=BudgetChanges,
+    item=BudgetItem,
+    one=OneBudget,
+    rows=_rows,
+    create=_create,
+    show=_show,
+    change=_change,
+    delete=_delete,
+    fill=_with_current,
+)
 
 
 async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -178,8 +187,8 @@ async def _made(money: MoneyServices, budget: SpendBudget) -> Answer:
 
 async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
     """
-    Await an evaluation; True if it was made. The change is stored already: a full disk now must not make it
-    look refused.
+    Await an evaluation; True if it was made. The change is stored already: a full disk now must not make
+    it look refused.
     """
     try:
         return bool(await evaluation)

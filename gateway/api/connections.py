@@ -92,10 +92,19 @@ async def _delete(asking: Asker, id: str) -> str:
 
 
 CONNECTION = ManagedResource(
-    noun="billing_connection", root="connection", lists=CONNECTIONS, new=NewConnection, changes=ConnectionChanges,
-    item=ConnectionItem, one=OneConnection,
-    rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
-)  # fmt: skip
+    noun="billing_connection",
+    root="connection",
+    lists=CONNECTIONS,
+    new=NewConnection,
+    changes=ConnectionChanges,
+    item=ConnectionItem,
+    one=OneConnection,
+    rows=_rows,
+    create=_create,
+    show=_show,
+    change=_change,
+    delete=_delete,
+)
 
 
 async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result:

@@ -172,9 +172,7 @@ TAG_LIST = _named("resource_tags", at_times={"more_tags": COUNT})
 
 
 def cost_list(dimensions: Sequence[str]) -> List[Item]:
-    """
-    The list of costs. The parameters are filters of it, so that answers name them and cursors keep them.
-    """
+    """The list of costs. The parameters are filters of it, so that answers name them and cursors keep them."""
     question: dict[str, Filter[Item]] = {
         "start_date": Filter(type="date"),
         "end_date": Filter(type="date"),
@@ -318,9 +316,7 @@ def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
 def _filters(
     text: str, known: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """
-    The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown.
-    """
+    """The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown."""
     try:
         filters = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,6 +1,5 @@
 """
-A resource as it is asked for: what keys and people list, create, read, change and delete, each verb written
-once.
+A resource as it is asked for: what keys and people list, create, read, change and delete, each verb written once.
 
 What is stated of it, and what is answered, is declared in `gateway.resources`. `gateway.addresses.managing`
 makes the calls of both from this.
@@ -82,8 +81,8 @@ class ManagedResource:
     `noun` is that of its operations, `root` the member under which one is answered. `new` and `changes`
     decode bodies, `item` is a row of the list and `one` an answer about one.
 
-    `show`, `change` and `delete` take what the path names. `fill` adds to a page of the list what the query
-    asks for.
+    `show`, `change` and `delete` take what the path names. `fill` adds to a page of the list what the
+    query asks for.
     """
 
     noun: str

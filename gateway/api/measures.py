@@ -1,6 +1,4 @@
-"""
-What costs are answered in: kinds of money, and usage with its units.
-"""
+"""What costs are answered in: kinds of money, and usage with its units."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ def unit_of(meter: str) -> str:
 
 
 def per(cost: str, count: int, *, of: int = 1) -> str | None:
-    """
-    Divide a cost by a count, for `of` of them: decimal text, cut after _DECIMALS; None if the count is 0.
-    """
+    """Divide a cost by a count, for `of` of them: decimal text, cut after _DECIMALS; None if the count is 0."""
     if count <= 0:
         return None
     cut = 10 ** (money.DECIMALS - _DECIMALS)

@@ -104,6 +104,16 @@ def _seats(value: Any) -> Any:
 
 
 PLAN = ManagedResource(
-    noun="plan", root="plan", lists=PLANS, new=NewPlan, changes=PlanChanges, item=PlanItem, one=OnePlan,
-    rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
-)  # fmt: skip
+    noun="plan",
+    root="plan",
+    lists=PLANS,
+    new=NewPlan,
+    changes=PlanChanges,
+    item=PlanItem,
+    one=OnePlan,
+    rows=_rows,
+    create=_create,
+    show=_show,
+    change=_change,
+    delete=_delete,
+)

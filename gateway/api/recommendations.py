@@ -1,8 +1,7 @@
 """
 Savings recommendations, their types and comments, for keys. Each method has a scope of its own.
 
-No paths are published for these scopes: the addresses and fields are Tollhouse's own, in the form of
-insights.
+No paths are published for these scopes: the addresses and fields are Tollhouse's own, in the form of insights.
 """
 
 from __future__ import annotations
@@ -80,10 +79,7 @@ class NewComments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    `filter` maps dimensions to values as in costs: `!` before a dimension excludes, null is the unknown
-    value.
-    """
+    """`filter` maps dimensions to values as in costs: `!` before a dimension excludes, null is the unknown value."""
 
     type: str | None = None
     filter: dict[str, list[str | None]] = {}

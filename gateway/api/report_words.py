@@ -18,9 +18,11 @@ UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "sav
 REAL_COST = "real_cost"
 # The cost types of which measures are made, beside that of `cost`; calls and tokens are of none.
 MEASURED_IN = {
-    "reported": "reported_cost", "estimated": "estimated_cost", "saved": "saved_cost",
+    "reported": "reported_cost",
+    "estimated": "estimated_cost",
+    "saved": "saved_cost",
     SAVED_BY_CACHING: "estimated_cost",
-}  # fmt: skip
+}
 MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)  # that `cost` of a report can be
 MAX_TOP = 1000
 PREVIOUS = "previous"

@@ -137,9 +137,19 @@ def _role(asking: Asker, word: str) -> Role:
 
 
 ROLE = ManagedResource(
-    noun="role", root="role", lists=ROLES, new=NewRole, changes=RoleChanges, item=RoleItem, one=OneRole,
-    rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
-)  # fmt: skip
+    noun="role",
+    root="role",
+    lists=ROLES,
+    new=NewRole,
+    changes=RoleChanges,
+    item=RoleItem,
+    one=OneRole,
+    rows=_rows,
+    create=_create,
+    show=_show,
+    change=_change,
+    delete=_delete,
+)
 
 
 async def read_permission_sets(request: KeyRequest[MoneyServices, None]) -> Result:

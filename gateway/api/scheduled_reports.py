@@ -66,8 +66,7 @@ async def _sees(asking: Asker) -> Callable[[ScheduledReport], bool]:
 
 def _owner(asking: Asker) -> str:
     """
-    Return the person whose rights limit the report; "" for everything, at the server itself and for a console
-    link.
+    Return the person whose rights limit the report; "" for everything, at the server itself and for a console link.
     """
     return "" if asking.holder is None else asking.holder.person
 
@@ -148,7 +147,16 @@ async def _check(asking: Asker, channels: Sequence[str], people: Sequence[str]) 
 
 
 SCHEDULED_REPORT = ManagedResource(
-    noun="scheduled_report", root="scheduled_report", lists=SCHEDULED_REPORTS, new=NewScheduledReport,
-    changes=ScheduledReportChanges, item=ScheduledReportItem, one=OneScheduledReport,
-    rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
-)  # fmt: skip
+    noun="scheduled_report",
+    root="scheduled_report",
+    lists=SCHEDULED_REPORTS,
+    new=NewScheduledReport,
+    changes=ScheduledReportChanges,
+    item=ScheduledReportItem,
+    one=OneScheduledReport,
+    rows=_rows,
+    create=_create,
+    show=_show,
+    change=_change,
+    delete=_delete,
+)

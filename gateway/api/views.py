@@ -1,6 +1,5 @@
 """
-Views for keys and for people. Beside the published fields stand Tollhouse's own: what a report of the view
-shows.
+Views for keys and for people. Beside the published fields stand Tollhouse's own: what a report of the view shows.
 
 What a person does not see is answered as if it were not there.
 """
@@ -117,9 +116,19 @@ async def _view(asking: Asker, word: str) -> View:
 
 
 VIEW = ManagedResource(
-    noun="view", root="view", lists=VIEWS, new=NewView, changes=ViewChanges, item=ViewItem, one=OneView,
-    rows=_rows, create=_create, show=_show, change=_change, delete=_delete,
-)  # fmt: skip
+    noun="view",
+    root="view",
+    lists=VIEWS,
+    new=NewView,
+    changes=ViewChanges,
+    item=ViewItem,
+    one=OneView,
+    rows=_rows,
+    create=_create,
+    show=_show,
+    change=_change,
+    delete=_delete,
+)
 
 
 def view_rows(money: MoneyServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:

@@ -1,7 +1,4 @@
-"""
-What of views, budgets, insights and recommendations somebody sees: what is surely about calls that may be
-seen.
-"""
+"""What of views, budgets, insights and recommendations somebody sees: what is surely about calls that may be seen."""
 
 from __future__ import annotations
 
@@ -50,8 +47,7 @@ class Visible:
 
     def insight(self, insight: Insight) -> bool:
         """
-        True if the person may see an insight. An insight that a person wrote does not say which calls it
-        concerns.
+        True if the person may see an insight. An insight that a person wrote does not say which calls it concerns.
         """
         about = insight.concerned
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))
@@ -64,8 +60,8 @@ class Visible:
 
     def realized(self, each: Recommendation) -> bool:
         """
-        True if the person may see what an addressed recommendation has saved: it is measured on work with any
-        model.
+        True if the person may see what an addressed recommendation has saved: it is measured on work
+        with any model.
         """
         about = each.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})
@@ -89,8 +85,8 @@ class Visible:
 
 def slice_of(rights: Rights, cost_types: Collection[str]) -> LedgerSlice:
     """
-    Return what somebody may see in the money of cost types. Refusal 403 where there are calls to see, in other money
-    alone.
+    Return what somebody may see in the money of cost types. Refusal 403 where there are calls to see, in
+    other money alone.
     """
     found = rights.slice_of(cost_types)
     if rights.shown and not found.parts:
@@ -119,8 +115,8 @@ async def visible_in(ledger: SlicedLedger, registry: Registry) -> Visible:
 
 async def named_dimensions(ledger: SlicedLedger, registry: Registry) -> Sequence[Derived]:
     """
-    The dimensions that a person is shown beside those of the ledger: families of models and providers, and those of
-    the organization.
+    The dimensions that a person is shown beside those of the ledger: families of models and providers, and
+    those of the organization.
 
     People who see only some calls get of the latter those that their roles and the views that they see name:
     definitions are closed.

@@ -1,3 +1,1 @@
-"""
-Assembles Tollhouse from the storage up: for the server, for commands without one, and for `tollhouse demo`.
-"""
+"""Assembles Tollhouse from the storage up: for the server, for commands without one, and for `tollhouse demo`."""

@@ -1,6 +1,4 @@
-"""
-Makes what asks for final costs: its HTTP client is that of the destinations, its keys are files, read again.
-"""
+"""Makes what asks for final costs: its HTTP client is that of the destinations, its keys are files, read again."""
 
 from __future__ import annotations
 

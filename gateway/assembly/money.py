@@ -70,8 +70,7 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
 
 def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
     """
-    Return the maker of the service that compares provider bills with the counted calls; None without a
-    registry.
+    Return the maker of the service that compares provider bills with the counted calls; None without a registry.
     """
     registry = storage.registry
     if registry is None:
@@ -157,9 +156,7 @@ async def bill(biller: Once[Biller], statements: Statements) -> None:
 
 
 async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]) -> None:
-    """
-    Keep rows of billing connections as billed money, once there is a connection in costs, or a price of nodes.
-    """
+    """Keep rows of billing connections as billed money, once there is a connection in costs, or a price of nodes."""
     while not (prices or in_costs.all()):  # noqa: ASYNC110 - another process may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
     await imported("gateway.billed.row_book")
@@ -226,8 +223,8 @@ def budget_evaluator(
     storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
 ) -> Once[BudgetEvaluator] | None:
     """
-    Return the maker of the service that evaluates budgets, whose notices lead to the console; None without a
-    registry.
+    Return the maker of the service that evaluates budgets, whose notices lead to the console; None
+    without a registry.
     """
     registry = storage.registry
     if registry is None:

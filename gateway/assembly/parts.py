@@ -1,6 +1,4 @@
-"""
-Makes the parts of a Tollhouse from what all of them share. `routes.py` beside it makes those that send.
-"""
+"""Makes the parts of a Tollhouse from what all of them share. `routes.py` beside it makes those that send."""
 
 from __future__ import annotations
 

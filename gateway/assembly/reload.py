@@ -1,6 +1,5 @@
 """
-A new configuration for a running server: taken over whole, in one step between two requests, or refused
-whole.
+A new configuration for a running server: taken over whole, in one step between two requests, or refused whole.
 
 Everything that can fail is made first. What a request or a delivery began with it ends with.
 """

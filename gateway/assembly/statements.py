@@ -1,6 +1,5 @@
 """
-Makes what pulls statements: the HTTP client is that of the destinations, the keys are files that are read
-again.
+Makes what pulls statements: the HTTP client is that of the destinations, the keys are files that are read again.
 """
 
 from __future__ import annotations

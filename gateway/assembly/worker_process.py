@@ -1,6 +1,5 @@
 """
-`python -m gateway.assembly.worker_process FD BYTES`: one worker of `server.workers`, started by the server
-alone.
+`python -m gateway.assembly.worker_process FD BYTES`: one worker of `server.workers`, started by the server alone.
 """
 
 from __future__ import annotations

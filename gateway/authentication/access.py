@@ -87,10 +87,7 @@ class Bearer:
 
     @property
     def sender(self) -> str | None:
-        """
-        Return the key's name for its records; one word for all keys of devices, since records name the
-        device.
-        """
+        """Return the key's name for its records; one word for all keys of devices, since records name the device."""
         return DEVICE_KEYS if self.device is not None else self.name or None
 
 
@@ -156,8 +153,8 @@ class Access:
 
     async def admit_of_now(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        Admit a key as `admit` does, but refuse only by facts as new as the request, where several gateways
-        change keys.
+        Admit a key as `admit` does, but refuse only by facts as new as the request, where several
+        gateways change keys.
 
         Another gateway may have made the key, enabled it or given it the scope a moment ago. So it waits for
         the look that comes next anyway: Refusal 503 if none does. Guesses that are refused for their number
@@ -177,8 +174,7 @@ class Access:
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        The bearer of `secret` if it opens `scope`; Refusal 401, 403 or 429 otherwise, 503 without a key
-        table.
+        The bearer of `secret` if it opens `scope`; Refusal 401, 403 or 429 otherwise, 503 without a key table.
 
         `secret` is the whole value of the Authorization header. A good key is never made to wait for the bad
         keys of its neighbours behind one address.
@@ -274,8 +270,7 @@ class Access:
 
     async def start(self) -> None:
         """
-        Begin to write last accesses every few seconds. ConfigError if another gateway has another key in its
-        file.
+        Begin to write last accesses every few seconds. ConfigError if another gateway has another key in its file.
         """
         if self._legacy and self._registry:
             try:
@@ -298,8 +293,7 @@ class Access:
 
     async def flush(self) -> None:
         """
-        Write all accesses since the last flush in one transaction; re-read the deployment's key file if it
-        changed.
+        Write all accesses since the last flush in one transaction; re-read the deployment's key file if it changed.
         """
         if self._legacy and (self._legacy.refresh() or not self._is_adopted):
             await self.follow_file()
@@ -317,9 +311,7 @@ class Access:
     async def adopt(
         self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
     ) -> str | None:
-        """
-        Let the registry have what the deployment's file holds; what became of it, None without a file.
-        """
+        """Let the registry have what the deployment's file holds; what became of it, None without a file."""
         if self._legacy is None or self._registry is None:
             return None
         done = await self._registry.keys.adopt(
@@ -415,8 +407,8 @@ class Access:
         """
         Return what is expected of the key with this number, for requests to an address that it was given.
 
-        KeyEnded if the key is not there any more, disabled or expired. Nothing is known of it while the registry is
-        damaged.
+        KeyEnded if the key is not there any more, disabled or expired. Nothing is known of it while the
+        registry is damaged.
         """
         if self._registry is None:
             return ()
@@ -476,7 +468,5 @@ def lacking(scope: str) -> Refusal:
 
 
 def key_ended() -> Refusal:
-    """
-    401 for what was admitted a moment before its key was deleted, disabled or replaced on another gateway.
-    """
+    """401 for what was admitted a moment before its key was deleted, disabled or replaced on another gateway."""
     return Refusal(401, "unknown_key", "this API key is unknown or was deleted")

@@ -53,9 +53,11 @@ def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
 def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", words: str = "") -> str:
     """The value of WWW-Authenticate: where a client learns how to get a token, and with which scopes."""
     given = {
-        "error": error, "error_description": words, "resource_metadata": metadata_address(oauth),
+        "error": error,
+        "error_description": words,
+        "resource_metadata": metadata_address(oauth),
         "scope": scopes or oauth.read_scope,
-    }  # fmt: skip
+    }
     return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in given.items() if value)
 
 

@@ -24,9 +24,7 @@ def authority(origin: str) -> str | None:
 
 
 def is_own_name(name: str, hosts: Collection[str]) -> bool:
-    """
-    True for a name that no stranger can point at this machine: only names can be rebound, addresses cannot.
-    """
+    """True for a name that no stranger can point at this machine: only names can be rebound, addresses cannot."""
     if name == "localhost" or name in hosts:
         return True
     try:

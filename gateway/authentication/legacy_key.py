@@ -1,8 +1,8 @@
 """
 The one key that the deployment gives in a file (server.api_key_file), listed as `Legacy API Key`.
 
-The registry keeps it as a key like any other. What is here opens until it is kept there, and while the registry is
-damaged.
+The registry keeps it as a key like any other. What is here opens until it is kept there, and while the
+registry is damaged.
 """
 
 from __future__ import annotations

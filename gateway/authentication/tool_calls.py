@@ -48,9 +48,7 @@ class ToolCalls:
                 raise _too_many(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
 
     def count(self, name: str) -> None:
-        """
-        Count one message, whatever it asks. Refusal 429 over MESSAGES_A_CALL times as many as calls.
-        """
+        """Count one message, whatever it asks. Refusal 429 over MESSAGES_A_CALL times as many as calls."""
         self._configure(self._settings().calls_per_minute)
         if self._messages is None:
             return

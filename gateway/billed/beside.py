@@ -1,6 +1,4 @@
-"""
-What is told beside billed money: how final its days are, what nobody has of it, and what no statement is about.
-"""
+"""What is told beside billed money: how final its days are, what nobody has of it, and what no statement is about."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Closed months of a provider's bills: their invoices, and what closing finds. Pure.
-"""
+"""Closed months of a provider's bills: their invoices, and what closing finds. Pure."""
 
 from __future__ import annotations
 

@@ -34,14 +34,23 @@ _RESOURCE_TAG = "resource/tag:"
 MAX_NAME = 256  # characters of a tag: one with a longer name is left out
 _NO_VALUE = ("", "N/A")
 _CHARGES = {
-    "Usage": USAGE, "Tax": "tax", "Support": "support", "Purchase": "commitment",
-    "CommittedUsePurchase": "commitment", "Discount": "discount",
-}  # fmt: skip
+    "Usage": USAGE,
+    "Tax": "tax",
+    "Support": "support",
+    "Purchase": "commitment",
+    "CommittedUsePurchase": "commitment",
+    "Discount": "discount",
+}
 _COLUMNS = {
-    "service": "resource/service", "account": "resource/account", "resource": "resource/id",
-    "usage_family": "resource/usage_family", "line_item": "lineitem/type", "cluster": "k8s/cluster",
-    "namespace": "k8s/namespace", "workload": "k8s/deployment",
-}  # fmt: skip
+    "service": "resource/service",
+    "account": "resource/account",
+    "resource": "resource/id",
+    "usage_family": "resource/usage_family",
+    "line_item": "lineitem/type",
+    "cluster": "k8s/cluster",
+    "namespace": "k8s/namespace",
+    "workload": "k8s/deployment",
+}
 _COST, _DISCOUNTED, _AMORTIZED = "cost/cost", "cost/discounted_cost", "cost/amortized_cost"
 # Where a column is missing, the next one stands for it.
 _CHAINS: Mapping[int, Sequence[str]] = {
@@ -49,9 +58,12 @@ _CHAINS: Mapping[int, Sequence[str]] = {
     BILLED_TYPES["discounted_cost"]: (_DISCOUNTED, _COST),
     BILLED_TYPES["amortized_cost"]: (_AMORTIZED, _DISCOUNTED, _COST),
     BILLED_TYPES["discounted_amortized_cost"]: (
-        "cost/discounted_amortized_cost", _AMORTIZED, _DISCOUNTED, _COST,
+        "cost/discounted_amortized_cost",
+        _AMORTIZED,
+        _DISCOUNTED,
+        _COST,
     ),
-}  # fmt: skip
+}
 IDLE = "(idle)"  # the workload that stands for what nobody used of a node
 _IDLE = json.dumps({ROW_TAG + "workload": IDLE})[1:-1]
 _LAST = BILLED_TYPES["discounted_amortized_cost"]

@@ -131,8 +131,14 @@ class FrozenMonths:
         usage: Counter[Dimensions] = Counter()
         billed = 0
         empty = BilledDay(
-            day=0, provider=provider, state=FROZEN, mark=FROZEN, source="", read_at=0.0, made_at=float(self._today)
-        )  # fmt: skip
+            day=0,
+            provider=provider,
+            state=FROZEN,
+            mark=FROZEN,
+            source="",
+            read_at=0.0,
+            made_at=float(self._today),
+        )
         there = await self._ledger.billed_days(self._month.start, self._month.end)
         days = {day.day: day for day in there if day.provider == provider}
         for at in self._month.days:

@@ -30,9 +30,16 @@ _ALONE = BILLED_TYPES["billed_cost"] | BILLED_TYPES["amortized_cost"]
 _WITHIN = EVERY & ~_ALONE
 # Kinds of lines that are no usage, by what statements call them; all else is `other`.
 CHARGES: Mapping[str, str] = {
-    "discount": DISCOUNT, "tax": TAX, CREDIT: CREDIT, "rounding": ROUNDING, "throughput": COMMITMENT,
-    REFUND: REFUND, CORRECTION: CORRECTION, "support": "support", "unused": "unused",
-}  # fmt: skip
+    "discount": DISCOUNT,
+    "tax": TAX,
+    CREDIT: CREDIT,
+    "rounding": ROUNDING,
+    "throughput": COMMITMENT,
+    REFUND: REFUND,
+    CORRECTION: CORRECTION,
+    "support": "support",
+    "unused": "unused",
+}
 # What is given back of these is as they are; of other lines it is a credit: a grant, a promotion.
 _FEES = [KIND_OF_FEE.get(name, name) for name in FEES]
 _UNITS = ["images", "seconds", "pages", "characters"]

@@ -39,10 +39,7 @@ class AnswersMoney(Protocol):
 
 
 class WithMissing:
-    """
-    Answers questions of billed money of one ledger, or of a slice of it; `counted` is what the last one
-    added.
-    """
+    """Answers questions of billed money of one ledger, or of a slice of it; `counted` is what the last one added."""
 
     def __init__(self, asked: AnswersMoney, whole: Ledger) -> None:
         self._asked = asked

@@ -43,10 +43,7 @@ def days_of(row: BilledMoney) -> Sequence[int]:
 
 
 def by_day(rows: Iterable[BilledMoney], worth: Mapping[int, int]) -> Iterator[tuple[int, BilledMoney]]:
-    """
-    Yield rows with the one day that they are about; one of several days is divided as their calls are
-    worth.
-    """
+    """Yield rows with the one day that they are about; one of several days is divided as their calls are worth."""
     for row in rows:
         days = days_of(row)
         weights = [max(0, worth.get(day, 0)) for day in days]

@@ -288,9 +288,16 @@ class RowBook:
         reasons, accrued = reasons_of(sums)
         state = CLOSED if rules.is_closed else PROVISIONAL
         made = BilledDay(
-            day=day, provider=key, state=state, mark=mark_of(sums, state), source=source, read_at=read_at,
-            made_at=self._clock.now(), reasons=reasons, accrued=accrued,
-        )  # fmt: skip
+            day=day,
+            provider=key,
+            state=state,
+            mark=mark_of(sums, state),
+            source=source,
+            read_at=read_at,
+            made_at=self._clock.now(),
+            reasons=reasons,
+            accrued=accrued,
+        )
         return await self._sources.ledger.put_billed([(made, sums)])
 
     async def _forget(self, names: Collection[str]) -> int:

@@ -1,9 +1,8 @@
 """
-Which thresholds of a budget a reading crosses, and what is to be told of it. Pure: the states go in and come
-out.
+Which thresholds of a budget a reading crosses, and what is to be told of it. Pure: the states go in and come out.
 
-Each threshold fires once in a period, however often it is read, and only the highest that is newly crossed is
-told.
+Each threshold fires once in a period, however often it is read, and only the highest that is newly
+crossed is told.
 """
 
 from __future__ import annotations
@@ -47,9 +46,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """
-    Something to tell: a threshold was crossed, or what was told (`state` CORRECTED) is not true any more.
-    """
+    """Something to tell: a threshold was crossed, or what was told (`state` CORRECTED) is not true any more."""
 
     kind: str
     percent: int
@@ -83,9 +80,7 @@ def is_past(value: int, limit: int, percent: int) -> bool:
 
 
 def _correct(after: Alerts, reading: Reading, limit: int) -> list[Told]:
-    """
-    Late duplicates and another price can bring a sum below what was told. One that lacks records cannot.
-    """
+    """Late duplicates and another price can bring a sum below what was told. One that lacks records cannot."""
     if not reading.is_whole:
         return []
     untold = []

@@ -1,9 +1,8 @@
 """
-Evaluates the budgets: every ten minutes, after many new records, and whenever a budget, a view, a plan or a price
-was changed.
+Evaluates the budgets: every ten minutes, after many new records, and whenever a budget, a view, a plan or a
+price was changed.
 
-It reads sums and keeps no count of its own, so that a restart, late records and new prices need nothing
-special.
+It reads sums and keeps no count of its own, so that a restart, late records and new prices need nothing special.
 """
 
 from __future__ import annotations
@@ -130,8 +129,7 @@ class BudgetEvaluator:
 
     async def evaluate_one(self, budget: SpendBudget) -> bool:
         """
-        Evaluate a budget that was made or changed, and let `run` evaluate all soon; False while nothing is
-        evaluated.
+        Evaluate a budget that was made or changed, and let `run` evaluate all soon; False while nothing is evaluated.
 
         Where nothing runs, all are evaluated.
         """

@@ -1,6 +1,5 @@
 """
-What is shown of a budget beside its rules: the running period, earlier ones, the way through a month, a
-forecast.
+What is shown of a budget beside its rules: the running period, earlier ones, the way through a month, a forecast.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ async def expanded(books: BudgetLedger, figures: BudgetFigures, wanted: frozense
 
 
 def current(figures: BudgetFigures) -> dict[str, object]:
-    """
-    The running period. With owners, `actual` is of all of them and `planned` null: it is the amount of each.
-    """
+    """The running period. With owners, `actual` is of all of them and `planned` null: it is the amount of each."""
     budget = figures.budget
     running = figures.periods[0]
     total = running.total
@@ -119,8 +116,7 @@ async def burnup(
     books: BudgetLedger, asked: BudgetView, running: PeriodFigures
 ) -> dict[str, dict[str, dict[str, object]]]:
     """
-    Return for each day of the running period up to today the spend until its end, and an even share of the
-    amount.
+    Return for each day of the running period up to today the spend until its end, and an even share of the amount.
     """
     budget = asked.budget
     days = days_of(running.period, budget.zone)

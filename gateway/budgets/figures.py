@@ -1,9 +1,8 @@
 """
-What the ledger says of a budget: exact sums of its view, by period and owner, and the history that forecasts
-need.
+What the ledger says of a budget: exact sums of its view, by period and owner, and the history that forecasts need.
 
-Amounts are units (spool.ledger.money), of tokens and calls too, so that a budget of either is judged like one
-of money.
+Amounts are units (spool.ledger.money), of tokens and calls too, so that a budget of either is judged like
+one of money.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ class Spent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodFigures:
     """
-    By owner, "" for a budget without owners and for calls of an unknown one. `is_whole`: no record of it is
-    missing.
+    By owner, "" for a budget without owners and for calls of an unknown one. `is_whole`: no record of
+    it is missing.
 
-    `forecasts` are of the running period, for what needs one. `owners_left_out`: beyond the bound, those who
-    spent least.
+    `forecasts` are of the running period, for what needs one. `owners_left_out`: beyond the bound, those
+    who spent least.
     """
 
     period: BudgetPeriod
@@ -225,8 +224,7 @@ class BudgetLedger:
         self, budget: SpendBudget, view: View, running: PeriodFigures
     ) -> Mapping[str, Forecast | TooEarly]:
         """
-        Forecast each owner if a forecast can alert; otherwise only budgets without owners, whose forecast is
-        shown.
+        Forecast each owner if a forecast can alert; otherwise only budgets without owners, whose forecast is shown.
         """
         if budget.per and not any(wanted == "Y" for wanted in budget.forecast_alerts.values()):
             return {}

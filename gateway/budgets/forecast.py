@@ -1,7 +1,7 @@
 """
-What a period will come to, from sums of days: the middle of four simple methods, because each of them is far
-off for some kind of history and the middle never was (docs/budgets.md has what was measured). Pure; integers
-throughout.
+What a period will come to, from sums of days: the middle of four simple methods, because each of them
+is far off for some kind of history and the middle never was (docs/budgets.md has what was measured).
+Pure; integers throughout.
 
 The methods: what the period spent a day so far; the same weekday of last week; the median of that weekday in
 four weeks; and the level of the last ten days with the profile of the week.
@@ -74,9 +74,7 @@ def forecast(
 
 
 def widened(made: Forecast, errors: Sequence[int], *, actual: int) -> Forecast:
-    """
-    The forecast with bounds as wide as past ones were wrong (parts of 10,000), and not below what was spent.
-    """
+    """The forecast with bounds as wide as past ones were wrong (parts of 10,000), and not below what was spent."""
     wrong = sum(map(abs, errors)) // len(errors) if errors else 0
     low = min(made.low, made.total - made.total * wrong // _PARTS)
     high = max(made.high, made.total + made.total * wrong // _PARTS)

@@ -1,6 +1,6 @@
 """
-Judges all budgets at once: figures of the ledger and the alerts that are kept become new alerts, notices and
-findings.
+Judges all budgets at once: figures of the ledger and the alerts that are kept become new alerts,
+notices and findings.
 
 Pure. It runs within the transaction that keeps its result, on the rows of that moment.
 """
@@ -112,8 +112,8 @@ class Judgement:
 
     def _channels(self, figures: BudgetFigures) -> tuple[str, ...]:
         """
-        Return the channels of the budget, else of its view, else all; channels that are not configured do not
-        count.
+        Return the channels of the budget, else of its view, else all; channels that are not configured
+        do not count.
         """
         for named in (figures.budget.channels, figures.view.channels if figures.view else ()):
             known = tuple(name for name in named if name in self.channels)

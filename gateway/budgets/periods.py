@@ -1,6 +1,4 @@
-"""
-The periods of a budget: by the wall clock of its zone, so that a day of a clock change has 23 or 25 hours.
-"""
+"""The periods of a budget: by the wall clock of its zone, so that a day of a clock change has 23 or 25 hours."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ FORECAST_AFTER_S = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPeriod:
-    """
-    From `start` until before `end`, instants of UTC; `first_day` is the day of the zone that it begins on.
-    """
+    """From `start` until before `end`, instants of UTC; `first_day` is the day of the zone that it begins on."""
 
     start: datetime
     end: datetime

@@ -1,6 +1,4 @@
-"""
-What people are told of a budget: the notice of a threshold, and the insight that stands while one is crossed.
-"""
+"""What people are told of a budget: the notice of a threshold, and the insight that stands while one is crossed."""
 
 from __future__ import annotations
 
@@ -106,10 +104,7 @@ def notice_of(
 
 
 def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding | None:
-    """
-    The insight of a budget while a threshold is crossed, or while it cannot be evaluated; None if all is
-    well.
-    """
+    """The insight of a budget while a threshold is crossed, or while it cannot be evaluated; None if all is well."""
     budget = figures.budget
     if figures.problem is not None:
         return finding(

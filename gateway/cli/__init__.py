@@ -151,8 +151,7 @@ def print_versions(ctx: click.Context, param: click.Parameter, asked: bool) -> N
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def main() -> None:
     """
-    Tollhouse, a telemetry gateway for AI spend: one trustworthy cost record per call, on disk before the
-    answer.
+    Tollhouse, a telemetry gateway for AI spend: one trustworthy cost record per call, on disk before the answer.
     """
 
 

@@ -86,8 +86,7 @@ def agent(
     """
     Run on a laptop: keep and forward what assistants report.
 
-    Programs on this machine send without a key. While the gateway cannot be reached, their reports wait on
-    disk.
+    Programs on this machine send without a key. While the gateway cannot be reached, their reports wait on disk.
     """
     if context.invoked_subcommand is not None:
         return

@@ -38,8 +38,11 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     "--seed", type=int, default=1, show_default=True, help="The same seed and end give the same month."
 )
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True)
-@click.option("--records", type=click.IntRange(1, 10_000_000), help="About so many; default: 30000, or as many as what "
-              "is planted needs.")  # fmt: skip
+@click.option(
+    "--records",
+    type=click.IntRange(1, 10_000_000),
+    help="About so many; default: 30000, or as many as what is planted needs.",
+)
 @click.option(
     "--serve", "serves", is_flag=True, help="Then serve it until Ctrl-C, and print a link to the console."
 )
@@ -47,8 +50,14 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     "--listen", metavar="HOST:PORT", default="127.0.0.1:4318", show_default=True, help="With --serve."
 )
 @click.option("--until", type=click.DateTime(), help="Where the month ends (UTC); default: now.")
-@click.option("--plant", "plants", default="", callback=_plants, metavar="WORDS", help="all, or some of: "
-              + ", ".join(PLANTS) + ".")  # fmt: skip
+@click.option(
+    "--plant",
+    "plants",
+    default="",
+    callback=_plants,
+    metavar="WORDS",
+    help="all, or some of: " + ", ".join(PLANTS) + ".",
+)
 def demo(
     data: Path,
     seed: int,

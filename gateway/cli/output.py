@@ -28,9 +28,7 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 def show_table(
     rows: Sequence[JsonObject], columns: Sequence[str], titles: Mapping[str, str] | None = None
 ) -> None:
-    """
-    Print columns as wide as their widest cell. `titles` are given where a column is not called by its name.
-    """
+    """Print columns as wide as their widest cell. `titles` are given where a column is not called by its name."""
     known = titles or {}
     heads = [known.get(name, name.replace("_", " ")) for name in columns]
     lines = [[printable(head).upper() for head in heads]]

@@ -82,8 +82,7 @@ class Label(click.ParamType[tuple[str, str]]):
 
 def conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | None]]:
     """
-    Split each --where, NAME=VALUE or NAME!=VALUE: its name, True if it excludes, and its value, None if
-    unknown.
+    Split each --where, NAME=VALUE or NAME!=VALUE: its name, True if it excludes, and its value, None if unknown.
     """
     for term in terms:
         name, equals, value = term.partition("=")

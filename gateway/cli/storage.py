@@ -68,9 +68,7 @@ def migrate(config: Path | None, as_json: bool) -> None:
 @config_option
 @as_json
 def status(config: Path | None, as_json: bool) -> None:
-    """
-    Describe the storage: its versions, its standby and its settings. Exit code 1 if nothing can be kept.
-    """
+    """Describe the storage: its versions, its standby and its settings. Exit code 1 if nothing can be kept."""
     settings = configured(config)
     found = dict(_done(settings, lambda shared: shared.status(settings.storage)))
     _show(found if as_json else {**found, "settings": _describe(found["settings"])}, as_json)
@@ -148,8 +146,7 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
     Write all that is kept into FILE, with no server on the storage; `tollhouse storage import` makes a
     storage of it.
 
-    Of files or of a PostgreSQL. FILE has the installation's secret in it and is worth as much care as the
-    data.
+    Of files or of a PostgreSQL. FILE has the installation's secret in it and is worth as much care as the data.
     """
     from spool.transfer.archives import export_archive
 
@@ -172,11 +169,10 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
 @as_json
 def import_(file: Path, config: Path | None, as_json: bool) -> None:
     """
-    Make a storage of what `tollhouse storage export` wrote into FILE: a new data directory, or an empty
-    PostgreSQL.
+    Make a storage of what `tollhouse storage export` wrote into FILE: a new data directory, or an empty PostgreSQL.
 
-    It counts only when its books are those of the file; an import that was cut off is begun again by the same
-    command.
+    It counts only when its books are those of the file; an import that was cut off is begun again by
+    the same command.
     """
     from spool.transfer.archives import import_archive
 

@@ -40,9 +40,7 @@ MOST_APART: Final = 500  # groups that are asked for by their values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """
-    `drivers` are the largest changes, the last of all others together: their parts are those of `total`.
-    """
+    """`drivers` are the largest changes, the last of all others together: their parts are those of `total`."""
 
     drivers: Sequence[Driver]
     total: Driver
@@ -116,8 +114,8 @@ def by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
 
 def baseline_of(query: CostQuery, against: str, now: float) -> CostQuery:
     """
-    The same question of the time to compare with: SAME_WEEKDAYS, PREVIOUS, a name of RANGES, or FIRST..LAST as days or
-    times.
+    The same question of the time to compare with: SAME_WEEKDAYS, PREVIOUS, a name of RANGES, or FIRST..LAST
+    as days or times.
 
     Invalid, or a Refusal, for anything else.
     """
@@ -245,9 +243,7 @@ def _of_groups(rows: Sequence[CostRow]) -> dict[Group, Spending]:
 def _of_bills(
     before: Sequence[CostRow], now: Sequence[CostRow], query: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
-    """
-    The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too.
-    """
+    """The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too."""
     by, width = _with_kinds(query), len(query.group_by)
     apart = [_nobodys(rows, width) for rows in (before, now)]
     before, now = list(filter(_has_calls, before)), list(filter(_has_calls, now))

@@ -13,10 +13,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """
-    True if a host is this machine alone. A name other than localhost may mean anything, so it counts as
-    public.
-    """
+    """True if a host is this machine alone. A name other than localhost may mean anything, so it counts as public."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -24,9 +21,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_safe_address(address: str) -> bool:
-    """
-    True if nobody on the way can read or change what is sent to an address: https, or this machine itself.
-    """
+    """True if nobody on the way can read or change what is sent to an address: https, or this machine itself."""
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""

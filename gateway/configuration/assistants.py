@@ -13,13 +13,25 @@ from spool.registry.operators import MAX_TOKEN_LIFE_S
 
 # Those of gateway.mcp.tools.list, in its order: a name that is none of them would switch nothing, in silence.
 TOOL_NAMES = (
-    "get_org_context", "get_available_dimensions", "get_dimension_values", "get_cost_data", "compare_costs",
-    "get_budgets", "get_insights", "get_optimize_recs", "get_realized_savings", "get_allocation_definitions",
-    "get_reconciliation", "get_plan_costs", "get_telemetry_streams", "get_telemetry_data", "get_resource_metadata",
+    "get_org_context",
+    "get_available_dimensions",
+    "get_dimension_values",
+    "get_cost_data",
+    "compare_costs",
+    "get_budgets",
+    "get_insights",
+    "get_optimize_recs",
+    "get_realized_savings",
+    "get_allocation_definitions",
+    "get_reconciliation",
+    "get_plan_costs",
+    "get_telemetry_streams",
+    "get_telemetry_data",
+    "get_resource_metadata",
     "get_reference_info",
     "log_insight",
     "set_org_context",
-)  # fmt: skip
+)
 FOR_ALL, FOR_PEOPLE = "/mcp", "/mcp/people"
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,100}")
 

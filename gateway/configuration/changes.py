@@ -21,10 +21,7 @@ _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigChange:
-    """
-    `config` is the new configuration with the running values of what needs a restart; both lists name
-    settings.
-    """
+    """`config` is the new configuration with the running values of what needs a restart; both lists name settings."""
 
     config: Config
     changed: tuple[str, ...]
@@ -32,10 +29,7 @@ class ConfigChange:
 
 
 def change(running: Config, new: Config) -> ConfigChange:
-    """
-    Compare a running configuration with a new one: the settings that change now, and those that need a
-    restart.
-    """
+    """Compare a running configuration with a new one: the settings that change now, and those that need a restart."""
     values = {name: value for name, _, _, value in settings_of(running)}
     changed, needs_restart = [], []
     kept: dict[str, Any] = {}

@@ -1,6 +1,5 @@
 """
-What several gateways on one storage are to have the same: a digest of each such setting, which shows no
-value.
+What several gateways on one storage are to have the same: a digest of each such setting, which shows no value.
 
 Addresses, files, memory and what is told of the process itself are of each gateway.
 """
@@ -17,18 +16,23 @@ from gateway.configuration.sections import Config, settings_of
 from spool.installation import derived
 
 OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "telemetry", "storage", "server"})
-SHARED_SETTINGS = frozenset({
-    "storage.durability", "server.accept_bearer", "server.chain_keys", "server.max_body_bytes", "server.max_items",
-    "server.max_key_requests_per_s", "server.max_key_bytes_per_s",
-})  # fmt: skip
+SHARED_SETTINGS = frozenset(
+    {
+        "storage.durability",
+        "server.accept_bearer",
+        "server.chain_keys",
+        "server.max_body_bytes",
+        "server.max_items",
+        "server.max_key_requests_per_s",
+        "server.max_key_bytes_per_s",
+    }
+)
 OWN_ENDINGS = ("_file", "_env", ".file", ".proxy")
 PRICES = "prices"  # the book itself, whichever file it comes from
 
 
 def digests(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
-    """
-    Hash each shared setting by its name, under the installation's `secret`: equal values have equal hashes.
-    """
+    """Hash each shared setting by its name, under the installation's `secret`: equal values have equal hashes."""
     keyed = hmac.new(derived(secret, "digests of settings"), digestmod=blake2b)
     values = {name: value for name, _, _, value in settings_of(config) if is_shared(name)}
     return {name: _digest(keyed.copy(), name, value) for name, value in {**values, PRICES: prices}.items()}

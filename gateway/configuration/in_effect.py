@@ -39,10 +39,7 @@ class SettingInEffect:
 
 
 def in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterator[SettingInEffect]:
-    """
-    Every setting by its name in the file. `given`: where those that are given come from, see
-    `reader.origins`.
-    """
+    """Every setting by its name in the file. `given`: where those that are given come from, see `reader.origins`."""
     for name, field, kind, value in settings_of(config):
         setting: Setting = field.metadata["setting"]
         unknown = DEFAULT if value == _default(field) else CHANGED

@@ -1,6 +1,5 @@
 """
-Reading the configuration: file, then environment (`TOLLHOUSE_SECTION__KEY`), then flags; all problems at
-once.
+Reading the configuration: file, then environment (`TOLLHOUSE_SECTION__KEY`), then flags; all problems at once.
 
 Sizes ("64MiB") become bytes and durations ("10s") become seconds here.
 """
@@ -30,8 +29,7 @@ def load(
     path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Config:
     """
-    The configuration of a file, overlaid by the environment, overlaid by flags (dotted names, None = not
-    given).
+    The configuration of a file, overlaid by the environment, overlaid by flags (dotted names, None = not given).
 
     Raises ConfigError with every problem at once. Relative paths are relative to the file.
     """
@@ -100,9 +98,7 @@ def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, pro
 
 
 def _section(kind: type, tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
-    """
-    Read one dataclass from one table; a bad value goes to the list of problems, and its default is used.
-    """
+    """Read one dataclass from one table; a bad value goes to the list of problems, and its default is used."""
     if not isinstance(tree, dict):
         problems.append(f"{prefix or 'the file'} must be a table")
         return kind()

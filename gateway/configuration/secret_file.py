@@ -17,8 +17,8 @@ class SecretFile:
     """
     `setting` is how messages call it; they never hold the value.
 
-    A file that cannot be read at start is a ConfigError; one that becomes unreadable leaves the last secret
-    in force.
+    A file that cannot be read at start is a ConfigError; one that becomes unreadable leaves the last
+    secret in force.
     """
 
     def __init__(self, setting: str, path: Path) -> None:

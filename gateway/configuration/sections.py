@@ -31,10 +31,18 @@ from spool.settings import (
 )
 
 PULLED_SOURCES = (
-    "openai_usage", "openai_usage_embeddings", "openai_costs", "anthropic_usage", "anthropic_costs",
-    "anthropic_analytics_usage", "anthropic_analytics_costs", "openrouter_activity", "github_copilot",
-    "cursor_usage_events", "litellm_spend_logs",
-)  # fmt: skip
+    "openai_usage",
+    "openai_usage_embeddings",
+    "openai_costs",
+    "anthropic_usage",
+    "anthropic_costs",
+    "anthropic_analytics_usage",
+    "anthropic_analytics_costs",
+    "openrouter_activity",
+    "github_copilot",
+    "cursor_usage_events",
+    "litellm_spend_logs",
+)
 # Lists of who has a seat of a plan.
 OF_GOOGLE = ("code_assist_licenses", "gemini_licenses")
 SEAT_SOURCES = ("github_copilot_seats", "cursor_members", "claude_members", *OF_GOOGLE)
@@ -257,9 +265,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """
-    Read by `tollhouse agent` alone. A device without a key needs `enrolment_key_file` or `enrolment_key_env`.
-    """
+    """Read by `tollhouse agent` alone. A device without a key needs `enrolment_key_file` or `enrolment_key_env`."""
 
     gateway: str = setting("", "the address of the gateway")
     enrolment_key_file: Path | None = setting(None, "the file with a key that may enrol devices")
@@ -380,8 +386,7 @@ class AttributionRule:
 @dataclass(frozen=True, kw_only=True)
 class BillingSettings:
     """
-    Billing connections, and the rows of the drops that they took: [billing
-    connections](billing-connections.md).
+    Billing connections, and the rows of the drops that they took: [billing connections](billing-connections.md).
     """
 
     max_connections: int = setting(1000, "billing connections", edge="one more: 409; delete one", least=1)
@@ -451,10 +456,7 @@ class LedgerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSettings:
-    """
-    How much one question about costs may take, and how many are worked on at once:
-    [limits](limits.md#answers).
-    """
+    """How much one question about costs may take, and how many are worked on at once: [limits](limits.md#answers)."""
 
     max_rows: int = setting(
         10_000,
@@ -573,10 +575,7 @@ class AllocationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyOwner:
-    """
-    Whose calls a provider's key or account has: those with each of `api_key`, `team` and `source` that is
-    set.
-    """
+    """Whose calls a provider's key or account has: those with each of `api_key`, `team` and `source` that is set."""
 
     provider: str = setting("", "as the report names it, such as openai")
     billed: str = setting("", "the key, project, workspace or account as the statement has it")
@@ -910,9 +909,7 @@ class Config:
 
 
 def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
-    """
-    Every setting: its name in the file, field, type and value; a list or a table that the user fills is one.
-    """
+    """Every setting: its name in the file, field, type and value; a list or a table that the user fills is one."""
     kinds = types_of(Config)
     for section in fields(config):
         value = getattr(config, section.name)

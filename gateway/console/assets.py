@@ -49,9 +49,7 @@ class Asset:
 
 @dataclass(frozen=True)
 class Console:
-    """
-    `version` is a hash over all files, so a browser keeps them for ever and still sees a new release at once.
-    """
+    """`version` is a hash over all files, so a browser keeps them for ever and still sees a new release at once."""
 
     index: bytes
     version: str

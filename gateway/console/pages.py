@@ -1,6 +1,5 @@
 """
-Serves the console: one page and its files, to anybody who reaches the operator's side; the data needs a
-sign-in.
+Serves the console: one page and its files, to anybody who reaches the operator's side; the data needs a sign-in.
 """
 
 from __future__ import annotations
@@ -10,11 +9,20 @@ from aiohttp import web
 from gateway.console.assets import console
 from gateway.mounts import CONSOLE
 
-_POLICY = "; ".join((
-    "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'",
-    "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'",
-    "trusted-types 'none'",
-))  # fmt: skip
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -38,17 +46,13 @@ async def demo_index(_: web.Request) -> web.Response:
 
 
 async def without_slash(_: web.Request) -> web.Response:
-    """
-    Its files have relative addresses, which need the slash. Relative itself, for a proxy's path before it.
-    """
+    """Its files have relative addresses, which need the slash. Relative itself, for a proxy's path before it."""
     location = CONSOLE.rpartition("/")[2] + "/"
     return web.Response(status=308, headers={"Location": location})
 
 
 async def file(request: web.Request) -> web.Response:
-    """
-    A file of the page; kept for ever, as its path changes with its content. 404 for one of another release.
-    """
+    """A file of the page; kept for ever, as its path changes with its content. 404 for one of another release."""
     found = console().assets.get(request.match_info["path"])
     if found is None or request.match_info["version"] != console().version:
         return web.Response(status=404, text="no such file", headers=_HEADERS)

@@ -60,8 +60,8 @@ class MeterRules:
 
 class UsageMeter:
     """
-    `take` series, which it counts in `taken`; `usage` is what came of them, and `left_out` counts series that were too
-    many.
+    `take` series, which it counts in `taken`; `usage` is what came of them, and `left_out` counts series that
+    were too many.
     """
 
     def __init__(self, usage: OpenUsage, rules: MeterRules) -> None:

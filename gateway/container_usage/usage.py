@@ -32,9 +32,7 @@ class KnownPod(msgspec.Struct, gc=False):
 
 
 class DayUsage(msgspec.Struct):
-    """
-    What was used by place, what nodes had, and nodes by the last part of the provider's name for them.
-    """
+    """What was used by place, what nodes had, and nodes by the last part of the provider's name for them."""
 
     used: dict[str, Amounts] = {}
     had: dict[str, Amounts] = {}

@@ -58,9 +58,12 @@ class Bills:
         read = call.cache_read_tokens or 0
         written = call.cache_write_tokens or 0
         self._tokens[use].update(
-            input=call.input_tokens - read - written, cache_read=read, cache_write_5m=written,
-            output=call.output_tokens or 0, request=1,
-        )  # fmt: skip
+            input=call.input_tokens - read - written,
+            cache_read=read,
+            cache_write_5m=written,
+            output=call.output_tokens or 0,
+            request=1,
+        )
         self._dollars[use] = EXACT.add(self._dollars[use], Decimal(self._prices.estimate(call) or 0))
 
     async def keep(self, statements: Statements, *, begin: int, end: int) -> None:
@@ -100,10 +103,16 @@ class Bills:
             )
             self.add(
                 Inference(
-                    id=b"", source="", provider=OPENAI, response_model=SILENT_MODEL, api_key=SILENT_KEY,
-                    start_time=day * NS, input_tokens=used // SILENT_SHARE + 1, output_tokens=used // SILENT_SHARE // 8,
+                    id=b"",
+                    source="",
+                    provider=OPENAI,
+                    response_model=SILENT_MODEL,
+                    api_key=SILENT_KEY,
+                    start_time=day * NS,
+                    input_tokens=used // SILENT_SHARE + 1,
+                    output_tokens=used // SILENT_SHARE // 8,
                 )
-            )  # fmt: skip
+            )
 
     def _usage(self, source: str, provider: str) -> Iterator[StatementRow]:
         for use, tokens in self._tokens.items():
@@ -131,10 +140,22 @@ def _row(
     source: str, use: _Use, unit: str, kind: str, amount: Decimal, *, key: str = "", tier: str = ""
 ) -> StatementRow:
     return StatementRow(
-        source=source, provider=use.provider, account=None, key=key or None, model=use.model or None, start=use.day,
-        end=use.day + DAY_S, unit=unit, kind=kind, amount=amount, currency="USD" if unit == USD else None,
-        tier=tier or None, region=None, batch=None, settled=True,
-    )  # fmt: skip
+        source=source,
+        provider=use.provider,
+        account=None,
+        key=key or None,
+        model=use.model or None,
+        start=use.day,
+        end=use.day + DAY_S,
+        unit=unit,
+        kind=kind,
+        amount=amount,
+        currency="USD" if unit == USD else None,
+        tier=tier or None,
+        region=None,
+        batch=None,
+        settled=True,
+    )
 
 
 def _settled(row: StatementRow, until: float) -> StatementRow:

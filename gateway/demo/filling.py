@@ -1,6 +1,6 @@
 """
-Fills a data directory with a month: through the intake into the log, counted by the ledger, looked at by the
-detectors.
+Fills a data directory with a month: through the intake into the log, counted by the ledger, looked at
+by the detectors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """
-The calls of a month, made up: weekdays and nights, sessions that grow, errors, cached answers, repeats of
-senders.
+The calls of a month, made up: weekdays and nights, sessions that grow, errors, cached answers, repeats of senders.
 
 Pure, and the same for the same seed and end.
 """

@@ -73,9 +73,7 @@ NAMED = {"spike": "search"}  # what the title has, of plants whose detector othe
 
 
 def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
-    """
-    The words, of those that were planted, that nothing found; `titles` of what was found, by who found it.
-    """
+    """The words, of those that were planted, that nothing found; `titles` of what was found, by who found it."""
     return [
         word
         for word in words
@@ -86,8 +84,7 @@ def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> lis
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastMonth:
     """
-    The smallest month in which a plant is found: its days, and its calls, of which there are `per_day` at
-    least.
+    The smallest month in which a plant is found: its days, and its calls, of which there are `per_day` at least.
     """
 
     days: int = 1
@@ -95,9 +92,7 @@ class LeastMonth:
     per_day: int = 0
 
     def of(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
-        """
-        The days and records that a month of so many days has to have, if other plants thin its calls out.
-        """
+        """The days and records that a month of so many days has to have, if other plants thin its calls out."""
         days = max(self.days, days)
         return days, math.ceil(max(self.records, self.per_day * days) * thinned)
 
@@ -127,9 +122,7 @@ MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
 
 
 def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
-    """
-    The words that a month of this size does not show, all of them planted, each with the size that it needs.
-    """
+    """The words that a month of this size does not show, all of them planted, each with the size that it needs."""
     together = _weight(words)
     needs = {word: LEAST.get(word, LeastMonth()).of(days, together / _weight([word])) for word in words}
     small = [
@@ -153,9 +146,7 @@ def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
 
 
 def _weight(words: Collection[str]) -> float:
-    """
-    Sum the shares of the usual workloads and of those that the words add: they divide the calls of a month.
-    """
+    """Sum the shares of the usual workloads and of those that the words add: they divide the calls of a month."""
     return sum(workload.share for workload in (*WORKLOADS, *_added(words)))
 
 

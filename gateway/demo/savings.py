@@ -1,6 +1,5 @@
 """
-What can be planted for recommendations: a workload of its own for each type, in which every call could cost
-less.
+What can be planted for recommendations: a workload of its own for each type, in which every call could cost less.
 """
 
 from __future__ import annotations

@@ -33,9 +33,20 @@ def _assistant(
 ) -> Workload:
     """A coding assistant: long conversations that grow, read from the cache turn after turn."""
     return Workload(
-        source=source, provider=provider, model=model, team="engineering", users=people, share=share,
-        input_tokens=9000, output_tokens=600, turns=8, caches=True, office=True, device=True, reports=reports,
-    )  # fmt: skip
+        source=source,
+        provider=provider,
+        model=model,
+        team="engineering",
+        users=people,
+        share=share,
+        input_tokens=9000,
+        output_tokens=600,
+        turns=8,
+        caches=True,
+        office=True,
+        device=True,
+        reports=reports,
+    )
 
 
 def _service(
@@ -70,9 +81,18 @@ SEARCH = _service("otel", "openai", "gpt-4.1", "search", "answers", 12, 2600, 32
 SUMMARIES = _service("helicone", "openai", "gpt-4.1", "docs", "summaries", 10, 5200, 420, reports=True)
 INVOICES = _service("pydantic_ai", "openai", "gpt-4.1-mini", "finance", "invoices", 2, 2100, 240)
 TUTOR = Workload(
-    source="langfuse", provider="anthropic", model="claude-sonnet-5-5", team="learning", service="tutor",
-    users=PEOPLE[:8], share=8, input_tokens=12000, output_tokens=380, turns=6, caches=True,
-)  # fmt: skip
+    source="langfuse",
+    provider="anthropic",
+    model="claude-sonnet-5-5",
+    team="learning",
+    service="tutor",
+    users=PEOPLE[:8],
+    share=8,
+    input_tokens=12000,
+    output_tokens=380,
+    turns=6,
+    caches=True,
+)
 
 WORKLOADS = (
     CLAUDE_CODE,

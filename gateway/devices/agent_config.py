@@ -1,8 +1,8 @@
 """
 The configuration that a cluster's agent is given: which names it has, and its version.
 
-A name of the organization's own begins with `x_` and holds anything. What is given is carried to the cluster, and
-applied there.
+A name of the organization's own begins with `x_` and holds anything. What is given is carried to the cluster,
+and applied there.
 """
 
 from __future__ import annotations

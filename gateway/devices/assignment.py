@@ -52,9 +52,13 @@ class DeviceAssignment:
         key, which an agent uses, records of a Tollhouse are taken as reports of this device.
         """
         if not (
-            bearer.device or bearer.named or outcome.named or outcome.named_points or outcome.forwarded
+            bearer.device
+            or bearer.named
+            or outcome.named
+            or outcome.named_points
+            or outcome.forwarded
             or outcome.sessions
-        ):  # fmt: skip
+        ):
             return
         if outcome.forwarded and not bearer.may_chain:
             refused = outcome.forwarded if bearer.device is None else _taking_back(outcome)
@@ -139,8 +143,7 @@ def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | N
 
 def _is_revoked(device: Device, bearer: Bearer) -> bool:
     """
-    True if the device that is named here is refused. A Tollhouse that revoked it sends only what it took
-    before.
+    True if the device that is named here is refused. A Tollhouse that revoked it sends only what it took before.
     """
     return device.state == REVOKED and device.revoked_by != bearer.name
 

@@ -1,9 +1,8 @@
 """
-Clusters as keys and operators see them: what they reported, and whether they are silent, which follows from
-when.
+Clusters as keys and operators see them: what they reported, and whether they are silent, which follows from when.
 
-A device whose label `kind` is `cluster` reports for one: its labels `account`, `region` and `cluster` say for
-which.
+A device whose label `kind` is `cluster` reports for one: its labels `account`, `region` and `cluster`
+say for which.
 """
 
 from __future__ import annotations
@@ -116,8 +115,8 @@ class Clusters:
         """
         Keep what a device reports of its cluster; nothing if it reports for none.
 
-        A heartbeat that says nothing new writes nothing: the device has its time. It is never refused for the
-        cluster.
+        A heartbeat that says nothing new writes nothing: the device has its time. It is never refused
+        for the cluster.
         """
         if device.state != ENROLLED or device.all_labels.get(KIND) != CLUSTER:
             return
@@ -130,10 +129,7 @@ class Clusters:
         await self._note(reported, bearer)
 
     async def hear(self, account: str, region: str, name: str, bearer: Bearer) -> None:
-        """
-        Note that a cluster sends. Refusal 403 if it was disabled here; it is not refused if it cannot be
-        noted.
-        """
+        """Note that a cluster sends. Refusal 403 if it was disabled here; it is not refused if it cannot be noted."""
         known = self.table.named(account, region, name)
         if known is not None and not known.enabled:
             raise Refusal(403, "cluster_disabled", "this cluster was disabled; an operator can enable it")

@@ -1,6 +1,5 @@
 """
-Device keys: `thd_<device>_<generation>_<HMAC in hex>`, derived from the installation's secret and kept
-nowhere.
+Device keys: `thd_<device>_<generation>_<HMAC in hex>`, derived from the installation's secret and kept nowhere.
 
 A key is good while its device is not revoked and its generation is the device's: a reset ends it at once.
 """

@@ -1,8 +1,7 @@
 """
 The life cycle of devices: enrolment, heartbeats, approval, revocation and reset, whichever endpoint asks.
 
-Nothing awaits between reading a device and keeping the new one, so two simultaneous first contacts are one
-device.
+Nothing awaits between reading a device and keeping the new one, so two simultaneous first contacts are one device.
 """
 
 from __future__ import annotations
@@ -205,9 +204,8 @@ class DeviceLifecycle:
         self, known: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[DeviceChange, AuditedChange | None]:
         """
-        Returns what a report makes of its device, and the audit row if it is new. Refusal if it may not
-        enrol, is revoked or another machine's; what is returned refuses, too, where that is so of a newer
-        row.
+        Returns what a report makes of its device, and the audit row if it is new. Refusal if it may not enrol,
+        is revoked or another machine's; what is returned refuses, too, where that is so of a newer row.
         """
         if known is None:
             new, audited = self._new(report, bearer, address)
@@ -315,10 +313,14 @@ class DeviceLifecycle:
         before = self._clock.now() - after_s
         gone = [device for device in self.table.all() if device.quiet_since < before]
         changes = [
-            AuditedChange(actor=Actor("devices.forget_after", ""), action="device.forget", target=device.id,
-                          before=_describe(device))
+            AuditedChange(
+                actor=Actor("devices.forget_after", ""),
+                action="device.forget",
+                target=device.id,
+                before=_describe(device),
+            )
             for device in gone
-        ]  # fmt: skip
+        ]
         if gone:
             await self.table.delete([device.id for device in gone], changes)
         return len(gone)

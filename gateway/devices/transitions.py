@@ -13,8 +13,7 @@ def begun(id: str, now: float, by: str, **fields: Any) -> Device:
     """
     Returns a new device.
 
-    Its generation is later than any that a device of this id had before it was deleted, so their keys stay
-    dead.
+    Its generation is later than any that a device of this id had before it was deleted, so their keys stay dead.
     """
     return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
 

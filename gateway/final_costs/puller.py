@@ -43,9 +43,7 @@ class NotKnownYet(Exception):
 
 
 class AskingFailed(Exception):
-    """
-    No answer; no message holds the key. `retry_after_s`: when to ask again; None if it would say the same.
-    """
+    """No answer; no message holds the key. `retry_after_s`: when to ask again; None if it would say the same."""
 
     def __init__(self, message: str, *, retry_after_s: float | None) -> None:
         super().__init__(message)
@@ -77,9 +75,7 @@ class SellerState:
 
 
 class FinalCostPuller:
-    """
-    `settings` are asked before each look, so that a reload is taken over. Runs in one gateway at a time.
-    """
+    """`settings` are asked before each look, so that a reload is taken over. Runs in one gateway at a time."""
 
     def __init__(
         self,
@@ -108,9 +104,7 @@ class FinalCostPuller:
         self._last_kept: dict[str, Any] | None = None
 
     async def run(self) -> None:
-        """
-        Look and ask, again and again. Begins with what was kept: another gateway may have gone on meanwhile.
-        """
+        """Look and ask, again and again. Begins with what was kept: another gateway may have gone on meanwhile."""
         try:
             while True:
                 try:

@@ -84,8 +84,8 @@ class NoAnswer(Exception):
 
 def read_answer(body: bytes, known: Inference) -> tuple[Inference, Identity] | None:
     """
-    A further report of a call on record, with its cost, its counts and nothing of who called; None without a
-    cost yet.
+    A further report of a call on record, with its cost, its counts and nothing of who called; None without
+    a cost yet.
 
     It is known as the call is, and the provider's own id is a further name of it.
     """

@@ -21,9 +21,7 @@ class Wait:
     asked: int = 0
 
     def due_at(self, now: float) -> float:
-        """
-        Return when to ask next; a clock that was ahead when the call was seen does not make it wait longer.
-        """
+        """Return when to ask next; a clock that was ahead when the call was seen does not make it wait longer."""
         return min(self.seen_at, now) + DELAYS_S[self.asked]
 
 

@@ -1,9 +1,9 @@
 """
 A row of the table of addresses: the whole declaration of one address.
 
-Router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json` are made
-from it. Bodies are named by the types that decode them and lists by the lists themselves, so that neither can
-drift.
+Router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json` are
+made from it. Bodies are named by the types that decode them and lists by the lists themselves, so that
+neither can drift.
 """
 
 from __future__ import annotations

@@ -19,10 +19,7 @@ NOBODY = Bearer("", frozenset())  # the bearer where no key is required
 
 
 async def admit(address: Address, request: web.Request, services: ReceiverServices) -> Bearer:
-    """
-    The bearer of the request's key, charged for one request. Refusal 401, 403, 429, or 503 if it is not
-    known.
-    """
+    """The bearer of the request's key, charged for one request. Refusal 401, 403, 429, or 503 if it is not known."""
     if address.scope is None:
         return NOBODY
     access = services.access
@@ -38,9 +35,7 @@ async def admit(address: Address, request: web.Request, services: ReceiverServic
 
 
 def check_still_open(address: Address, request: web.Request, services: ReceiverServices) -> None:
-    """
-    Refusal 401 or 403 if the key was disabled, deleted or given other scopes while its body was on the way.
-    """
+    """Refusal 401 or 403 if the key was disabled, deleted or given other scopes while its body was on the way."""
     if address.scope is not None:
         services.access.admit(address.key.find(request), address.scope, address=request.remote or "")
 
@@ -51,9 +46,7 @@ def name_device(bearer: Bearer, device: str | None) -> Bearer:
 
 
 def _refuse_browsers(request: web.Request) -> None:
-    """
-    Refusal 403 for a page in somebody's browser: where no key is asked for it would send in the user's name.
-    """
+    """Refusal 403 for a page in somebody's browser: where no key is asked for it would send in the user's name."""
     host = URL.build(scheme="http", authority=request.host).host
     if "Origin" in request.headers or host is None or not is_loopback(host):
         message = "Only programs of this machine may send here, under a loopback address."

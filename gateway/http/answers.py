@@ -112,8 +112,7 @@ async def send_pieces(
     """
     Send an answer that is never whole in memory; what the pieces hold may be given back when this returns.
 
-    A reader that stands still, or a piece that cannot be made, ends the connection without the end of the
-    answer.
+    A reader that stands still, or a piece that cannot be made, ends the connection without the end of the answer.
     """
     return await _send(request, pieces, status=200, headers={"Content-Type": content_type, **UNCACHED})
 
@@ -242,9 +241,7 @@ def status_details(error: Refusal, code: int) -> bytes:
 
 
 def _message(number: int, text: str) -> bytes:
-    """
-    A protobuf message of an integer in field 1 and text in field 2: Status and every Export*PartialSuccess.
-    """
+    """A protobuf message of an integer in field 1 and text in field 2: Status and every Export*PartialSuccess."""
     return b"\x08" + _varint(number) + b"\x12" + _sized(text.encode())
 
 

@@ -155,9 +155,7 @@ _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
 
 
 def inflater_of(coding: str) -> Callable[[], Inflater] | None:
-    """
-    Return the function that opens an inflater of a supported coding; None if the body is not compressed.
-    """
+    """Return the function that opens an inflater of a supported coding; None if the body is not compressed."""
     return _INFLATERS[coding]
 
 
@@ -273,9 +271,7 @@ class _Blocks:
 
 
 class _Pace:
-    """
-    How long the next bytes of a body may take: large ones must come at a rate, on the average of SLACK_S.
-    """
+    """How long the next bytes of a body may take: large ones must come at a rate, on the average of SLACK_S."""
 
     def __init__(self, now: float, min_rate: int) -> None:
         self._last = now
@@ -349,8 +345,7 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, ma
 
 async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> bytes:
     """
-    A gRPC message before its compression, which shows in its first bytes: no request of OTLP begins with
-    them.
+    A gRPC message before its compression, which shows in its first bytes: no request of OTLP begins with them.
 
     It counts against the share of the request as it comes in, and as it is when it is answered.
     Refusals as those of `read`.

@@ -35,9 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def endpoint(rows: Sequence[Address], services: Services) -> Handler:
-    """
-    The handler of the path that `rows` share: every outcome becomes an answer that is counted and logged.
-    """
+    """The handler of the path that `rows` share: every outcome becomes an answer that is counted and logged."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
     guard = rows[0].guard
@@ -100,19 +98,21 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
 
 
 def unguarded(row: Address, services: Services) -> Handler:
-    """
-    The handler of an address that answers anybody, by any method, while Tollhouse stops too: health above
-    all.
-    """
+    """The handler of an address that answers anybody, by any method, while Tollhouse stops too: health above all."""
 
     held = services.of(named_holder(row.handler))
     receivers = services.receivers
 
     async def enter(request: web.Request) -> web.StreamResponse:
         asked = KeyRequest(
-            http=request, body=None, services=held, receivers=receivers, shared=services.operators.installation,
-            bearer=NOBODY, share=receivers.inflight.share(),
-        )  # fmt: skip
+            http=request,
+            body=None,
+            services=held,
+            receivers=receivers,
+            shared=services.operators.installation,
+            bearer=NOBODY,
+            share=receivers.inflight.share(),
+        )
         try:
             check_single(request.headers.items())
             return await answers.give(request, await row.handler(asked), status=row.status)
@@ -144,9 +144,14 @@ async def _handle(row: Address, request: web.Request, services: Services, held: 
         await begin_work(bearer.party)
     with receivers.inflight.share(bearer.name) as share:
         admitted: KeyRequest[Any, object] = KeyRequest(
-            http=request, body=None, services=held, receivers=receivers, shared=services.operators.installation,
-            bearer=bearer, share=share,
-        )  # fmt: skip
+            http=request,
+            body=None,
+            services=held,
+            receivers=receivers,
+            shared=services.operators.installation,
+            bearer=bearer,
+            share=share,
+        )
         if row.body is not None:
             max_bytes, setting = _limit(row, services)
             try:

@@ -1,9 +1,8 @@
 """
 The header by which a sender tells its requests apart: a key stands for one body.
 
-The same body again is answered as the first time and changes nothing; another body is refused, and nothing of
-it is kept. Keys are those of one API key and path, and are known as long as ids of calls are
-(spool.duplicate_window).
+The same body again is answered as the first time and changes nothing; another body is refused, and nothing of it is
+kept. Keys are those of one API key and path, and are known as long as ids of calls are (spool.duplicate_window).
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """
-The memory of bodies, shared fairly: how many bytes the pending requests may hold, and whose upload ends for
-whom.
+The memory of bodies, shared fairly: how many bytes the pending requests may hold, and whose upload ends for whom.
 
 While there is room, a key may hold all of `server.max_inflight_bytes`. When a request finds none, each key is
 entitled to an equal share, half of it at most: what still arrives for the key that holds the most over its
@@ -56,9 +55,7 @@ class InflightBytes:
         return Share(self, key)
 
     def pool_for(self, share: Share, n: int) -> Pool | None:
-        """
-        The pool in which a share may hold `n` bytes more; None if there is no room, and none could be made.
-        """
+        """The pool in which a share may hold `n` bytes more; None if there is no room, and none could be made."""
         general = self.general
         reserve = self.reserve
         total = share.held + n
@@ -73,10 +70,7 @@ class InflightBytes:
         return general if self._make_room(share.key, more) else None
 
     def _make_room(self, key: str, n: int) -> bool:
-        """
-        Cut uploads of keys over their share until `n` bytes fit; False, and nothing is cut, if they would
-        not.
-        """
+        """Cut uploads of keys over their share until `n` bytes fit; False, and nothing is cut, if they would not."""
         general = self.general
         entitled = general.limit // max(2, len(general.by_key.keys() | {key}))
         if general.of(key) + n > entitled:

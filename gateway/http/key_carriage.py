@@ -1,6 +1,4 @@
-"""
-Where a request carries its key: alone in the Authorization header, or as another product's clients send it.
-"""
+"""Where a request carries its key: alone in the Authorization header, or as another product's clients send it."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ CSRF_HEADER = "X-CSRF-Token"
 
 
 class KeyCarriage(NamedTuple):
-    """
-    `find` returns the key, None if there is none; `schemes` are the ways that the OpenAPI document names.
-    """
+    """`find` returns the key, None if there is none; `schemes` are the ways that the OpenAPI document names."""
 
     find: Callable[[web.Request], str | None]
     schemes: tuple[str, ...]

@@ -362,9 +362,16 @@ def _cursors(listed: List[Row], wanted: PageQuery, page: ListPage[Row], secret: 
 
 def _sealed(listed: List[Any], wanted: PageQuery, position: Position, secret: bytes) -> str:
     state = [
-        listed.root, wanted.sort_key, wanted.sort_order, wanted.filters, wanted.limit,
-        position.value, position.identity, position.backward, position.inclusive,
-    ]  # fmt: skip
+        listed.root,
+        wanted.sort_key,
+        wanted.sort_order,
+        wanted.filters,
+        wanted.limit,
+        position.value,
+        position.identity,
+        position.backward,
+        position.inclusive,
+    ]
     text = orjson.dumps(state)
     return urlsafe_b64encode(_signature(text, secret, _SORTED) + text).decode().rstrip("=")
 

@@ -1,8 +1,7 @@
 """
 The OpenAPI 3.1 document, made from the table of addresses and the types that decode and answer requests.
 
-Bodies come from the structs that decode them and list parameters from the lists themselves, so neither can
-drift.
+Bodies come from the structs that decode them and list parameters from the lists themselves, so neither can drift.
 """
 
 from __future__ import annotations
@@ -160,20 +159,31 @@ _ONE_BODY = (
 _CURSOR = {"type": ["string", "null"]}
 _FAULT = closed({"error": TEXT, "value": TEXT, "path": array({"type": ["string", "integer"]})})
 _ERROR = closed({"error": closed({"type": TEXT, "message": TEXT})}, {"errors": array(_FAULT)})
-_PAGINATION = closed({
-    "page_count": COUNT,
-    "item_count": COUNT,
-    "total_count": COUNT,
-    "cursor": closed({
-        "next_cursor": _CURSOR, "previous_cursor": _CURSOR, "has_next": BOOLEAN, "has_previous": BOOLEAN,
-    }),
-})  # fmt: skip
-_FILTERING = closed({
-    "available": array(closed({"field": TEXT, "valid_values": array(TEXT), "valid_types": array(TEXT)})),
-    "current": {"type": "object", "additionalProperties": array(TEXT)},
-})  # fmt: skip
-_SORTING = closed({
-    "available": array(TEXT),
-    "current": array(closed({"sort_key": TEXT, "sort_order": TEXT})),
-    "ordering": array(TEXT),
-})  # fmt: skip
+_PAGINATION = closed(
+    {
+        "page_count": COUNT,
+        "item_count": COUNT,
+        "total_count": COUNT,
+        "cursor": closed(
+            {
+                "next_cursor": _CURSOR,
+                "previous_cursor": _CURSOR,
+                "has_next": BOOLEAN,
+                "has_previous": BOOLEAN,
+            }
+        ),
+    }
+)
+_FILTERING = closed(
+    {
+        "available": array(closed({"field": TEXT, "valid_values": array(TEXT), "valid_types": array(TEXT)})),
+        "current": {"type": "object", "additionalProperties": array(TEXT)},
+    }
+)
+_SORTING = closed(
+    {
+        "available": array(TEXT),
+        "current": array(closed({"sort_key": TEXT, "sort_order": TEXT})),
+        "ordering": array(TEXT),
+    }
+)

@@ -20,9 +20,9 @@ class OrderedRows(Generic[Row]):
     """
     The rows of `listed`, kept in order under every sort key that was asked for.
 
-    `group` names a filter with one value per row. A page without filters, or under this filter only, reads at most
-    its limit from each group. Other filters look at every row of the groups. The first page of a sort key sorts all
-    rows once.
+    `group` names a filter with one value per row. A page without filters, or under this filter only, reads at
+    most its limit from each group. Other filters look at every row of the groups. The first page of a sort
+    key sorts all rows once.
     """
 
     def __init__(self, listed: List[Row], group: str) -> None:

@@ -1,9 +1,7 @@
 """
-Turns for questions that take much memory and processor time: one at a time for each person or key, a few for
-all.
+Turns for questions that take much memory and processor time: one at a time for each person or key, a few for all.
 
-Nobody who asks much makes others wait longer than one question takes, and what all of them hold at once is
-bounded.
+Nobody who asks much makes others wait longer than one question takes, and what all of them hold at once is bounded.
 """
 
 from __future__ import annotations
@@ -60,9 +58,8 @@ class Questions:
         """
         Work a question out and send its answer, in turn.
 
-        The turn of `who` lasts until the answer is sent, because it is in memory so long; a reader that is
-        slow keeps nobody else waiting. Refusal 429 for too many that wait, AskedTooMuch for one that takes
-        too long.
+        The turn of `who` lasts until the answer is sent, because it is in memory so long; a reader that is slow
+        keeps nobody else waiting. Refusal 429 for too many that wait, AskedTooMuch for one that takes too long.
         """
         section = self._settings()
         async with self._turn_of(who, section):
@@ -91,8 +88,7 @@ class Questions:
 
     async def recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
         """
-        Recount what is kept: one at a time of all, of each person one that waits before the others of that
-        person.
+        Recount what is kept: one at a time of all, of each person one that waits before the others of that person.
 
         It may take minutes, so it has a turn of its own beside that of `who` for questions, no place among
         them, and answers.max_time is how long it waits alone.

@@ -19,9 +19,7 @@ MESSAGES = 4
 
 
 class ReceivingSlots:
-    """
-    The slots of one process. A key may hold at most as many slots as remain free.
-    """
+    """The slots of one process. A key may hold at most as many slots as remain free."""
 
     def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:
         self.limit = limit

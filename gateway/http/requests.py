@@ -41,9 +41,7 @@ class AdmittedRequest(Generic[Body]):
         return self.http.match_info[name]
 
     def take_body(self) -> Body:
-        """
-        Return the body and release it: once its records are read, its memory must not wait for the commit.
-        """
+        """Return the body and release it: once its records are read, its memory must not wait for the commit."""
         body = self.body
         del self.body
         return body

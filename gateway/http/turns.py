@@ -25,9 +25,7 @@ _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=l
 
 
 async def drive(work: Generator[None, None, T]) -> T:
-    """
-    Run a job slice by slice and return its result.
-    """
+    """Run a job slice by slice and return its result."""
     while True:
         try:
             next(work)
@@ -47,8 +45,7 @@ async def drive_aside(
     Run the job that `make` returns, of a body of so many bytes: on the thread if that is large or does not
     end soon, which is at once where others are there.
 
-    What the job says that it holds, by calling what `make` is given, is taken by the event loop after each
-    slice.
+    What the job says that it holds, by calling what `make` is given, is taken by the event loop after each slice.
     """
     held: list[int] = []
     work = make(held.append)

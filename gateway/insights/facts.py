@@ -59,9 +59,7 @@ class Spend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpend:
-    """
-    What a view cost on each day (its start, epoch seconds), by the value of the view's principal dimension.
-    """
+    """What a view cost on each day (its start, epoch seconds), by the value of the view's principal dimension."""
 
     view: View
     days: Mapping[float, Mapping[str | None, Decimal]]

@@ -1,6 +1,4 @@
-"""
-Reads the facts that detectors need from storage: a bounded number of rows and records.
-"""
+"""Reads the facts that detectors need from storage: a bounded number of rows and records."""
 
 from __future__ import annotations
 

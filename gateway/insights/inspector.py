@@ -1,6 +1,4 @@
-"""
-Runs every detector and keeps what they find: in the background, and when an operator asks.
-"""
+"""Runs every detector and keeps what they find: in the background, and when an operator asks."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorRun:
-    """
-    What the detectors found, which of them ran, which may have found more than they tell, and which failed.
-    """
+    """What the detectors found, which of them ran, which may have found more than they tell, and which failed."""
 
     findings: Sequence[Finding]
     looked_for: Sequence[str]
@@ -87,9 +83,7 @@ class Inspector:
             return InspectionReport(merged=merged, failed=run.failed)
 
     async def has_ended(self) -> bool:
-        """
-        True if a route, a key or a device has left the state that an insight is about. It reads no calls.
-        """
+        """True if a route, a key or a device has left the state that an insight is about. It reads no calls."""
         present = {insight.finding for insight in await self._table.found() if insight.present}
         names = {detector.NAME for detector in OF_STATES}
         known = {finding for finding in present if finding is not None and finding.partition(":")[0] in names}

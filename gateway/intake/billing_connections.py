@@ -1,6 +1,5 @@
 """
-Which billing connections take drops: those that exist and are enabled, one request at a time, within their
-months.
+Which billing connections take drops: those that exist and are enabled, one request at a time, within their months.
 
 A drop to an unknown connection is refused with what to do. Rows of a connection go with it.
 """
@@ -53,9 +52,7 @@ class ShownConnection:
 
 
 class BillingConnections:
-    """
-    The connections of a registry and the drops that they took. `configured` is `upstream.connection_id`.
-    """
+    """The connections of a registry and the drops that they took. `configured` is `upstream.connection_id`."""
 
     def __init__(
         self,
@@ -208,9 +205,7 @@ class BillingConnections:
         raise Refusal(409, "month_full", message)
 
     async def trim(self) -> None:
-        """
-        Remove months that ended longer ago than they are kept. Errors of the disk wait for the next time.
-        """
+        """Remove months that ended longer ago than they are kept. Errors of the disk wait for the next time."""
         before = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
         try:
             gone = await self.drops.trim(f"{before:%Y-%m}")
@@ -246,9 +241,7 @@ class BillingConnections:
 
     @asynccontextmanager
     async def _turn(self, id: str) -> AsyncIterator[None]:
-        """
-        Hold the lock of a connection, one caller at a time; a lock lives while somebody holds it or waits.
-        """
+        """Hold the lock of a connection, one caller at a time; a lock lives while somebody holds it or waits."""
         self._waiting[id] += 1
         try:
             async with self._turns.setdefault(id, asyncio.Lock()):

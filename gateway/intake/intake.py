@@ -67,9 +67,8 @@ class Intake:
         """
         SpoolFull and SpoolUnavailable rise to the receiver: the payload is not acknowledged.
 
-        A large payload is kept in parts under one receipt. After an error the sender repeats it whole, and
-        what was kept of it is known by then: everything that could not be recognised again is in the last
-        part.
+        A large payload is kept in parts under one receipt. After an error the sender repeats it whole, and what
+        was kept of it is known by then: everything that could not be recognised again is in the last part.
         """
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= SHARED_POINTS:
             return self._keep(outcome, bearer, pending, ())  # its own only part, whoever waits

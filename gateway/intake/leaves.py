@@ -96,9 +96,13 @@ UNITS: Final[Mapping[str, Unit]] = {
 }
 _BY_DIMENSIONS: Final = {unit.dimensions: name for name, unit in UNITS.items()}
 _FIELDS: Final = (
-    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "cache_write_1h_tokens",
     "reasoning_tokens",
-)  # fmt: skip
+)
 AMOUNTS: Final = {
     "input_tokens": "input",
     "output_tokens": "output",

@@ -1,8 +1,8 @@
 """
 The merge window before the intake: partial reports of one call are merged, and are on disk before their 2xx.
 
-Receivers call `MergeWindow.take` in place of `Intake.take`. What waited for the whole window is released as
-it is.
+Receivers call `MergeWindow.take` in place of `Intake.take`. What waited for the whole window is released
+as it is.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ class MergeWindow:
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()
     ) -> Coroutine[Any, Any, Receipt]:
         """
-        Merge reports and store them. Returns when everything is durable; an error means that nothing was
-        stored.
+        Merge reports and store them. Returns when everything is durable; an error means that nothing was stored.
         """
         return self._merge(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
 
@@ -151,9 +150,7 @@ class Turns:
             self._end(turn, keys, [one for one in before if not one.done()])
 
     def _end(self, turn: _Turn, keys: Set[bytes], before: Sequence[_Turn]) -> None:
-        """
-        End a turn. One that is given up while it waits ends with those before it: the next waits for them.
-        """
+        """End a turn. One that is given up while it waits ends with those before it: the next waits for them."""
         if before:
             first, *others = before
             first.add_done_callback(lambda _: self._end(turn, keys, others))

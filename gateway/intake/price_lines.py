@@ -17,9 +17,7 @@ from spool.record import Inference, decimal_text
 
 
 class PriceLine(NamedTuple):
-    """
-    One unit of a call, or the call itself: how many, the price of so many (`per`) of them, dollars.
-    """
+    """One unit of a call, or the call itself: how many, the price of so many (`per`) of them, dollars."""
 
     of: str
     quantity: int | str

@@ -296,8 +296,7 @@ def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> Pa
 
 def _written(override: PriceOverride) -> tuple[Any, ...]:
     """
-    Return the fields that name a book; without prices of meters it has the name that it had before there were
-    any.
+    Return the fields that name a book; without prices of meters it has the name that it had before there were any.
     """
     *fields, meters = astuple(override)
     return (*fields, meters) if meters else tuple(fields)

@@ -1,6 +1,5 @@
 """
-Sums of the ledger as unit-cost streams (`[[publish]]`): tokens, calls or cost by a dimension, or one per
-another.
+Sums of the ledger as unit-cost streams (`[[publish]]`): tokens, calls or cost by a dimension, or one per another.
 
 Only what differs from the stream's totals becomes an operation, and it is always `replace`: late data, a
 repricing or a restart in the middle end in the right total.

@@ -36,9 +36,7 @@ class Rate(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """
-    The rate from `low` until `high` (ns), and those of larger inputs, the largest first; None is unknown.
-    """
+    """The rate from `low` until `high` (ns), and those of larger inputs, the largest first; None is unknown."""
 
     low: int
     high: int

@@ -1,6 +1,4 @@
-"""
-Why a record says what it says, as far as the record itself tells it: its identity, cost, status and shadow.
-"""
+"""Why a record says what it says, as far as the record itself tells it: its identity, cost, status and shadow."""
 
 from __future__ import annotations
 

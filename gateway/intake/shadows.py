@@ -275,8 +275,17 @@ class Shadows:
         asked, answered = record.request_model, record.response_model
         counts_for_any = asked is None and answered is None and record.input_tokens is not None
         sender = (
-            source, service, session, record.user, default_user, device, trace_id, asked, answered, counts_for_any
-        )  # fmt: skip
+            source,
+            service,
+            session,
+            record.user,
+            default_user,
+            device,
+            trace_id,
+            asked,
+            answered,
+            counts_for_any,
+        )
         if sender in self._noted:
             return
         self._noted.add(sender)
@@ -308,9 +317,7 @@ class Shadows:
         self._hear((_SESSION, session), facts, self._now(at), key)
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
-        """
-        Mark a record whose tokens others hold that came in the hour before it, or since (at: default now).
-        """
+        """Mark a record whose tokens others hold that came in the hour before it, or since (at: default now)."""
         if self.have_heard(reporters_of(record), self._now(at)):
             record.shadow = True
 
@@ -349,8 +356,8 @@ class Shadows:
 
     def take_unkept(self, key: str) -> Unkept:
         """
-        Return whom the next submission of a key is to keep (`senders_to_keep`); after a failure they are given to
-        `put_back`.
+        Return whom the next submission of a key is to keep (`senders_to_keep`); after a failure they are
+        given to `put_back`.
         """
         return self._unkept.pop(key, {})
 

@@ -46,9 +46,7 @@ _Found = Mapping[bytes, PartialReport]
 
 
 class SharedMergeWindow:
-    """
-    See `gateway.intake.merge_window.MergeWindow`. One process releases at a time, though two do no harm.
-    """
+    """See `gateway.intake.merge_window.MergeWindow`. One process releases at a time, though two do no harm."""
 
     def __init__(
         self,
@@ -78,8 +76,7 @@ class SharedMergeWindow:
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         """
-        Merge reports and store them. Returns when everything is durable; an error means that nothing was
-        stored.
+        Merge reports and store them. Returns when everything is durable; an error means that nothing was stored.
         """
         if not reports:
             return await self._intake.take(outcome, bearer)
@@ -220,9 +217,7 @@ class SharedMergeWindow:
         return True
 
     async def _forget(self, before: float) -> None:
-        """
-        Drop the marks of generations on record, once no report of them is expected or there are too many.
-        """
+        """Drop the marks of generations on record, once no report of them is expected or there are too many."""
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
                 await self._drop(old)

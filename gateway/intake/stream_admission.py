@@ -1,7 +1,4 @@
-"""
-Whose unit-cost streams may still grow: the totals are bounded, and shared by the keys that created the
-streams.
-"""
+"""Whose unit-cost streams may still grow: the totals are bounded, and shared by the keys that created the streams."""
 
 from __future__ import annotations
 
@@ -33,9 +30,7 @@ class StreamAdmission:
     async def check(
         self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, Stream]
     ) -> list[str]:
-        """
-        The streams that the operations create. Refusal 429 when they are too many, or when their totals are.
-        """
+        """The streams that the operations create. Refusal 429 when they are too many, or when their totals are."""
         sizes = await self._fresh()
         new = [name for name in after if self._book.find(name) is None]
         if new and not may_create(list(sizes.values()), key, len(new), self._settings.max_streams):

@@ -56,9 +56,7 @@ class Counted(msgspec.Struct, array_like=True):
 
 
 class _Members:
-    """
-    Recognises the records of a group among others; the ids of points are made once for each span of time.
-    """
+    """Recognises the records of a group among others; the ids of points are made once for each span of time."""
 
     def __init__(self, counted: Counted) -> None:
         self._ids = counted.ids
@@ -122,9 +120,7 @@ class TakeBacks:
         return damaged
 
     def forget_all(self) -> None:
-        """
-        Clear this memory and read the stored counters each time, because other processes change them, too.
-        """
+        """Clear this memory and read the stored counters each time, because other processes change them, too."""
         self._is_shared = True
         self._kept.clear()
         self._of_key.clear()
@@ -143,9 +139,7 @@ class TakeBacks:
     def counted(
         self, key: str, records: Iterable[AiRecord], points: Iterable[CounterPoint]
     ) -> Counted | None:
-        """
-        Note the counters of one key that will count when they go on record next; None if all are shadows.
-        """
+        """Note the counters of one key that will count when they go on record next; None if all are shadows."""
         counted = Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
         for record in records:
             if isinstance(record, UsageMetric) and not record.shadow:

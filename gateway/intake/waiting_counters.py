@@ -1,6 +1,6 @@
 """
-Counters that wait for the calls of their reporter, on disk and in the books, before it is decided whether
-they count.
+Counters that wait for the calls of their reporter, on disk and in the books, before it is decided
+whether they count.
 
 A coding assistant tells the same tokens as events and as counters, and flushes either first. So the counters
 of a reporter that has not told calls wait: they become shadows when a call of it comes meanwhile, and count
@@ -127,8 +127,7 @@ class WaitingCounters:
         self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = ""
     ) -> Receipt:
         """
-        Append a submission as `Log.append` does, but let counters and sums of agents wait if they may repeat
-        calls.
+        Append a submission as `Log.append` does, but let counters and sums of agents wait if they may repeat calls.
 
         `undecided` are those among the records that nobody has decided about, by their places. `key` is the
         name of the sender's key.
@@ -176,8 +175,7 @@ class WaitingCounters:
 
     async def _read_what_waits(self) -> bool:
         """
-        Read the counters that have waited longest, and the reporters heard by any process, if processes share
-        them.
+        Read the counters that have waited longest, and the reporters heard by any process, if processes share them.
 
         Returns whether more waits.
         """
@@ -216,8 +214,8 @@ class WaitingCounters:
 
     async def _try_to_release(self, *, room: bool = False) -> None:
         """
-        Release counters. Those that cannot be put on record now stay; the sender that pushed them out is not
-        refused.
+        Release counters. Those that cannot be put on record now stay; the sender that pushed them out
+        is not refused.
         """
         try:
             await self.release(room=room)
@@ -250,9 +248,7 @@ class WaitingCounters:
         return groups, replace(submission, records=records, identities=identities, points=points)
 
     def _is_shadow(self, record: AiRecord) -> bool:
-        """
-        True if the counter need not wait. A counter whose reporter has others waiting stays behind them.
-        """
+        """True if the counter need not wait. A counter whose reporter has others waiting stays behind them."""
         if not record.shadow and not self._waiting.has_of(reporters_of(record)):
             self._shadows.shade(record)
         return record.shadow

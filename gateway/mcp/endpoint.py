@@ -47,9 +47,8 @@ async def _rights_of_now(
     request: KeyRequest[OperatorServices, bytes], person: AssistantPerson
 ) -> tuple[Rights, str | None]:
     """
-    Return the rights of a person at this moment, and the challenge for a token that is good for reading
-    alone. A slow sender has the rights of when all of the body is here. Refusal 403 for people who may not
-    use assistants.
+    Return the rights of a person at this moment, and the challenge for a token that is good for reading alone. A
+    slow sender has the rights of when all of the body is here. Refusal 403 for people who may not use assistants.
     """
     operators = request.services
     people = operators.people.assistants

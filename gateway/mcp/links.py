@@ -1,6 +1,4 @@
-"""
-Pages of the console that show what an answer says, for the person who reads it. Whoever opens one signs in.
-"""
+"""Pages of the console that show what an answer says, for the person who reads it. Whoever opens one signs in."""
 
 from __future__ import annotations
 

@@ -23,10 +23,7 @@ MessageId: TypeAlias = Annotated[int, msgspec.Meta(ge=-_SAFE, le=_SAFE)] | str
 
 
 class McpMessage(msgspec.Struct, kw_only=True):
-    """
-    A request, or without an id a notification. Fields that are not known are ignored, as the protocol wants
-    it.
-    """
+    """A request, or without an id a notification. Fields that are not known are ignored, as the protocol wants it."""
 
     jsonrpc: Literal["2.0"]
     method: str
@@ -116,9 +113,7 @@ def decoded(text: bytes) -> McpMessage:
 
 
 def asks_tool(text: bytes) -> bool:
-    """
-    True if a message makes a tool work; False if it cannot be read. The other methods take next to no time.
-    """
+    """True if a message makes a tool work; False if it cannot be read. The other methods take next to no time."""
     try:
         return msgspec.json.decode(text, type=_Method).method in _TOOL_METHODS
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -16,9 +16,11 @@ from gateway.http.services import OperatorServices
 
 MAX_AGE_S = 300
 _READABLE = {
-    "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Methods": "GET, HEAD, OPTIONS",
-    "Access-Control-Allow-Headers": "*", "Cache-Control": f"public, max-age={MAX_AGE_S}",
-}  # fmt: skip
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, HEAD, OPTIONS",
+    "Access-Control-Allow-Headers": "*",
+    "Cache-Control": f"public, max-age={MAX_AGE_S}",
+}
 
 
 async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -> Result:

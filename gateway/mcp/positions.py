@@ -20,9 +20,7 @@ def sealed(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int
 
 
 def opened(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
-    """
-    Return how many rows were shown before. Invalid for a cursor of another question, or of somebody else.
-    """
+    """Return how many rows were shown before. Invalid for a cursor of another question, or of somebody else."""
     if cursor is None:
         return 0
     number, _, seal = cursor.partition(".")

@@ -1,6 +1,5 @@
 """
-The Model Context Protocol, without a transport: one message in, at most one out, and nothing remembered in
-between.
+The Model Context Protocol, without a transport: one message in, at most one out, and nothing remembered in between.
 
 Both kinds of clients are served: those of the stateless revision, and those that begin with `initialize`.
 """
@@ -200,9 +199,7 @@ def _answer_of(given: ToolAnswer) -> Mapping[str, object]:
 def _as_modern(
     method: str, found: Mapping[str, object], asking: Asking[OperatorServices]
 ) -> Mapping[str, object]:
-    """
-    A result as the stateless revision wants it: complete, with who answered, and how long lists may be kept.
-    """
+    """A result as the stateless revision wants it: complete, with who answered, and how long lists may be kept."""
     kept = {} if method in ("tools/call", "prompts/get") else {"ttlMs": _TTL_MS, "cacheScope": "private"}
     return {**found, **kept, "resultType": "complete", "_meta": {SERVER_INFO: _server(asking)}}
 

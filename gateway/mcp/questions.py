@@ -168,9 +168,7 @@ def _whole_days(query: CostQuery) -> CostQuery:
 async def _containing(
     there: _Values, asked: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
-    """
-    The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none.
-    """
+    """The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none."""
     dimension = there.dimension
     ever = there.ever
     here = [value for value in there.here if value]

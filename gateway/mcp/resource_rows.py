@@ -57,12 +57,18 @@ async def _devices(services: SenderServices) -> Sequence[ResourceRow]:
         return ()
     return [
         ResourceRow(
-            kind="device", id=each.id, name=_shown_host(each.hostname) or each.id, source="devices",
-            state=lifecycle.state_of(each), user=each.user, tags=each.all_labels, first_seen=each.enrolled_at,
+            kind="device",
+            id=each.id,
+            name=_shown_host(each.hostname) or each.id,
+            source="devices",
+            state=lifecycle.state_of(each),
+            user=each.user,
+            tags=each.all_labels,
+            first_seen=each.enrolled_at,
             last_seen=each.last_seen or None,
         )
         for each in lifecycle.table.all()
-    ]  # fmt: skip
+    ]
 
 
 async def _clusters(services: SenderServices) -> Sequence[ResourceRow]:
@@ -71,34 +77,51 @@ async def _clusters(services: SenderServices) -> Sequence[ResourceRow]:
         return ()
     return [
         ResourceRow(
-            kind="cluster", id=each.id, name=each.display_name or each.name, source="clusters",
-            state=each.state if each.enabled else "disabled", account=each.account, region=each.region,
-            tags=each.labels, first_seen=each.first_seen, last_seen=clusters.last_seen(each),
+            kind="cluster",
+            id=each.id,
+            name=each.display_name or each.name,
+            source="clusters",
+            state=each.state if each.enabled else "disabled",
+            account=each.account,
+            region=each.region,
+            tags=each.labels,
+            first_seen=each.first_seen,
+            last_seen=clusters.last_seen(each),
         )
         for each in clusters.table.all()
-    ]  # fmt: skip
+    ]
 
 
 async def _connections(services: SenderServices) -> Sequence[ResourceRow]:
     return [
         ResourceRow(
-            kind="connection", id=each.id, name=each.name, source="connections",
-            state="enabled" if each.is_enabled else "disabled", provider=each.cloud_provider,
-            account="" if each.s3_bucket is None else each.s3_bucket.cloud_account_id, first_seen=each.created,
+            kind="connection",
+            id=each.id,
+            name=each.name,
+            source="connections",
+            state="enabled" if each.is_enabled else "disabled",
+            provider=each.cloud_provider,
+            account="" if each.s3_bucket is None else each.s3_bucket.cloud_account_id,
+            first_seen=each.created,
         )
         for each in services.require_registry().connections.all()
-    ]  # fmt: skip
+    ]
 
 
 async def _keys(services: SenderServices) -> Sequence[ResourceRow]:
     access = services.access
     return [
         ResourceRow(
-            kind="key", id=each.name, name=each.name, source="keys", state=each.status.lower(), tags=each.labels,
+            kind="key",
+            id=each.name,
+            name=each.name,
+            source="keys",
+            state=each.status.lower(),
+            tags=each.labels,
             last_seen=each.last_accessed,
         )
         for each in access.keys()  # noqa: SIM118 - no mapping
-    ]  # fmt: skip
+    ]
 
 
 async def _accounts(services: SenderServices) -> Sequence[ResourceRow]:
@@ -108,11 +131,16 @@ async def _accounts(services: SenderServices) -> Sequence[ResourceRow]:
         id = f"{each.source}/{each.provider}/{each.account}"
         known = found.get(id)
         found[id] = ResourceRow(
-            kind="account", id=id, name=each.account or each.source, source=each.source, provider=each.provider,
-            account=each.account, state="settled" if each.settled else "open",
+            kind="account",
+            id=id,
+            name=each.account or each.source,
+            source=each.source,
+            provider=each.provider,
+            account=each.account,
+            state="settled" if each.settled else "open",
             first_seen=min(each.start, known.first_seen or each.start) if known else each.start,
             last_seen=max(each.end, known.last_seen or each.end) if known else each.end,
-        )  # fmt: skip
+        )
     return list(found.values())
 
 

@@ -37,8 +37,7 @@ class _WholeList(msgspec.Struct, kw_only=True):
 
 async def resource_list(asking: Asking[OperatorServices], cursor: str | None) -> Mapping[str, object]:
     """
-    The page of resources after a cursor: the context first, then the views by name. McpError for a wrong
-    cursor.
+    The page of resources after a cursor: the context first, then the views by name. McpError for a wrong cursor.
     """
     try:
         first = opened(asking, "resources/list", _WholeList(), cursor)

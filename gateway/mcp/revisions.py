@@ -26,8 +26,7 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
     """
-    True if a request follows MODERN; McpError if it breaks its rules, or names a revision that is not spoken
-    here.
+    True if a request follows MODERN; McpError if it breaks its rules, or names a revision that is not spoken here.
 
     `headers` is None where there are none: on stdio.
     """
@@ -69,10 +68,7 @@ def _check_headers(message: McpMessage, version: object, headers: Mapping[str, s
 
 
 def _plain(value: str) -> str | None:
-    """
-    The text of a header value, which is Base64 in a fixed form where it is not plain ASCII; None if
-    malformed.
-    """
+    """The text of a header value, which is Base64 in a fixed form where it is not plain ASCII; None if malformed."""
     if not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     try:

@@ -165,8 +165,11 @@ class Tool(Generic[Input]):
         if not self.writes:
             return {"readOnlyHint": True, "openWorldHint": False}
         return {
-            "readOnlyHint": False, "destructiveHint": self.replaces, "idempotentHint": True, "openWorldHint": False,
-        }  # fmt: skip
+            "readOnlyHint": False,
+            "destructiveHint": self.replaces,
+            "idempotentHint": True,
+            "openWorldHint": False,
+        }
 
 
 def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
@@ -196,10 +199,7 @@ def _fill(node: Any, dimensions: Sequence[str]) -> None:
 
 
 def fit(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
-    """
-    The answer with as many rows as MAX_BYTES holds, of at most so many; `make` writes it with a number of
-    rows.
-    """
+    """The answer with as many rows as MAX_BYTES holds, of at most so many; `make` writes it with a number of rows."""
     answer = make(rows)
     while answer.size > MAX_BYTES and rows > 1:
         rows = rows * 3 // 4

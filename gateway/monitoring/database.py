@@ -21,8 +21,8 @@ class DatabaseFigure:
 
 def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
     """
-    Yield the figures of the database. Values that its role may not see have none, nor do standbys if none is
-    needed.
+    Yield the figures of the database. Values that its role may not see have none, nor do standbys if
+    none is needed.
     """
     if health.standbys is not None:
         yield from _standbys(health.standbys, needs_standby=health.needs_standby)

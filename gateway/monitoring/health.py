@@ -72,8 +72,8 @@ class Health:
 
     async def report(self) -> dict[str, Any]:
         """
-        Describe for the operator why the server is not ready, and the state of routes, keys, clock, space and
-        ledger.
+        Describe for the operator why the server is not ready, and the state of routes, keys, clock,
+        space and ledger.
         """
         stats = await self._read()
         obstacles = self._obstacles(stats)
@@ -164,8 +164,7 @@ def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
 
 def _describe_mount(stats: LogStats) -> dict[str, object]:
     """
-    The file system of the data directory, and why it is no good place for it; a database tells what it waits
-    for.
+    The file system of the data directory, and why it is no good place for it; a database tells what it waits for.
     """
     if stats.mount is None:
         return {"mount": None, "durability": stats.durability, "warning": None}

@@ -63,8 +63,7 @@ class LateReportCounter:
 
 class KeptLateReports:
     """
-    Adds what this process counted to what is kept: when somebody asks, every ten minutes, and at an orderly
-    stop.
+    Adds what this process counted to what is kept: when somebody asks, every ten minutes, and at an orderly stop.
     """
 
     def __init__(self, counter: LateReportCounter, table: LateReportTable) -> None:

@@ -22,8 +22,7 @@ _NEVER = 2**30
 
 def settle_after_start() -> None:
     """
-    Give back what the start used for a while; what is there now stays to the end, and no round looks at it
-    again.
+    Give back what the start used for a while; what is there now stays to the end, and no round looks at it again.
 
     For a process that serves and does nothing else: both go through all that it holds. Requests leave few
     cycles behind; what else they made is freed without the collector.
@@ -40,8 +39,8 @@ def settle_after_start() -> None:
 
 async def make_full_rounds(until_idle: Callable[[], Awaitable[object]]) -> None:
     """
-    Make the collector's rounds through all objects between questions, in place of Python, which makes them at any
-    moment.
+    Make the collector's rounds through all objects between questions, in place of Python, which makes them
+    at any moment.
 
     Everybody waits for such a round, and longest while a large answer is made: 0.2 s for two million objects.
     """

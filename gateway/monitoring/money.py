@@ -24,8 +24,7 @@ class BudgetGauge:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciledRatio:
     """
-    What was counted, of what a provider billed: `measure` is tokens or money. 1 is everything, above it too
-    much.
+    What was counted, of what a provider billed: `measure` is tokens or money. 1 is everything, above it too much.
     """
 
     provider: str

@@ -1,6 +1,4 @@
-"""
-What a service manager such as systemd is told (its sd_notify protocol): ready, reloading, stopping, alive.
-"""
+"""What a service manager such as systemd is told (its sd_notify protocol): ready, reloading, stopping, alive."""
 
 from __future__ import annotations
 
@@ -43,10 +41,7 @@ class ServiceManager:
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     async def start(self) -> None:
-        """
-        Ask for more time until cancelled: opening a large or damaged spool, or waiting for room, is no
-        failure.
-        """
+        """Ask for more time until cancelled: opening a large or damaged spool, or waiting for room, is no failure."""
         while True:
             await asyncio.sleep(STARTING_EVERY_S)
             self.tell(MORE_TIME)

@@ -22,9 +22,13 @@ LINE_ITEMS: Final = ("Usage", "Tax", "Support", "Purchase", "CommittedUsePurchas
 
 TIMES: Final = ("time/usage_start", "time/usage_end")
 NUMBERS: Final = (
-    "usage/amount", "cost/cost", "cost/discounted_cost", "cost/amortized_cost", "cost/discounted_amortized_cost",
+    "usage/amount",
+    "cost/cost",
+    "cost/discounted_cost",
+    "cost/amortized_cost",
+    "cost/discounted_amortized_cost",
     "cost/on_demand_cost",
-)  # fmt: skip
+)
 _TEXTS = (
     "lineitem/id", "lineitem/type", "lineitem/description", "resource/id", "resource/service", "resource/account",
     "resource/region", "resource/usage_family", "action/operation", "action/usage_type", "action/region",
@@ -40,9 +44,7 @@ _body = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """
-    What a drop says of itself, and why it cannot be taken: errors name a row and a column, never a value.
-    """
+    """What a drop says of itself, and why it cannot be taken: errors name a row and a column, never a value."""
 
     month: str | None
     operation: str | None

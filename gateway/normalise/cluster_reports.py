@@ -1,6 +1,4 @@
-"""
-What a container agent says of its cluster: the messages ClusterStatus and ClusterConfig, read from protobuf.
-"""
+"""What a container agent says of its cluster: the messages ClusterStatus and ClusterConfig, read from protobuf."""
 
 from __future__ import annotations
 
@@ -16,13 +14,30 @@ STATES = ("init_started", "init_ok", "init_failed", "pod_started", "pod_stopping
 
 # The fields that are read; all others pass unseen.
 _STATUS = {
-    "account": 1, "region": 2, "name": 3, "state": 4, "chart_version": 5, "agent_version": 6, "validator_version": 8,
-    "k8s_version": 9, "checks": 10, "provider_id": 11, "release_name": 12, "namespace": 13,
-}  # fmt: skip
+    "account": 1,
+    "region": 2,
+    "name": 3,
+    "state": 4,
+    "chart_version": 5,
+    "agent_version": 6,
+    "validator_version": 8,
+    "k8s_version": 9,
+    "checks": 10,
+    "provider_id": 11,
+    "release_name": 12,
+    "namespace": 13,
+}
 _CONFIG = {
-    "account": 1, "region": 2, "namespace": 3, "provider_id": 4, "name": 5, "k8s_version": 6, "release_name": 7,
-    "chart_version": 8, "agent_version": 9,
-}  # fmt: skip
+    "account": 1,
+    "region": 2,
+    "namespace": 3,
+    "provider_id": 4,
+    "name": 5,
+    "k8s_version": 6,
+    "release_name": 7,
+    "chart_version": 8,
+    "agent_version": 9,
+}
 _CHECK = {"name": 1, "passing": 2, "error": 3}
 _Field = descriptor_pb2.FieldDescriptorProto
 _TYPES = {"state": _Field.TYPE_INT32, "passing": _Field.TYPE_BOOL, "checks": _Field.TYPE_MESSAGE}

@@ -1,6 +1,5 @@
 """
-Usage events as they are sent: one, an array, lines, and CloudEvents 1.0 in its structured, batched and binary
-modes.
+Usage events as they are sent: one, an array, lines, and CloudEvents 1.0 in its structured, batched and binary modes.
 
 An event is bounded metadata like a tag: scalars only, never under a content name. What is left out is
 counted. A bad event is refused alone.
@@ -37,10 +36,21 @@ TOLLHOUSE_ID: Final = "tollhouseid"  # an extension attribute: the id that anoth
 BINARY: Final = "ce-"
 
 # CloudEvents' own attributes; all others are extensions and become tags.
-_OWN = frozenset({
-    "specversion", "id", "source", "type", "subject", "time", "data", "data_base64", "datacontenttype", "dataschema",
-    TOLLHOUSE_ID,
-})  # fmt: skip
+_OWN = frozenset(
+    {
+        "specversion",
+        "id",
+        "source",
+        "type",
+        "subject",
+        "time",
+        "data",
+        "data_base64",
+        "datacontenttype",
+        "dataschema",
+        TOLLHOUSE_ID,
+    }
+)
 _INT64 = 2**63
 _HEX_ID = re.compile(r"[0-9a-f]{32}")
 _object = msgspec.json.Decoder(dict[str, Any])
@@ -104,9 +114,7 @@ def read_binary(
 def read(
     body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Generator[None, None, Events]:
-    """
-    Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is not JSON.
-    """
+    """Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is not JSON."""
     events = Events(takes_ids, keep_tags=keep_tags)
     yield from check_count(body, partial(payload.items, body), allowance)
     for item in payload.items(body):
@@ -225,9 +233,7 @@ class _Bounded:
         self.left_out += not tags.put_free(self.tags, name, value, self._keep)
 
     def add_data(self, data: Any) -> None:
-        """
-        An object's members, and those of objects in it under dotted names; a lone number is its `value`.
-        """
+        """An object's members, and those of objects in it under dotted names; a lone number is its `value`."""
         if data is None:
             return
         if not isinstance(data, dict):

@@ -59,8 +59,6 @@ def _needs_names(record: Inference, call_type: Any) -> bool:
 
 
 def _stands_for_id(record: Inference, own: str, call_id: str | None) -> bool:
-    """
-    True if the record's own id has the form of a call id, and stands for the one that it does not state.
-    """
+    """True if the record's own id has the form of a call id, and stands for the one that it does not state."""
     may_be = record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
     return may_be and is_call_id(own)

@@ -112,11 +112,9 @@ class Outcome(msgspec.Struct):
 
     def note_session(self, record: AiRecord, session: str | None, *, device: str | None = None) -> None:
         """
-        Keep the session of a record's resource where the record names another one, and the device that it
-        names.
+        Keep the session of a record's resource where the record names another one, and the device that it names.
 
-        A window of Copilot Chat holds many conversations: its calls name these, its counters name the
-        window alone.
+        A window of Copilot Chat holds many conversations: its calls name these, its counters name the window alone.
         """
         if session is not None and session != record.session:
             self.sessions.setdefault((record.source, record.tags.get("service"), session), set()).add(device)
@@ -126,8 +124,7 @@ class Outcome(msgspec.Struct):
 
     def drop(self, item: str, because: str) -> None:
         """
-        Say why an item that was counted as ignored gave no record; nothing is kept unless reasons are asked
-        for.
+        Say why an item that was counted as ignored gave no record; nothing is kept unless reasons are asked for.
         """
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))

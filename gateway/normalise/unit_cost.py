@@ -1,6 +1,5 @@
 """
-Unit-cost records as they are sent, under the service's rules: one bad record refuses the whole request, as
-there.
+Unit-cost records as they are sent, under the service's rules: one bad record refuses the whole request, as there.
 
 Pure: what a stream is already known to be comes in as a value. Names old and new are taken (`element-name`
 and `element_name`); every refusal names the record, the field and what it must be.
@@ -102,8 +101,8 @@ def read(
     items: Sequence[Any], *, type: str | None, stream: str | None, operation: str, find: Find, now: float
 ) -> Generator[None, None, Operations]:
     """
-    The operations of a request's records. `stream` and `type` None: the oldest form, where each record names
-    its stream.
+    The operations of a request's records. `stream` and `type` None: the oldest form, where each record
+    names its stream.
 
     `find` says what a stream is known to be. Refusal when any record breaks a rule.
     """

@@ -1,6 +1,5 @@
 """
-Who speaks to the operator API: sessions, CSRF_HEADER, Host, Origin and permission sets, before any handler
-runs.
+Who speaks to the operator API: sessions, CSRF_HEADER, Host, Origin and permission sets, before any handler runs.
 
 On the operator socket the file mode is the sign-in and a header names the actor. Over HTTP a session cookie
 signs in, every change carries the session's CSRF token, and a request under a foreign Host or from a foreign
@@ -292,8 +291,7 @@ def set_session_cookie(
 
 def cookie_name(request: web.Request, people: PeopleServices) -> str:
     """
-    Return the name of the session cookie: under TLS one that browsers take only from us, and never in the
-    clear.
+    Return the name of the session cookie: under TLS one that browsers take only from us, and never in the clear.
     """
     return "__Secure-tollhouse" if speaks_https(request, people) else "tollhouse"
 

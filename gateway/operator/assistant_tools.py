@@ -58,7 +58,7 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
         "enabled": yes_no(lambda tool: tool.enabled),
         "writes": yes_no(lambda tool: tool.writes),
     },
-)  # fmt: skip
+)
 
 
 async def list_assistant_tools(request: OperatorRequest[OperatorServices, None]) -> Result:

@@ -1,6 +1,5 @@
 """
-The call of the operator API behind `tollhouse mcp`: one message of an assistant, whose sign-in is the
-operator's.
+The call of the operator API behind `tollhouse mcp`: one message of an assistant, whose sign-in is the operator's.
 """
 
 from __future__ import annotations

@@ -51,9 +51,7 @@ async def read_bounded(request: web.Request) -> bytes:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """
-    Answer every failure as {"error": {"type", "message"}}; an unexpected one is logged and answered 500.
-    """
+    """Answer every failure as {"error": {"type", "message"}}; an unexpected one is logged and answered 500."""
     try:
         return await handler(request)
     except Refusal as refusal:

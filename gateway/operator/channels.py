@@ -98,8 +98,7 @@ async def edit_channel(request: OperatorRequest[InstallationServices, ChannelCha
 
 async def remove_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
-    Remove a channel. Its waiting notices stay until they are discarded or there is a channel of this name
-    again.
+    Remove a channel. Its waiting notices stay until they are discarded or there is a channel of this name again.
     """
     name = _name(request)
     await request.registry.kept_channels.delete(name, actor=request.actor)

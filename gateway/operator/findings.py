@@ -1,6 +1,4 @@
-"""
-The calls of the operator API for findings of the log: items that no dialect took, and reports that disagreed.
-"""
+"""The calls of the operator API for findings of the log: items that no dialect took, and reports that disagreed."""
 
 from __future__ import annotations
 

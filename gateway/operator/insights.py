@@ -1,6 +1,4 @@
-"""
-The calls of the operator API on insights: list them, change their status, comment, and run the detectors.
-"""
+"""The calls of the operator API on insights: list them, change their status, comment, and run the detectors."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ class Inspection(RequestBody):
 
 
 def inspector(services: OperatorServices) -> Inspector:
-    """
-    The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged.
-    """
+    """The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged."""
     registry = services.installation.require_registry()
     devices = services.senders.devices
 

@@ -221,8 +221,6 @@ def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, o
 
 
 async def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
-    """
-    `opens_nothing` names the key's scopes that no operation asks for; nothing is said where there are none.
-    """
+    """`opens_nothing` names the key's scopes that no operation asks for; nothing is said where there are none."""
     empty = await empty_scopes(request, key.scopes)
     return {"opens_nothing": empty} if empty else {}

@@ -40,9 +40,9 @@ _OPEN = (NEW, IN_PROGRESS)
 
 async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
-    Everything closed by now: the ledger catches up first, and all sums are read in one transaction of it, `marks` of
-    the days of the chart after it. The chart, the lists and the marks are of the days that are asked for, the last 30
-    unless named.
+    Everything closed by now: the ledger catches up first, and all sums are read in one transaction of it,
+    `marks` of the days of the chart after it. The chart, the lists and the marks are of the days that are
+    asked for, the last 30 unless named.
 
     `operation` is null for people without that permission set and for those who see some calls alone, `insights`
     while what keeps them is damaged. The sums of the ledger are not counted here: `rows` of its state is null.
@@ -74,11 +74,13 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "today": _beside(midnight, day, day_before, _OF_DAY),
             "days": _shown(daily, by_day),
             **await marks_of(request, services.money, replace(largest, top=None)),
-            "lists": {asked.group_by[0]: _shown(asked, rows) for asked, rows in zip(lists, by_list, strict=True)},
+            "lists": {
+                asked.group_by[0]: _shown(asked, rows) for asked, rows in zip(lists, by_list, strict=True)
+            },
             "operation": await _operation(request),
             "insights": await _insights(request),
         }
-    }  # fmt: skip
+    }
 
 
 def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
@@ -105,9 +107,7 @@ def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]
 
 
 async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
-    """
-    Describe how Tollhouse is: its routes, how far it counts, what was refused and which laptops are silent.
-    """
+    """Describe how Tollhouse is: its routes, how far it counts, what was refused and which laptops are silent."""
     if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
         return None
     services = request.services

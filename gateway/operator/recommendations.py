@@ -1,6 +1,4 @@
-"""
-The calls of the operator API on recommendations: the same values and rules as for keys, and a look on demand.
-"""
+"""The calls of the operator API on recommendations: the same values and rules as for keys, and a look on demand."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     `services` is the holder that the handler names: `OperatorRequest[SpoolServices, None]`. `shared` is what every
     handler may ask, and `whole_ledger` the ledger with the calls of everybody.
 
-    `session` is None on the operator socket, and before anybody is signed in; so is `asker`, the signed-in user as a
-    role holder.
+    `session` is None on the operator socket, and before anybody is signed in; so is `asker`, the signed-in
+    user as a role holder.
 
     `role` is that of the account or of the link, `rights` what it and the role documents give at this moment.
     """
@@ -101,9 +101,7 @@ def holder(people: PeopleServices, session: Session) -> Holder:
 
 
 def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
-    """
-    True if the role of a provider's person with these groups is the default one, by the present settings.
-    """
+    """True if the role of a provider's person with these groups is the default one, by the present settings."""
     oidc = people.oidc
     if oidc is None or not issuer:
         return False

@@ -111,7 +111,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
         },
         "nodes": await describe_nodes(request.shared.leases, request.now()),
         "lakes": [_describe_lake(state) for state in await services.lakes()],
-    }  # fmt: skip
+    }
 
 
 def _spans_read(services: SpoolServices) -> Counter[str] | None:
@@ -126,14 +126,15 @@ def _describe_lake(state: LakeState) -> dict[str, object]:
     return {
         "route": state.route,
         "landed_at": None if state.landed_at is None else moment(state.landed_at),
-        "verified": verdict and {
+        "verified": verdict
+        and {
             "at": moment(verdict.at),
             "files": verdict.files,
             "rows": verdict.rows,
             "differences": dict(verdict.differences),
             "words": verdict.words,
         },
-    }  # fmt: skip
+    }
 
 
 async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
@@ -181,10 +182,13 @@ async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
         await services.wake(body.route)
     return {
         "replay": {
-            "route": body.route, "since": moment(since), "until": moment(until),
-            "records": records, "dry_run": body.dry_run,
+            "route": body.route,
+            "since": moment(since),
+            "until": moment(until),
+            "records": records,
+            "dry_run": body.dry_run,
         }
-    }  # fmt: skip
+    }
 
 
 async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:

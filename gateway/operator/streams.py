@@ -1,6 +1,4 @@
-"""
-The calls of the operator API on unit-cost streams: their definitions, and sums whose arrival is unknown.
-"""
+"""The calls of the operator API on unit-cost streams: their definitions, and sums whose arrival is unknown."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ SHOWN_RECORDS = 100  # of one delivery; more are not compared by hand
 
 
 class Resolution(RequestBody):
-    """
-    What the operator found out: the delivery was `sent`, and counts there, or it was not and is sent again.
-    """
+    """What the operator found out: the delivery was `sent`, and counts there, or it was not and is sent again."""
 
     sent: bool
 

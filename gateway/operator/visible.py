@@ -1,6 +1,6 @@
 """
-Which views, budgets, insights and recommendations a person sees: those that are surely about calls of the
-slice alone.
+Which views, budgets, insights and recommendations a person sees: those that are surely about calls of
+the slice alone.
 
 What is not visible is answered as if it were not there.
 """
@@ -34,9 +34,7 @@ async def named_dimensions(request: OperatorRequest[Any, Any]) -> Sequence[Deriv
 
 
 async def known_dimensions(request: OperatorRequest[Any, Any]) -> Sequence[str]:
-    """
-    Return the dimensions that a person may group and filter by, to be named when another one is asked for.
-    """
+    """Return the dimensions that a person may group and filter by, to be named when another one is asked for."""
     return (*request.ledger.own_dimensions(), *(each.name for each in await named_dimensions(request)))
 
 

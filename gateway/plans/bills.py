@@ -114,11 +114,9 @@ def with_bills(
     months: Sequence[SeatMonth], bills: Mapping[str, PlanBill]
 ) -> tuple[list[SeatMonth], list[BillDifference], set[str]]:
     """
-    Return the months of seats as they were billed, what is apart, and the ids of the plans of which a
-    bill tells.
+    Return the months of seats as they were billed, what is apart, and the ids of the plans of which a bill tells.
 
-    A bill is of all plans of its provider: it is spread over their seats by what these come to by
-    themselves.
+    A bill is of all plans of its provider: it is spread over their seats by what these come to by themselves.
     """
     by_provider: dict[str, list[int]] = defaultdict(list)
     for place, month in enumerate(months):

@@ -25,13 +25,32 @@ from spool.registry.tables.plans import Seat
 # Columns of a file, of which the first that there is counts: letters and digits alone are compared, so "Created at",
 # "created_at" and "createdAt" are one. docs/plans.md says which of them a vendor documents.
 _USER = (
-    "user", "email", "email address", "user email", "member email", "account email", "user principal", "login",
-    "username", "assignee",
-)  # fmt: skip
+    "user",
+    "email",
+    "email address",
+    "user email",
+    "member email",
+    "account email",
+    "user principal",
+    "login",
+    "username",
+    "assignee",
+)
 _SINCE = (
-    "since", "created at", "added", "added at", "date added", "joined", "joined at", "date joined", "assign time",
-    "assigned at", "license assigned", "license assignment date", "created or invited date",
-)  # fmt: skip
+    "since",
+    "created at",
+    "added",
+    "added at",
+    "date added",
+    "joined",
+    "joined at",
+    "date joined",
+    "assign time",
+    "assigned at",
+    "license assigned",
+    "license assignment date",
+    "created or invited date",
+)
 _UNTIL = ("until", "pending cancellation date", "ends", "end date")
 _TEAM = ("team", "assigning team", "group", "department", "cost center")
 _TIER = ("seat tier", "seat type", "tier", "plan type", "license type", "license", "plan")
@@ -224,10 +243,15 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
     places = {
         what: next((columns.index(each) for each in map(_plain, names) if each in columns), None)
         for what, names in (
-            ("user", _USER), ("since", _SINCE), ("until", _UNTIL), ("team", _TEAM), ("tier", _TIER),
-            ("status", _STATUS), ("role", _ROLE),
+            ("user", _USER),
+            ("since", _SINCE),
+            ("until", _UNTIL),
+            ("team", _TEAM),
+            ("tier", _TIER),
+            ("status", _STATUS),
+            ("role", _ROLE),
         )
-    }  # fmt: skip
+    }
     lines = [(line, row) for line, row in rows if any(row)]
     if places["user"] is None:
         places["user"] = _addresses([row for _, row in lines], len(columns))

@@ -1,6 +1,5 @@
 """
-Paid, included and beyond: what the seats of a plan came to on the days that are asked for. Pure, and
-exact.
+Paid, included and beyond: what the seats of a plan came to on the days that are asked for. Pure, and exact.
 
 The three never stand in one sum: paid are the fees and what was used beyond; the value of what a plan
 includes is no money that anybody paid. A fee, and what it includes, is of a billing cycle; days that

@@ -41,9 +41,8 @@ class Uses:
     By the mark of a seat, and the start of the span or of the day. Days are known of some seats alone:
     those that went beyond, or all.
 
-    `metered` is the counted cost of the calls of the asked month that no plan covers, in units, also by
-    day. What no rate is known for is by its currency: of these calls in `unpaid`, of covered ones in
-    `unvalued`.
+    `metered` is the counted cost of the calls of the asked month that no plan covers, in units, also by day.
+    What no rate is known for is by its currency: of these calls in `unpaid`, of covered ones in `unvalued`.
     """
 
     spans: dict[str, dict[int, SeatUse]] = field(default_factory=_by_seat)

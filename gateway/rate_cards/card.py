@@ -58,8 +58,7 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     """
     One row of a model's price history. `hours` is a daily window in UTC, `mode` a way of processing.
 
-    `since` is the day on which the price changed; that of a mode's first row is the day on which the mode
-    began.
+    `since` is the day on which the price changed; that of a mode's first row is the day on which the mode began.
     """
 
     mode: str = ""

@@ -1,8 +1,7 @@
 """
 Makes a rate card out of the genai-prices data: `python -m gateway.rate_cards.convert [DIRECTORY]`.
 
-Runs in an environment of its own (`make prices`), so that neither that package nor pydantic is needed at
-run time.
+Runs in an environment of its own (`make prices`), so that neither that package nor pydantic is needed at run time.
 """
 
 from __future__ import annotations
@@ -149,8 +148,7 @@ def _known(rows: list[_Row]) -> Iterator[_Row]:
     """
     The rows, the first of each mode without a day: a price changed on the days of the others.
 
-    The source's day of a first price is the day on which the source learned it, and the provider charged it
-    before.
+    The source's day of a first price is the day on which the source learned it, and the provider charged it before.
     """
     modes: set[str] = set()
     for amounts, since, hours, mode in rows:

@@ -26,9 +26,7 @@ _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flas
 
 
 def place_of(model: str) -> Place | None:
-    """
-    The place of a model by the name that its maker gave it, without a date; None if it belongs to no line.
-    """
+    """The place of a model by the name that its maker gave it, without a date; None if it belongs to no line."""
     for maker, pattern in (("claude", _CLAUDE), ("claude", _OLD_CLAUDE), ("gpt", _GPT), ("gemini", _GEMINI)):
         found = pattern.fullmatch(model)
         if found is not None:

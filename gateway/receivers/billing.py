@@ -1,8 +1,7 @@
 """
 Billing drops: kept, or only validated.
 
-A drop is kept whole and leaves as it came. Both names of the segment are accepted, independent of the
-upstream's.
+A drop is kept whole and leaves as it came. Both names of the segment are accepted, independent of the upstream's.
 """
 
 from __future__ import annotations
@@ -72,11 +71,9 @@ def _answer(record: BillingDrop, receipt: Receipt) -> web.Response:
 
 async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Result:
     """
-    Apply the same rules and keep nothing. What passes them is shown to the upstream, if there is one that
-    answers.
+    Apply the same rules and keep nothing. What passes them is shown to the upstream, if there is one that answers.
 
-    What breaks a rule of ours would not be taken here, whatever the upstream says; it may hold message
-    content.
+    What breaks a rule of ours would not be taken here, whatever the upstream says; it may hold message content.
     """
     found, answered_by = list((await _read(request)).errors), "tollhouse"
     validate = request.services.billing_connections.validate

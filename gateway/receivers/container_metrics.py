@@ -1,6 +1,5 @@
 """
-Container metrics of a cluster's agent: files behind addresses that are given out, bodies of remote write,
-statuses.
+Container metrics of a cluster's agent: files behind addresses that are given out, bodies of remote write, statuses.
 
 Whoever sends hears whether it was taken, and nothing of the organization. A 200 leaves after the bytes and
 their row are on disk.
@@ -97,8 +96,7 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
 
 async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     """
-    The bytes of an announced file; without a key, because the address is one. It ends with the key it was
-    given.
+    The bytes of an announced file; without a key, because the address is one. It ends with the key it was given.
     """
     address = upload_addresses.opened(
         _secret(request), request.word("token"), now=request.receivers.clock.now()
@@ -142,8 +140,7 @@ async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
 
 async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     """
-    Answer the settings of a cluster's agent to the key that reports the cluster; 304 if the agent has them
-    already.
+    Answer the settings of a cluster's agent to the key that reports the cluster; 304 if the agent has them already.
 
     `applied` and `failed` say what the agent runs, or why it could not take what was set. NotThere for any other
     cluster: this is the one thing that its key may read, and it is about itself.
@@ -174,8 +171,11 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
         raise Refusal(
             415, "unsupported_encoding", "Remote write is compressed: send Content-Encoding snappy."
         )
-    headers = {name: http.headers[name] for name in ("Content-Type", "X-Prometheus-Remote-Write-Version")
-               if name in http.headers}  # fmt: skip
+    headers = {
+        name: http.headers[name]
+        for name in ("Content-Type", "X-Prometheus-Remote-Write-Version")
+        if name in http.headers
+    }
     told = msgspec.json.encode(headers).decode()
     upload = await _files(request).begin_remote_write(
         await _enabled_cluster(request), _sender(request, ""), request=told
@@ -300,8 +300,7 @@ def _replay(
     request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
 ) -> str:
     """
-    List as many of the files that are asked for again as the header may hold; the others come with the next
-    answer.
+    List as many of the files that are asked for again as the header may hold; the others come with the next answer.
     """
     wanted: list[dict[str, str]] = []
     size = 2

@@ -63,9 +63,7 @@ def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def check_media_type(request: web.Request) -> None:
-    """
-    Refusal 415 for a media type that cannot be JSON. Which JSON it is shows in the first bytes of the body.
-    """
+    """Refusal 415 for a media type that cannot be JSON. Which JSON it is shows in the first bytes of the body."""
     if is_binary(request.headers):
         return
     media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()

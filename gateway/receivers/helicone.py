@@ -22,8 +22,7 @@ SIGNATURE = "Helicone-Signature"
 
 async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """
-    Take a webhook's payload. Where a signing secret is set, the body must be signed: others may know the
-    address.
+    Take a webhook's payload. Where a signing secret is set, the body must be signed: others may know the address.
     """
     secret = request.receivers.signing_secret
     if secret is not None:

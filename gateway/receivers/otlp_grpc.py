@@ -1,9 +1,8 @@
 """
 OTLP over gRPC: the same decode path, keys, bounds and receipts as HTTP, behind generic bytes handlers.
 
-No stubs: a handler is given the message as bytes, and the answer's bytes are those of OTLP over HTTP. On the
-wire a unary call is a stream of one message; taken as a stream, its key is checked before its message is
-received.
+No stubs: a handler is given the message as bytes, and the answer's bytes are those of OTLP over HTTP. On the wire
+a unary call is a stream of one message; taken as a stream, its key is checked before its message is received.
 """
 
 from __future__ import annotations
@@ -223,10 +222,7 @@ async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, con
 
 
 def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
-    """
-    The request boundary: admit the call, receive its message, let `take` answer it; count and log the
-    outcome.
-    """
+    """The request boundary: admit the call, receive its message, let `take` answer it; count and log the outcome."""
     services.metrics.expect(name, grpc.StatusCode.OK.name)
 
     async def enter(context: Context) -> bytes:
@@ -266,9 +262,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
 
 
 def _without_frames(refusal: Refusal) -> Refusal:
-    """
-    The refusal alone: the frames in which it was raised hold the message, and one of them holds the refusal.
-    """
+    """The refusal alone: the frames in which it was raised hold the message, and one of them holds the refusal."""
     refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
     return refusal
 
@@ -299,8 +293,8 @@ def _metadatum(context: Context, name: str) -> str | None:
 
 def _address(services: ReceiverServices, context: Context) -> str:
     """
-    `ipv4:127.0.0.1:50312` or `ipv6:%5B::1%5D:50312` as the address alone; of what a named proxy forwards, the
-    sender's.
+    `ipv4:127.0.0.1:50312` or `ipv6:%5B::1%5D:50312` as the address alone; of what a named proxy
+    forwards, the sender's.
     """
     family, _, rest = context.peer().partition(":")
     peer = unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
@@ -310,8 +304,7 @@ def _address(services: ReceiverServices, context: Context) -> str:
 
 def _credentials(certificate: Certificate) -> Any:
     """
-    Make credentials that ask for the certificate at every new connection, so that a renewed one is used at
-    once.
+    Make credentials that ask for the certificate at every new connection, so that a renewed one is used at once.
     """
 
     def configuration() -> Any:

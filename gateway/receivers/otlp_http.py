@@ -61,8 +61,8 @@ async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Res
 
 def is_json(request: web.Request) -> bool | None:
     """
-    Return True if the content type is JSON, False for protobuf, None for another; case and parameters do not
-    matter.
+    Return True if the content type is JSON, False for protobuf, None for another; case and parameters
+    do not matter.
     """
     said = _IS_JSON.get(request.headers.get("Content-Type", ""))  # nearly always as it stands there
     return _IS_JSON.get(request.content_type.lower()) if said is None else said

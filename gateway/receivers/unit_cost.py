@@ -79,9 +79,7 @@ STREAMS: List[Stream] = List(
 
 
 async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """
-    Add records to their streams: to the stream of the path, or without one to those that the records name.
-    """
+    """Add records to their streams: to the stream of the path, or without one to those that the records name."""
     return await _operate(request, SUM)
 
 
@@ -203,9 +201,7 @@ def describe(total: Total) -> Mapping[str, object]:
 async def _as_they_are(
     request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
-    """
-    Answer once more, by what is there, where another gateway has just defined a stream or taken the room.
-    """
+    """Answer once more, by what is there, where another gateway has just defined a stream or taken the room."""
     try:
         return await answer()
     except Stale:
@@ -252,8 +248,7 @@ async def _keep(
     is_repeat: bool = False,
 ) -> Receipt:
     """
-    Store operations; they are on disk on return. The new properties of streams are claimed before anybody
-    waits.
+    Store operations; they are on disk on return. The new properties of streams are claimed before anybody waits.
 
     Stale if another request or gateway has defined one of the streams otherwise.
     """

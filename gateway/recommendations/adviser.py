@@ -1,6 +1,4 @@
-"""
-Looks for savings and keeps what is found: in the background, when an operator asks, and without keeping it.
-"""
+"""Looks for savings and keeps what is found: in the background, when an operator asks, and without keeping it."""
 
 from __future__ import annotations
 

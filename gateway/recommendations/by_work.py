@@ -12,9 +12,7 @@ from spool.ledger.repricing import TokenSum
 
 @dataclass(slots=True, kw_only=True)
 class PricedWork:
-    """
-    The uses of one work with a price in another way; what they cost, and what they would have cost less.
-    """
+    """The uses of one work with a price in another way; what they cost, and what they would have cost less."""
 
     uses: list[Use] = field(default_factory=list)
     claims: dict[int, int] = field(default_factory=dict)
@@ -36,9 +34,7 @@ class PricedWork:
 def repriced(
     facts: SavingFacts, instead: Callable[[Use], TokenSum | None]
 ) -> Iterator[tuple[Work, PricedWork]]:
-    """
-    The works that would have cost less with the tokens or names that `instead` gives; None leaves a use out.
-    """
+    """The works that would have cost less with the tokens or names that `instead` gives; None leaves a use out."""
     works: dict[Work, PricedWork] = defaultdict(PricedWork)
     for place, use in enumerate(facts.uses):
         tokens = instead(use)

@@ -1,6 +1,4 @@
-"""
-Runs every type over the facts and settles what they find into savings, ready to be kept. Pure, and slow.
-"""
+"""Runs every type over the facts and settles what they find into savings, ready to be kept. Pure, and slow."""
 
 from __future__ import annotations
 

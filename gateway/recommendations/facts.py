@@ -1,6 +1,5 @@
 """
-What types of recommendations read: the priced tokens of a month, and the newest calls, as values of one
-moment.
+What types of recommendations read: the priced tokens of a month, and the newest calls, as values of one moment.
 
 Amounts are integers in units of `spool.ledger.money`, so that every sum is exact.
 """
@@ -26,9 +25,7 @@ DAYS = 30  # a month, of which savings are told
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    Calls of one day and one set of dimensions: what they cost, and what the price book says they should.
-    """
+    """Calls of one day and one set of dimensions: what they cost, and what the price book says they should."""
 
     day: int  # epoch seconds
     dimensions: Dimensions
@@ -118,8 +115,8 @@ class SavingFacts:
         Return how much less a use would have cost with other tokens or prices; negative if more, None if a
         price is unknown.
 
-        A source that reports less than the price book says saves as much less; one that reports more saves no
-        more.
+        A source that reports less than the price book says saves as much less; one that reports more
+        saves no more.
         """
         price = self.estimate(instead)
         if price is None or not use.estimate:
@@ -193,9 +190,7 @@ def share_of(amount: int, cost: int, estimate: int) -> int:
 
 
 def recommendation_dimensions(dimensions: Iterable[str]) -> list[str]:
-    """
-    The dimensions of the ledger that recommendations have: all that say whose calls of what they are about.
-    """
+    """The dimensions of the ledger that recommendations have: all that say whose calls of what they are about."""
     return [name for name in dimensions if name not in ("status", "cost_source")]
 
 

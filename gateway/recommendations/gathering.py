@@ -1,6 +1,4 @@
-"""
-Reads the facts that types of recommendations need: thirty days of the ledger, a bounded number of sums a day.
-"""
+"""Reads the facts that types of recommendations need: thirty days of the ledger, a bounded number of sums a day."""
 
 from __future__ import annotations
 
@@ -56,8 +54,7 @@ async def gather(
     sources: Sources, *, now: float, chosen: Chosen = lambda _: True
 ) -> tuple[SavingFacts, PriceBook]:
     """
-    The facts of the last thirty days, of the uses that are chosen, and the price book that they are priced
-    with.
+    The facts of the last thirty days, of the uses that are chosen, and the price book that they are priced with.
     """
     await sources.ledger.catch_up(sources.log)
     book = await asyncio.to_thread(sources.prices)

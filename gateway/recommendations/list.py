@@ -19,8 +19,18 @@ from gateway.recommendations.types import (
 )
 
 TYPES: tuple[RecommendationType, ...] = (
-    cache_write_unread, priority_tier, regional_surcharge, idle_seat, other_plan, newer_model, context_tier,
-    prompt_caching, retries, cheaper_model, batch, response_cache,
-)  # fmt: skip
+    cache_write_unread,
+    priority_tier,
+    regional_surcharge,
+    idle_seat,
+    other_plan,
+    newer_model,
+    context_tier,
+    prompt_caching,
+    retries,
+    cheaper_model,
+    batch,
+    response_cache,
+)
 BY_NAME = {type.NAME: type for type in TYPES}
 OF_SEATS = frozenset({idle_seat.NAME, other_plan.NAME})  # of which the least share is one of what seats cost

@@ -1,8 +1,7 @@
 """
 What an addressed recommendation has saved: the cost of an answered call before and after, on the calls after.
 
-Measured on the work as a whole, whatever its model is now, and never more than what was promised for as many
-calls.
+Measured on the work as a whole, whatever its model is now, and never more than what was promised for as many calls.
 """
 
 from __future__ import annotations

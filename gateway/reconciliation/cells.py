@@ -43,9 +43,7 @@ Regional = dict[Place, dict[str, int]]  # of a cell and meter: what is of each r
 
 @dataclass(slots=True)
 class _Worth:
-    """
-    Billed tokens of a meter at our prices and at list prices, and what each side says is of a region.
-    """
+    """Billed tokens of a meter at our prices and at list prices, and what each side says is of a region."""
 
     tokens: int = 0
     worth: int = 0
@@ -273,9 +271,7 @@ def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
 
 
 def _told(found: Split, cell: Cell) -> dict[str, int]:
-    """
-    Billed tokens of a cell by METERS; those that were counted where no statement tells tokens of the day.
-    """
+    """Billed tokens of a cell by METERS; those that were counted where no statement tells tokens of the day."""
     ours = found.counted.get(cell, CountedSums()).tokens
     return (
         _metered(found.billed.get(cell, BilledSums()).tokens, ours)
@@ -297,9 +293,7 @@ def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]
 def _add_regions(
     sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, said: int, worth: int
 ) -> None:
-    """
-    Split the value of a meter by region: by our values, and by the tokens of the statement.
-    """
+    """Split the value of a meter by region: by our values, and by the tokens of the statement."""
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
     times = said // have if have and said % have == 0 else 1  # rows that came again are of the same regions
@@ -314,10 +308,7 @@ def _add_regions(
 
 
 def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None:
-    """
-    Values of tokens that the statement has elsewhere, so that both places are billed at one share of our
-    price.
-    """
+    """Values of tokens that the statement has elsewhere, so that both places are billed at one share of our price."""
     coarse = found.levels.coarse
     for move, less, more in levelled(
         moved,
@@ -340,8 +331,7 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
 
 def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
     """
-    Subtract the tokens at our prices from what was billed for them, by the meters that the statement
-    distinguishes.
+    Subtract the tokens at our prices from what was billed for them, by the meters that the statement distinguishes.
     """
     for (cell, meter), amount in found.paid.items():
         found.parts[RATE, cell, meter] += amount

@@ -1,7 +1,4 @@
-"""
-What explains a difference, and what is left of it: each claim takes its exact share before the next test.
-Pure.
-"""
+"""What explains a difference, and what is left of it: each claim takes its exact share before the next test. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-Compares the statements of one provider with the ledger, day by day: settled days alone, and with a cause.
-Pure.
-"""
+"""Compares the statements of one provider with the ledger, day by day: settled days alone, and with a cause. Pure."""
 
 from __future__ import annotations
 
@@ -39,9 +36,7 @@ class Tolerance:
     tokens: Decimal = Decimal(1)
 
     def holds(self, line: Line, claimed: int) -> bool:
-        """
-        `claimed`: the largest amount that a cause has of the line's tokens or prices. It has no cent beside.
-        """
+        """`claimed`: the largest amount that a cause has of the line's tokens or prices. It has no cent beside."""
         share = abs(line.billed) * self.money / 100
         of_tokens = line.billed_tokens * self.tokens / 100
         difference = abs(line.difference - line.causes.get("rounding", 0))
@@ -202,8 +197,10 @@ def compare(facts: BothSides) -> Reconciliation:
     return Reconciliation(
         provider=facts.provider,
         total=next(iter(_lines(found, claimed, lambda _: "").values()), Line()),
-        days=[_with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, largest[day])
-              for day, state in sorted(states.items())],
+        days=[
+            _with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, largest[day])
+            for day, state in sorted(states.items())
+        ],
         models=sorted(models.values(), key=_largest),
         keys=sorted(by_key.values(), key=_largest) if found.levels.key else (),
         claims=claimed,
@@ -219,7 +216,7 @@ def compare(facts: BothSides) -> Reconciliation:
         regions=frozenset(row.region for row in counted if row.region),
         overrides=overrides(facts.provider, found, claimed, prices, priced_as),
         owners=owner_pairs(facts.provider, key_tokens, own_keys),
-    )  # fmt: skip
+    )
 
 
 def _compared(rows: Sequence[_Row], wide: Mapping[int, int], days: Collection[int]) -> list[_Row]:

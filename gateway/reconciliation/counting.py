@@ -1,6 +1,5 @@
 """
-What the ledger counted, as a provider meters it: by seller, tier and kind of token, with the value of each.
-Pure.
+What the ledger counted, as a provider meters it: by seller, tier and kind of token, with the value of each. Pure.
 """
 
 from __future__ import annotations
@@ -25,9 +24,14 @@ from spool.record import NS
 
 REASONING = "reasoning"
 _NONE = {
-    "calls": 0, "input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0, "cache_write_tokens": 0,
-    "reasoning_tokens": 0, "cache_write_1h_tokens": 0,
-}  # fmt: skip
+    "calls": 0,
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "cache_read_tokens": 0,
+    "cache_write_tokens": 0,
+    "reasoning_tokens": 0,
+    "cache_write_1h_tokens": 0,
+}
 # One token of each kind, as a sum that can be priced.
 _ONE_OF: Mapping[str, Mapping[str, int]] = {
     INPUT: {"input_tokens": 1},
@@ -41,8 +45,10 @@ _ONE_OF: Mapping[str, Mapping[str, int]] = {
 
 # Bills call them otherwise (gateway.statements.sources).
 KIND_OF_FEE = {
-    "web_searches": "web_search", "storage_searches": "file_search", "code_executions": "code_execution",
-}  # fmt: skip
+    "web_searches": "web_search",
+    "storage_searches": "file_search",
+    "code_executions": "code_execution",
+}
 
 _BESIDE = {name: meter for name, meter in METERS_OF_CALLS.items() if not meter.is_part}
 _KINDS = {KIND_OF_FEE.get(name, name) for name in _BESIDE}
@@ -107,9 +113,7 @@ class _Priced(NamedTuple):
 
 
 class TokenPrices:
-    """
-    What one token of each kind costs by a price book, in units; kinds without a known price are left out.
-    """
+    """What one token of each kind costs by a price book, in units; kinds without a known price are left out."""
 
     def __init__(self, book: PriceBook) -> None:
         self._book = book

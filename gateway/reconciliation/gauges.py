@@ -9,9 +9,7 @@ from gateway.reconciliation.comparing import Reconciliation
 
 
 def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
-    """
-    Yield the ratios of tokens, and of money if a statement has any, for reconciliations with compared days.
-    """
+    """Yield the ratios of tokens, and of money if a statement has any, for reconciliations with compared days."""
     for found in newest:
         total = found.total
         pairs = [("tokens", total.counted_tokens, total.billed_tokens)]

@@ -1,6 +1,5 @@
 """
-Brings statements and ledger to the same words: one source a day, days, tiers, families of models, and keys.
-Pure.
+Brings statements and ledger to the same words: one source a day, days, tiers, families of models, and keys. Pure.
 """
 
 from __future__ import annotations
@@ -40,9 +39,7 @@ LEAST_DAYS = 3  # with tokens, before their series says that two names are one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """
-    A provider's key or account, and what its calls have in the ledger: one of `api_key`, `team` and `source`.
-    """
+    """A provider's key or account, and what its calls have in the ledger: one of `api_key`, `team` and `source`."""
 
     provider: str
     billed: str
@@ -96,9 +93,14 @@ def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
         if not row.settled:
             unsettled[row.source].add(day)
         place = {
-            "source": row.source, "day": day, "account": row.account or "", "key": row.key or "",
-            "model": row.model or "", "tier": "batch" if row.batch else row.tier, "region": row.region or "",
-        }  # fmt: skip
+            "source": row.source,
+            "day": day,
+            "account": row.account or "",
+            "key": row.key or "",
+            "model": row.model or "",
+            "tier": "batch" if row.batch else row.tier,
+            "region": row.region or "",
+        }
         if row.currency not in (None, "USD"):
             foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
@@ -153,8 +155,7 @@ def _is_of_calls(row: StatementRow) -> bool:
 
 def _named(row: BilledMoney) -> BilledMoney:
     """
-    Count money that is given back as a credit, whatever a bill calls it: grants, refunds, adjustments,
-    promotions.
+    Count money that is given back as a credit, whatever a bill calls it: grants, refunds, adjustments, promotions.
     """
     is_given_back = row.amount < 0 and not row.is_for_tokens and row.meter not in NAMED
     return replace(row, meter=CREDIT) if is_given_back else row
@@ -251,9 +252,7 @@ def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[Counted
 
 
 class Keys:
-    """
-    Which keys of a provider are which of ours: by an owner that the operator named, or by the same name.
-    """
+    """Which keys of a provider are which of ours: by an owner that the operator named, or by the same name."""
 
     def __init__(self, owners: Sequence[Owner], theirs: Iterable[str], ours: Iterable[str]) -> None:
         self._owners = owners

@@ -1,6 +1,6 @@
 """
-Tokens that the ledger has under one tier or kind, and the statement under another, and what they are worth
-there. Pure.
+Tokens that the ledger has under one tier or kind, and the statement under another, and what they are
+worth there. Pure.
 
 They are as dear as the ledger's own were, by the list prices of both places: large inputs stay large inputs.
 """
@@ -96,8 +96,7 @@ def levelled(
     paid: Callable[[Place], int | None],
 ) -> Iterator[tuple[Move, int, int]]:
     """
-    Yield how much more each move is worth than its prices say, at both ends: because of the large inputs in
-    it.
+    Yield how much more each move is worth than its prices say, at both ends: because of the large inputs in it.
 
     Where both ends are billed by themselves, it is what makes them billed at one share of our price, as far
     as no token becomes cheaper than its list price. `worth` is of the billed tokens of a place of money, and

@@ -63,8 +63,7 @@ def of_cells(
     split: Split, cells: Collection[Cell], meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
     """
-    The series of some meters over some cells, those that a statement bills: all of it unless `paid_of` says
-    less.
+    The series of some meters over some cells, those that a statement bills: all of it unless `paid_of` says less.
     """
     sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
     for (cell, meter), worth in split.worth.items():
@@ -87,8 +86,7 @@ def days_of(meters: Mapping[str, RateSeries]) -> set[int]:
 
 def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
     """
-    Days at the same ratios, whatever their order, with the ratios that are none of our price; a few sets at
-    most.
+    Days at the same ratios, whatever their order, with the ratios that are none of our price; a few sets at most.
 
     Empty if the days are of more kinds, if a set is one day that one kind of token alone sets apart, or if two
     sets are one day each: calls of another price come and go.
@@ -97,8 +95,10 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
     for day in sorted(days_of(meters)):
         ratios = {meter: each.ratio({day}) for meter, each in meters.items() if day in each.worth}
         for days, known in found:
-            if all(meter not in known or abs(known[meter] - ratio) <= SAME * max(ratio, known[meter])
-                   for meter, ratio in ratios.items()):  # fmt: skip
+            if all(
+                meter not in known or abs(known[meter] - ratio) <= SAME * max(ratio, known[meter])
+                for meter, ratio in ratios.items()
+            ):
                 days.append(day)
                 known.update({meter: ratio for meter, ratio in ratios.items() if meter not in known})
                 break

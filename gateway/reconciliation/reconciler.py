@@ -15,9 +15,7 @@ EVERY_S = 3600
 
 @dataclass(frozen=True, kw_only=True)
 class ReconciledMonth:
-    """
-    A month of every provider with a statement; `without`: what was counted of the others, in units of money.
-    """
+    """A month of every provider with a statement; `without`: what was counted of the others, in units of money."""
 
     month: CalendarMonth
     providers: Sequence[Reconciliation]
@@ -46,8 +44,7 @@ class Reconciler:
 
     async def look(self) -> Sequence[ReconciledMonth]:
         """
-        This month and the one before it, once an hour and whenever a statement came; remembers the newest
-        figures.
+        This month and the one before it, once an hour and whenever a statement came; remembers the newest figures.
         """
         async with self._turn:
             now = self._clock.now()

@@ -1,6 +1,6 @@
 """
-Tokens that one side has more than once: rows that stand in a report again, and two sources that tell the same
-calls. Pure.
+Tokens that one side has more than once: rows that stand in a report again, and two sources that tell the
+same calls. Pure.
 
 They are found before anything is valued, so that what is under another tier or kind is looked for in the
 tokens of one time.
@@ -56,9 +56,14 @@ def repeats_of(told: Told, counted: Mapping[Cell, CountedSums]) -> Repeats:
     again = {
         day: times
         for day in days
-        if (times := _times({owner: theirs.get(owner, {}).get(day, [0, 0]) for owner in known},
-                            {owner: once.get(owner, {}).get(day, [0, 0]) for owner in known})) > 1
-    }  # fmt: skip
+        if (
+            times := _times(
+                {owner: theirs.get(owner, {}).get(day, [0, 0]) for owner in known},
+                {owner: once.get(owner, {}).get(day, [0, 0]) for owner in known},
+            )
+        )
+        > 1
+    }
     if len(again) * 2 > len(days) and not _are_rows(told, counted, again):
         again = {}  # so many days with tokens of another tier are calls, and no rows
     return Repeats(billed=again, counted=twice)
@@ -74,9 +79,7 @@ def _sums(tokens: Told) -> _Sums:
 
 
 def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
-    """
-    Return the owners whose key and model are names of both sides; the calls of others are of one side alone.
-    """
+    """Return the owners whose key and model are names of both sides; the calls of others are of one side alone."""
     keys = {key for key, _ in theirs} & {key for key, _ in ours}
     models = {model for _, model in theirs} & {model for _, model in ours}
     owners = theirs.keys() | ours.keys()
@@ -97,10 +100,7 @@ def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, 
 
 
 def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> bool:
-    """
-    True if twice as much was counted as was billed, on each day of both, except for days whose rows came
-    again.
-    """
+    """True if twice as much was counted as was billed, on each day of both, except for days whose rows came again."""
     days = ours.keys() | theirs.keys()
     times = [_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
     half = times.count(Fraction(1, 2))

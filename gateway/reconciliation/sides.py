@@ -35,8 +35,8 @@ Prices = Callable[
 
 class Cell(NamedTuple):
     """
-    What is compared: a day (epoch seconds), and "" where a side does not tell the key, the model, the tier or
-    the region.
+    What is compared: a day (epoch seconds), and "" where a side does not tell the key, the model, the tier
+    or the region.
     """
 
     day: int
@@ -73,9 +73,8 @@ class BilledMoney:
     """
     An amount of a statement. `meter`: METERS, POOLED or WHOLE for tokens, any other word for what is none.
 
-    `line` is what a line is where its meter alone does not tell (`spool.statements.values.LINE_TYPES`).
-    What is given back or charged anew has the meter that it was charged for as `of`, and the time of its
-    calls.
+    `line` is what a line is where its meter alone does not tell (`spool.statements.values.LINE_TYPES`). What
+    is given back or charged anew has the meter that it was charged for as `of`, and the time of its calls.
     """
 
     source: str
@@ -135,8 +134,7 @@ class BilledSums:
 @dataclass(slots=True)
 class CountedSums:
     """
-    One cell of what was counted; `values` are of the tokens in `valued`, `regional` those of a region and
-    meter.
+    One cell of what was counted; `values` are of the tokens in `valued`, `regional` those of a region and meter.
     """
 
     tokens: dict[str, int] = field(default_factory=counts)

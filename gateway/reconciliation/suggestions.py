@@ -1,6 +1,4 @@
-"""
-What the operator may take over, with its evidence: prices of a bill, and who owns a provider's key. Pure.
-"""
+"""What the operator may take over, with its evidence: prices of a bill, and who owns a provider's key. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +15,13 @@ from gateway.reconciliation.wording import day_text, per_million
 
 LEAST_DAYS = 7
 _PRICES = {
-    INPUT: "input", OUTPUT: "output", CACHE_READ: "cache_read", WRITE_5M: "cache_write", "cache_write": "cache_write",
+    INPUT: "input",
+    OUTPUT: "output",
+    CACHE_READ: "cache_read",
+    WRITE_5M: "cache_write",
+    "cache_write": "cache_write",
     WRITE_1H: "cache_write_1h",
-}  # fmt: skip
+}
 _OF_PRICES = frozenset({"price_change", "discount", "reported_cost"})
 
 
@@ -60,8 +62,7 @@ def overrides(
     """
     The prices that claims about prices rest on: list prices, by as much dearer or cheaper as was billed.
 
-    Large inputs and batches have prices of their own, so what was billed for a million tokens is none for one
-    kind.
+    Large inputs and batches have prices of their own, so what was billed for a million tokens is none for one kind.
     """
     made = []
     for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):

@@ -54,9 +54,9 @@ PlannedLimits = dict[str, dict[str, PlannedAmount]]  # by granularity and first 
 
 class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    `planned_limits` has the periods of the granularity; `default_amount` is for those that it does not name.
-    `per` is a dimension: each of its values has the amount of its own. No `channels`: those of the view, else
-    all.
+    `planned_limits` has the periods of the granularity; `default_amount` is for those that it does not
+    name. `per` is a dimension: each of its values has the amount of its own. No `channels`: those of the
+    view, else all.
     """
 
     name: Annotated[

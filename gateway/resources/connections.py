@@ -17,9 +17,7 @@ class BucketInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    `connection_id` makes the id one that senders have already; `upstream_connection_id` is its id upstream.
-    """
+    """`connection_id` makes the id one that senders have already; `upstream_connection_id` is its id upstream."""
 
     name: Annotated[
         str, words(f"Unique among connections, whatever the case: 1 to {MAX_NAME} printable characters.")

@@ -107,10 +107,7 @@ def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
 
 
 def stated(given: msgspec.Struct, **to: Callable[[Any], Any]) -> dict[str, Any]:
-    """
-    Return the stated fields by the names of a draft, lists as tuples; `to` converts a field to its stored
-    form.
-    """
+    """Return the stated fields by the names of a draft, lists as tuples; `to` converts a field to its stored form."""
     values = {name: getattr(given, name) for name in given.__struct_fields__ if name != "version"}
     return {name: to.get(name, _stored)(value) for name, value in values.items() if value is not UNSET}
 

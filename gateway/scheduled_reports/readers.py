@@ -20,9 +20,7 @@ class NotReadable(Exception):
 
 
 async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
-    """
-    Return the person's groups of the OpenID provider, as of the newest sign-in; none if that session has ended.
-    """
+    """Return the person's groups of the OpenID provider, as of the newest sign-in; none if that session has ended."""
     sessions = await registry.operators.sessions()
     own: list[Session] = [each for each in sessions if person and each.operator and each.account == person]
     newest = max(own, key=lambda each: each.created_at, default=None)

@@ -1,6 +1,4 @@
-"""
-Until which day reports have come, of each kind and account: pulled ones, and those that are imported. Pure.
-"""
+"""Until which day reports have come, of each kind and account: pulled ones, and those that are imported. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from spool.statements.values import DAY_S, StatementInfo
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
     """
-    A kind of report of one account. `until` is the end of the newest day that it covers, None if there is
-    none.
+    A kind of report of one account. `until` is the end of the newest day that it covers, None if there is none.
 
     `pull` is the name of its pull and `every` how often that is; "" if it is imported. `months` (such as
     2026-10) are those of which days were imported. `failure` is why the pull failed last.

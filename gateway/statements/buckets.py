@@ -30,9 +30,7 @@ def any_results(document: Document) -> Iterator[tuple[Row, Row]]:
 
 
 def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> None:
-    """
-    Add every result. A bucket without any is covered all the same; a damaged one or result is left out alone.
-    """
+    """Add every result. A bucket without any is covered all the same; a damaged one or result is left out alone."""
     for number, page in enumerate(document.pages(), start=1):
         for place, bucket in enumerate(objects(page.get("data"), "data"), start=1):
             where = f"page {number}, bucket {place}"

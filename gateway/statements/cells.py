@@ -1,6 +1,4 @@
-"""
-Gathers the cells of one report: a row that is damaged leaves nothing behind, and is named and counted. Pure.
-"""
+"""Gathers the cells of one report: a row that is damaged leaves nothing behind, and is named and counted. Pure."""
 
 from __future__ import annotations
 
@@ -139,9 +137,7 @@ class Cells:
         self.amounts(bucket, kind, RowAmounts(amount or _NOTHING), currency)
 
     def amounts(self, bucket: Bucket, kind: str, amounts: RowAmounts, currency: str | None) -> None:
-        """
-        Add an amount, with what it is at list prices, at negotiated ones, and with fees on what they cover.
-        """
+        """Add an amount, with what it is at list prices, at negotiated ones, and with fees on what they cover."""
         code = (currency or "USD").upper()
         if not (len(code) == 3 and code.isascii() and code.isalpha()):
             raise Damaged("the currency is not code of three letters")

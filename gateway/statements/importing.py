@@ -1,8 +1,7 @@
 """
 Files of reports become statements: read with bounds, recognised by what is in them, and grouped.
 
-A file that cannot be read is Invalid with what to do; a damaged row is named, counted, and costs no other
-row.
+A file that cannot be read is Invalid with what to do; a damaged row is named, counted, and costs no other row.
 """
 
 from __future__ import annotations
@@ -111,8 +110,8 @@ class ReportReader:
     """
     Reads the parts of one report, one after the other, into one statement.
 
-    With `asked`, nothing of another time is read. Invalid if a part is not a report of the source, or there is
-    too much.
+    With `asked`, nothing of another time is read. Invalid if a part is not a report of the source, or there
+    is too much.
     """
 
     def __init__(self, source: ReportSource, *, most: int, asked: tuple[int, int] | None = None) -> None:
@@ -193,8 +192,8 @@ def read_reports(
     files: Iterable[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
 ) -> list[ReadReport]:
     """
-    The statements of files, in their order, each of which is read once the one before was. Invalid if one is of no
-    known source.
+    The statements of files, in their order, each of which is read once the one before was. Invalid if one is
+    of no known source.
     """
     readers: list[tuple[ReportSource, ReportReader]] = []
     seen: dict[bytes, tuple[ReportReader, int]] = {}  # with the number of rows

@@ -156,11 +156,11 @@ def _github_day(start: int, end: int) -> Query:
 
 
 def _litellm_day(start: int, end: int) -> Query:
-    """
-    To midnight: LiteLLM counts the end in. In order of time, so that rows which come late shift few others.
-    """
-    span = [(name, f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}") for name, at in
-            (("start_date", start), ("end_date", end))]  # fmt: skip
+    """To midnight: LiteLLM counts the end in. In order of time, so that rows which come late shift few others."""
+    span = [
+        (name, f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}")
+        for name, at in (("start_date", start), ("end_date", end))
+    ]
     return [*span, ("page_size", str(LITELLM_ROWS)), ("sort_by", "startTime"), ("sort_order", "asc")]
 
 
@@ -181,7 +181,12 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         "/v1/organizations/usage_report/messages", "bucket_width", MOST_DAYS, *_ANTHROPIC, whole_pages=True
     ),
     "anthropic_costs": _anthropic_report(
-        "/v1/organizations/cost_report", "bucket_width", MOST_DAYS, "workspace_id", "description", whole_pages=True
+        "/v1/organizations/cost_report",
+        "bucket_width",
+        MOST_DAYS,
+        "workspace_id",
+        "description",
+        whole_pages=True,
     ),
     "anthropic_analytics_usage": _analytics("/v1/organizations/analytics/usage", *_ANTHROPIC),
     "anthropic_analytics_costs": _analytics(
@@ -223,4 +228,4 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         span_days=1,
         tells_nothing_used=False,  # LiteLLM may have deleted the logs of the day
     ),
-}  # fmt: skip
+}

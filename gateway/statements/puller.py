@@ -137,10 +137,7 @@ class StatementPuller:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def pull_due(self) -> None:
-        """
-        Pull what is due when its turn comes: a command may have pulled it meanwhile, or a reload taken it
-        away.
-        """
+        """Pull what is due when its turn comes: a command may have pulled it meanwhile, or a reload taken it away."""
         for name in self.names:
             async with self._turn:
                 pull = self._found(name)
@@ -151,9 +148,7 @@ class StatementPuller:
         return [_shown(pull, await self._kept(pull)) for pull in self._settings().pull]
 
     async def pull(self, name: str) -> None:
-        """
-        Pull now. What fails is in the state of the pull, and the next one goes on where this one came to.
-        """
+        """Pull now. What fails is in the state of the pull, and the next one goes on where this one came to."""
         async with self._turn:
             await self._pull(self._pull_named(name))
 
@@ -184,9 +179,7 @@ class StatementPuller:
         await self._table.keep_pull_state(pull.name, failed)
 
     async def _kept(self, pull: StatementPullSettings) -> dict[str, Any]:
-        """
-        Return the stored progress of a pull; none if it asked for another report, account or address before.
-        """
+        """Return the stored progress of a pull; none if it asked for another report, account or address before."""
         kept = dict(await self._table.pull_state(pull.name) or {})
         return kept if kept.get("asks") == _asks(pull) else {}
 
@@ -210,9 +203,12 @@ class StatementPuller:
         now = self._clock.now()
         damaged = kept["damaged"]
         kept.update(
-            state=DONE, reason=f"{damaged} rows cannot be read: {kept['named']}" if damaged else "",
-            last_success=now, next_at=now + pull.every, pulled_to=day_text(kept["end"] - DAY_S),
-        )  # fmt: skip
+            state=DONE,
+            reason=f"{damaged} rows cannot be read: {kept['named']}" if damaged else "",
+            last_success=now,
+            next_at=now + pull.every,
+            pulled_to=day_text(kept["end"] - DAY_S),
+        )
         await self._table.keep_pull_state(pull.name, kept)
 
     async def _pull_seats(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:

@@ -51,9 +51,7 @@ def kept(value: Decimal) -> Decimal:
 
 
 def count(row: Row, name: str) -> Decimal | None:
-    """
-    A whole number that is not negative, also where it is written as 10.0; None if it is absent or empty.
-    """
+    """A whole number that is not negative, also where it is written as 10.0; None if it is absent or empty."""
     found = number(row, name)
     if found is not None and (found < 0 or found != found.to_integral_value()):
         raise Damaged(f"{name} is not a count")
@@ -92,9 +90,7 @@ def flag(row: Row, name: str) -> bool | None:
 
 
 def moment(row: Row, name: str) -> int:
-    """
-    Epoch seconds of a time: a number of them, RFC 3339, a day, or month/day/year. Without a zone it is UTC.
-    """
+    """Epoch seconds of a time: a number of them, RFC 3339, a day, or month/day/year. Without a zone it is UTC."""
     value = row.get(name)
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = number(row, name)

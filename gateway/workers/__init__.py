@@ -1,4 +1,3 @@
 """
-Worker processes (`server.workers`): pure work for the server's process, which keeps everything that has a
-state.
+Worker processes (`server.workers`): pure work for the server's process, which keeps everything that has a state.
 """

@@ -163,9 +163,7 @@ class WorkerPool:
     # -- jobs to workers -------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        """
-        Give the jobs that wait to those that have the fewest pending: first that of the party that used least.
-        """
+        """Give the jobs that wait to those that have the fewest pending: first that of the party that used least."""
         while self._waiting:
             worker = min(
                 (one for one in self._workers if one.has_room), key=lambda one: one.bytes, default=None
@@ -332,9 +330,7 @@ class WorkerPool:
         await process.close()
 
     def _do_again(self, left: Sequence[PendingJob]) -> None:
-        """
-        Jobs of a worker that died. It was at work on the first: that one is not done here, whatever comes.
-        """
+        """Jobs of a worker that died. It was at work on the first: that one is not done here, whatever comes."""
         for place, job in enumerate(left):
             if job.done.done():
                 continue

@@ -1,6 +1,4 @@
-"""
-One worker process as the server sees it: started with nothing of the environment but where its modules are.
-"""
+"""One worker process as the server sees it: started with nothing of the environment but where its modules are."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-The result of a decoded body on its way from a worker: in pieces, so that no step of the event loop is long.
-"""
+"""The result of a decoded body on its way from a worker: in pieces, so that no step of the event loop is long."""
 
 from __future__ import annotations
 

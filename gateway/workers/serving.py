@@ -98,9 +98,7 @@ class Link:
 
 
 def serve(link: Link, encode: Encode) -> None:
-    """
-    Do jobs until the server goes. MemoryError rises: the process ends, and the server takes it for dead.
-    """
+    """Do jobs until the server goes. MemoryError rises: the process ends, and the server takes it for dead."""
     with suppress(ServerGone):  # also before the first job: a server may stop while its workers start
         _do_jobs(link, encode)
 

@@ -1,6 +1,5 @@
 """
-Billing drops that were taken: the rows of each connection's months, as the operations in the log have made
-them.
+Billing drops that were taken: the rows of each connection's months, as the operations in the log have made them.
 
 Rows move in the same transaction as the drop that moves them, and in the order of the log. They are kept by
 the hour of `time/usage_start`, because that is what `replace_hourly` replaces. A drop is listed while a row
@@ -65,8 +64,7 @@ class HourRows:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthSize:
     """
-    `held` are the bytes of memory that reading takes: all rows as they are stored, and the largest hour
-    inflated.
+    `held` are the bytes of memory that reading takes: all rows as they are stored, and the largest hour inflated.
     """
 
     rows: int = 0
@@ -91,8 +89,7 @@ class BillingDrops(Protocol):
 
     async def month(self, connection: str, month: str) -> Sequence[HourRows]:
         """
-        Return the rows of a month by hour, then in the order in which the drops came; none if there are no
-        drops.
+        Return the rows of a month by hour, then in the order in which the drops came; none if there are no drops.
         """
         ...
 

@@ -22,9 +22,7 @@ class SentHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingPlan:
-    """
-    What a span of hours amounts to in drops. `cost` is exact decimal text, `sent` counts the accepted hours.
-    """
+    """What a span of hours amounts to in drops. `cost` is exact decimal text, `sent` counts the accepted hours."""
 
     hours: int
     rows: int

@@ -25,9 +25,7 @@ Kept = Mapping[tuple[str, str], tuple[int, int]]
 def changes_of(
     pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
 ) -> list[BookChange]:
-    """
-    List what changed and removed rows add to the books. A removed row stays in them under its last state.
-    """
+    """List what changed and removed rows add to the books. A removed row stays in them under its last state."""
     changes = []
     for before, after in pairs:
         if before is None:
@@ -54,9 +52,7 @@ def terms_of(kept: Kept) -> Mapping[str, Mapping[str, int]]:
 
 
 def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
-    """
-    The terms from the rows and what was carried forward, and each place where the running numbers differ.
-    """
+    """The terms from the rows and what was carried forward, and each place where the running numbers differ."""
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:

@@ -40,9 +40,7 @@ class ContainerFileMoved(SpoolUnavailable):
 
 
 class TooManyFiles(SpoolUnavailable):
-    """
-    Other processes added rows at the same time, so that there is no room for these: nothing was written.
-    """
+    """Other processes added rows at the same time, so that there is no room for these: nothing was written."""
 
     def __init__(self) -> None:
         super().__init__(

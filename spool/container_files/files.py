@@ -195,9 +195,7 @@ class ContainerFiles:
     async def abandon(
         self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender
     ) -> int:
-        """
-        The sender has these files no more. What was uploaded stays, and names that are unknown are ignored.
-        """
+        """The sender has these files no more. What was uploaded stays, and names that are unknown are ignored."""
         async with self._kept.lock:
             found = await self.rows.named(FILE, identity, list(reasons))
             mine = [file for file in found.values() if file.key == by.key and file.is_missing]
@@ -242,8 +240,8 @@ class ContainerFiles:
 
     async def untold(self, *, limit: int) -> Sequence[ContainerFile]:
         """
-        Return the files whose state the upstream does not know yet. SpoolUnavailable if their states may be
-        lost again.
+        Return the files whose state the upstream does not know yet. SpoolUnavailable if their states may
+        be lost again.
         """
         return await self._confirmed(await self.rows.select(container_rows.UNTOLD, limit=limit))
 
@@ -280,10 +278,7 @@ class ContainerFiles:
         await self._kept.change([file], lambda one: replace(one, problem=problem, not_before=not_before))
 
     async def set_damaged(self, file: ContainerFile, problem: str) -> None:
-        """
-        Mark a file whose bytes on disk are damaged: its sender is asked for a file again, another body is
-        lost.
-        """
+        """Mark a file whose bytes on disk are damaged: its sender is asked for a file again, another body is lost."""
         extra = {
             "action": "container_file_damaged",
             "id": file.id,

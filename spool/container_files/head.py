@@ -8,9 +8,18 @@ from dataclasses import asdict
 from spool.container_files.values import ContainerFile
 
 _NAMES = (
-    "id", "kind", "account", "region", "cluster", "reference", "key", "shipper", "agent_version", "request",
+    "id",
+    "kind",
+    "account",
+    "region",
+    "cluster",
+    "reference",
+    "key",
+    "shipper",
+    "agent_version",
+    "request",
     "announced_at",
-)  # fmt: skip
+)
 MAX_BYTES = 64 * 1024
 
 

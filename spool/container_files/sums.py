@@ -1,6 +1,5 @@
 """
-What is in use of the limits of container metrics, and the running books: in memory, and changed with every
-write.
+What is in use of the limits of container metrics, and the running books: in memory, and changed with every write.
 """
 
 from __future__ import annotations
@@ -93,8 +92,8 @@ class ContainerSums:
 
     def fullest_spent(self) -> str:
         """
-        Return the key with the most bytes among the keys that have bytes which no longer wait; "" if there is
-        none.
+        Return the key with the most bytes among the keys that have bytes which no longer wait; "" if
+        there is none.
         """
         held: Counter[str] = Counter()
         for (_, key), n in self._bytes.items():

@@ -1,6 +1,4 @@
-"""
-What is kept of container metrics: files of a cluster's agent, bodies of remote write, and newest statuses.
-"""
+"""What is kept of container metrics: files of a cluster's agent, bodies of remote write, and newest statuses."""
 
 from __future__ import annotations
 
@@ -67,11 +65,10 @@ class ContainerSender:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFile:
     """
-    One row. `kept`: its bytes are here; `asked`: it is wanted again, by the upstream or because it was
-    damaged.
+    One row. `kept`: its bytes are here; `asked`: it is wanted again, by the upstream or because it was damaged.
 
-    `untold`: the upstream is still to hear that it is abandoned. `request` is what a body needs to be sent as
-    it came.
+    `untold`: the upstream is still to hear that it is abandoned. `request` is what a body needs to be sent
+    as it came.
     """
 
     id: str

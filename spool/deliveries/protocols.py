@@ -1,9 +1,8 @@
 """
 The routes' side of the log as a protocol: numbered requests with their own progress.
 
-Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it
-changes in one transaction; when it returns, a power cut takes nothing of it away (the memory engine
-excepted).
+Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it changes
+in one transaction; when it returns, a power cut takes nothing of it away (the memory engine excepted).
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class Deliveries(Protocol):
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         """
-        The oldest delivery of a route that may be sent now and is not being sent, else a new one; None: nothing
-        due.
+        The oldest delivery of a route that may be sent now and is not being sent, else a new one; None: nothing due.
 
         A new one is cut of what is closed; with `below`, of lower numbers only.
         """
@@ -79,17 +77,14 @@ class Deliveries(Protocol):
         ...
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """
-        Count every number of it where it went. ValueError when the settlement does not add up to its count.
-        """
+        """Count every number of it where it went. ValueError when the settlement does not add up to its count."""
         ...
 
     async def split(
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         """
-        The parent goes, two children with new keys come; `at` is the first number of the second (default:
-        half).
+        The parent goes, two children with new keys come; `at` is the first number of the second (default: half).
 
         `refused`: the destination refused the parent, which is the first refusal of every record in it.
         """
@@ -131,8 +126,7 @@ class Deliveries(Protocol):
 
     async def reopen_restored(self, *, hold_back: str | None) -> None:
         """
-        The data is a copy from a backup: what waits may have been sent since, by the installation that it is
-        of.
+        The data is a copy from a backup: what waits may have been sent since, by the installation that it is of.
 
         Open deliveries become ambiguous and keep their keys. With `hold_back`, a reason, everything that
         waits is of unknown outcome instead, and sent only when it was settled by hand. For a storage whose
@@ -142,9 +136,8 @@ class Deliveries(Protocol):
 
     async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
         """
-        Hold back everything closed that waits on a route and is not being sent, to be handed over: as
-        deliveries of unknown outcome. What may have been taken stays, unless `ambiguous`. NotThere for an
-        unknown route.
+        Hold back everything closed that waits on a route and is not being sent, to be handed over: as deliveries
+        of unknown outcome. What may have been taken stays, unless `ambiguous`. NotThere for an unknown route.
         """
         ...
 
@@ -157,10 +150,7 @@ class Deliveries(Protocol):
         ...
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
-        """
-        Return the deliveries that wait to be settled by hand, oldest first; their entries are kept until
-        then.
-        """
+        """Return the deliveries that wait to be settled by hand, oldest first; their entries are kept until then."""
         ...
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
@@ -172,9 +162,7 @@ class Deliveries(Protocol):
         ...
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        """
-        Keep the state of a route for the operator and for the next start; one of ROUTE_STATES but ORPHANED.
-        """
+        """Keep the state of a route for the operator and for the next start; one of ROUTE_STATES but ORPHANED."""
         ...
 
     async def routes(self) -> Sequence[RouteState]:
@@ -191,16 +179,12 @@ class Deliveries(Protocol):
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         """
-        Return the items that upstreams named in partial successes, newest first; the newest of each route are
-        kept.
+        Return the items that upstreams named in partial successes, newest first; the newest of each route are kept.
         """
         ...
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
-        """
-        Make deliveries of dead letters; returns how many were there. NotAllowed when the route of one is
-        gone.
-        """
+        """Make deliveries of dead letters; returns how many were there. NotAllowed when the route of one is gone."""
         ...
 
     async def dead_edit(self, id: int, record: Record) -> None:
@@ -216,9 +200,7 @@ class Deliveries(Protocol):
         ...
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        """
-        New deliveries with new keys for settled numbers committed in [since, until); returns the records.
-        """
+        """New deliveries with new keys for settled numbers committed in [since, until); returns the records."""
         ...
 
 

@@ -16,8 +16,8 @@ async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[Route
     """
     Return every route, by name, with what its destination rejected within the last day.
 
-    The storage keeps the newest KEPT_REFUSALS answers of a route, so the count of a route that exceeds them is a
-    lower bound.
+    The storage keeps the newest KEPT_REFUSALS answers of a route, so the count of a route that exceeds them
+    is a lower bound.
     """
     recent: dict[str, list[PartialRefusal]] = {}
     for refusal in await deliveries.partial_refusals():

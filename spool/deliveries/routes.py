@@ -14,10 +14,7 @@ from spool.errors import NotAllowed, NotThere
 
 
 class Backlog(NamedTuple):
-    """
-    What the deliveries of a route hold: `unknown` those of that state, the rest the open ones, without
-    replays.
-    """
+    """What the deliveries of a route hold: `unknown` those of that state, the rest the open ones, without replays."""
 
     records: int
     oldest: int | None  # the lowest number whose entry is needed
@@ -27,9 +24,7 @@ class Backlog(NamedTuple):
 
 
 def begin(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
-    """
-    A new route: `accepted` is the highest number given in its topic, `oldest` the lowest one that is kept.
-    """
+    """A new route: `accepted` is the highest number given in its topic, `oldest` the lowest one that is kept."""
     first = accepted + 1 if spec.start == "now" else oldest
     counts = {**dict.fromkeys(COUNTS, 0), "next": first, "before_start": first - 1}
     return StoredRoute(name=spec.name, topic=spec.topic, required=spec.required, counts=counts)

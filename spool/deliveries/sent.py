@@ -1,6 +1,4 @@
-"""
-The verbs that end in one transition of a delivery that was sent: the same for every engine but for `_finish`.
-"""
+"""The verbs that end in one transition of a delivery that was sent: the same for every engine but for `_finish`."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ class SentDeliveries(ABC):
     @abstractmethod
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Apply a transition to a delivery if it is still open; nothing when it was skipped or dropped while it
-        was sent.
+        Apply a transition to a delivery if it is still open; nothing when it was skipped or dropped while
+        it was sent.
 
         Nothing either when it was taken again since, which is told (`_taken_over`): whoever has it now says
         what became of it.

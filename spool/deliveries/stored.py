@@ -1,6 +1,4 @@
-"""
-Deliveries, dead letters and routes as engines store them, and the change that a transition makes of them.
-"""
+"""Deliveries, dead letters and routes as engines store them, and the change that a transition makes of them."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
     A new delivery of the lowest numbers that none was cut for, to be sent at once; None when there are none,
     or too many wait.
 
-    `waiting` is how many deliveries of the backlog are open and not being sent: no replays, and none that waits
-    apart.
+    `waiting` is how many deliveries of the backlog are open and not being sent: no replays, and none
+    that waits apart.
     """
     first = route.next
     end = min(route.next + max_records, closed_below)
@@ -43,8 +43,8 @@ def replay(
     route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], lands: bool = False
 ) -> RouteChange:
     """
-    Deliveries of the numbers in `committed` that the route has settled. NotAllowed where it `lands` them in a
-    lake.
+    Deliveries of the numbers in `committed` that the route has settled. NotAllowed where it `lands` them
+    in a lake.
     """
     if lands:
         raise NotAllowed(f"{route.name} is a lake, which has each record once: nothing is sent to it again")
@@ -185,8 +185,7 @@ def retry(
     somebody in between may have answered: it keeps its key until the same answer has come SAME_ANSWERS times
     in a row, or a `definite` one, which says that nothing was taken. A new key is a new request.
 
-    A 5xx counts only when others passed since the last one: while the upstream is down, no delivery is to
-    blame.
+    A 5xx counts only when others passed since the last one: while the upstream is down, no delivery is to blame.
     """
     may_be_taken = delivery.ambiguous or ambiguous
     same_answers = delivery.same_answers + 1 if answer == delivery.answer else 1
@@ -217,9 +216,7 @@ def retry(
 
 
 def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
-    """
-    Make a delivery due again whose outcome is unknown. A delivery that was settled meanwhile stays as it is.
-    """
+    """Make a delivery due again whose outcome is unknown. A delivery that was settled meanwhile stays as it is."""
     if not delivery.sending:
         return RouteChange(route=delivery.route)
     return retry(delivery, reason=reason, not_before=not_before, ambiguous=True)
@@ -345,9 +342,7 @@ def set_aside(
 
 
 def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
-    """
-    A delivery that brings its record along, because its entry may be gone. NotAllowed when the route is gone.
-    """
+    """A delivery that brings its record along, because its entry may be gone. NotAllowed when the route is gone."""
     if route is None:
         raise NotAllowed(f"there is no route {letter.route} any more: its dead letters can only be discarded")
     number = letter.number
@@ -375,8 +370,7 @@ def discard_dead(letter: StoredDeadLetter) -> RouteChange:
 
 def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
     """
-    Give up what an optional route has not delivered below a number; `counts["skipped"]` says how much that
-    is.
+    Give up what an optional route has not delivered below a number; `counts["skipped"]` says how much that is.
 
     `below` are its open deliveries that begin there and have no record of their own. What such a delivery
     holds from the number on is another request than before.

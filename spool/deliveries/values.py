@@ -21,8 +21,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """
     One numbered request of a route; stored before it is first sent.
 
-    A Struct: one is made or changed several times on its way, and a dataclass took a third of what that
-    costs.
+    A Struct: one is made or changed several times on its way, and a dataclass took a third of what that costs.
     """
 
     id: int
@@ -135,9 +134,7 @@ DELIVERY_STATES = (OPEN, UNKNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsettledDelivery:
-    """
-    A delivery as the operator sees it until it is settled. `not_before` is 0 where nothing is waited for.
-    """
+    """A delivery as the operator sees it until it is settled. `not_before` is 0 where nothing is waited for."""
 
     id: int
     route: str

@@ -85,10 +85,7 @@ class DeviceBatch:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
 
     def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
-        """
-        Leave out what may not be written; whoever waits for it hears why. The ids and names that it was
-        about.
-        """
+        """Leave out what may not be written; whoever waits for it hears why. The ids and names that it was about."""
         ids = []
         for id, updates in list(self.updates.items()):
             may_stay = [not update.is_refused(id, refused) for update in updates]

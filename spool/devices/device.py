@@ -23,8 +23,8 @@ class Device:
     """
     One device. A change is a new row; `version` grows with every change that is sent upstream.
 
-    `facts_version` is the version at which a field of the enrolment last changed, `sent_version` the one
-    upstream has.
+    `facts_version` is the version at which a field of the enrolment last changed, `sent_version` the
+    one upstream has.
     """
 
     id: str

@@ -72,9 +72,9 @@ class DeviceRows(Protocol):
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         """
-        Returns the devices of it that another process wrote since this one last read or wrote them, as they
-        are now, None if they are gone: they are not replaced. DevicesRefused where rows are shared and a
-        condition fails.
+        Returns the devices of it that another process wrote since this one last read or wrote them, as
+        they are now, None if they are gone: they are not replaced. DevicesRefused where rows are shared
+        and a condition fails.
         """
         ...
 
@@ -84,8 +84,7 @@ class DeviceRows(Protocol):
 
     async def ended(self, wanted: DeviceWrite) -> Expectations:
         """
-        Asked before changes are audited: the expectations of it that fail now, none where rows are not
-        shared.
+        Asked before changes are audited: the expectations of it that fail now, none where rows are not shared.
 
         SpoolUnavailable if it cannot be written.
         """

@@ -183,9 +183,7 @@ class DeviceTable:
         self._flush_soon()
 
     async def follow(self, ids: Collection[str] | None) -> None:
-        """
-        Take in what other processes wrote; `ids` are known to have been changed, None: any may have been.
-        """
+        """Take in what other processes wrote; `ids` are known to have been changed, None: any may have been."""
         async with self._turn:
             found = await self._rows.others(ids)
             names = await self._rows.names() if ids is None else None

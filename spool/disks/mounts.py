@@ -13,9 +13,23 @@ MOUNTS = Path("/proc/self/mountinfo")  # of Linux alone; elsewhere nothing is kn
 _MEMORY = {"tmpfs", "ramfs"}
 _CONTAINER = {"overlay", "aufs", "fuse.fuse-overlayfs"}
 _NETWORK = {
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "glusterfs", "fuse.glusterfs", "lustre", "afs", "fuse.sshfs",
-    "fuse.s3fs", "fuse.gcsfuse", "fuse.blobfuse", "fuse.rclone",
-}  # fmt: skip
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "ceph",
+    "9p",
+    "glusterfs",
+    "fuse.glusterfs",
+    "lustre",
+    "afs",
+    "fuse.sshfs",
+    "fuse.s3fs",
+    "fuse.gcsfuse",
+    "fuse.blobfuse",
+    "fuse.rclone",
+}
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -48,10 +62,7 @@ class Mount:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """
-    The file system of a path, or of the nearest directory above it that exists; None where it cannot be
-    known.
-    """
+    """The file system of a path, or of the nearest directory above it that exists; None where it cannot be known."""
     place = nearest(path).resolve()
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
@@ -83,9 +94,7 @@ def nearest(path: Path) -> Path:
 
 
 def _parsed(line: str) -> Mount | None:
-    """
-    `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`; None if it is not such a line.
-    """
+    """`36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`; None if it is not such a line."""
     before, _, after = line.partition(" - ")
     fields = before.split()
     kinds = after.split()

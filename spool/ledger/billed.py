@@ -102,10 +102,7 @@ class BilledDay:
 
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:
-    """
-    The question as the rows of counted sums understand it: all are usage, and exact unless it says
-    otherwise.
-    """
+    """The question as the rows of counted sums understand it: all are usage, and exact unless it says otherwise."""
     named = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
     return replace(query, derived={**named, **query.derived})
 
@@ -149,9 +146,16 @@ def row_of(day: BilledDay) -> dict[str, object]:
         "foreign": dict(sorted(day.foreign.items())),
     }
     return {
-        "start": day.day, "provider": day.provider, "state": day.state, "mark": day.mark, "source": day.source,
-        "read_at": day.read_at, "made_at": day.made_at, "revision": day.revision, "told": json.dumps(told),
-    }  # fmt: skip
+        "start": day.day,
+        "provider": day.provider,
+        "state": day.state,
+        "mark": day.mark,
+        "source": day.source,
+        "read_at": day.read_at,
+        "made_at": day.made_at,
+        "revision": day.revision,
+        "told": json.dumps(told),
+    }
 
 
 def day_of(row: dict[str, Any]) -> BilledDay:

@@ -1,9 +1,7 @@
 """
-The log beside the ledger: what is kept, recounted by hour or day, and what the ledger has counted of the same
-time.
+The log beside the ledger: what is kept, recounted by hour or day, and what the ledger has counted of the same time.
 
-A period is compared if all that was counted in it is kept. Sums of money are not: they may have been priced
-again.
+A period is compared if all that was counted in it is kept. Sums of money are not: they may have been priced again.
 """
 
 from __future__ import annotations
@@ -180,8 +178,8 @@ async def compare(
     log: ReadableLog, read: Read, *, oldest: Callable[[], Awaitable[int]], at_ease: bool = False
 ) -> LedgerComparison:
     """
-    Compare everything that is stored, a few hundred records at a time. The comparison is not done while a
-    rebuild runs.
+    Compare everything that is stored, a few hundred records at a time. The comparison is not done while
+    a rebuild runs.
     """
     first = await oldest()
     state, counted, firsts, meters = await read(
@@ -233,10 +231,7 @@ async def compare(
 def _is_kept(
     place: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
 ) -> bool:
-    """
-    True if nothing that was counted in a period is gone; what was never counted has a number in the log
-    alone.
-    """
+    """True if nothing that was counted in a period is gone; what was never counted has a number in the log alone."""
     known = [numbers[place] for numbers in (firsts, lowest) if place in numbers]
     return bool(known) and min(known) >= removed_below
 

@@ -42,9 +42,18 @@ _DAY = timedelta(days=1)
 _REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))  # of measures
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 _ADDED_UP = (
-    "_cost", "_reported", "_estimated", "_saved", "_errors", "_cached", "_unpriced", "_cached_input", "_cached_output",
-    "_metered", "_converted",
-)  # fmt: skip
+    "_cost",
+    "_reported",
+    "_estimated",
+    "_saved",
+    "_errors",
+    "_cached",
+    "_unpriced",
+    "_cached_input",
+    "_cached_output",
+    "_metered",
+    "_converted",
+)
 _COUNTED = ("_charges", "_unconverted", "_meters")
 
 
@@ -183,10 +192,7 @@ def own_start(granularity: str, start: datetime) -> datetime:
 
 
 def cut(query: CostQuery) -> Sequence[datetime]:
-    """
-    The first moments of the periods that a query begins or ends in, so that its rows have a part of them
-    alone.
-    """
+    """The first moments of the periods that a query begins or ends in, so that its rows have a part of them alone."""
     if query.granularity in _NEVER_CUT:
         return ()
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)

@@ -1,6 +1,5 @@
 """
-How sums change: records are added, days summed up, old hours dropped, and periods emptied to be counted
-again.
+How sums change: records are added, days summed up, old hours dropped, and periods emptied to be counted again.
 
 Hours and days are kept side by side. A day that is over is summed up once more, so that a year is not read
 hour by hour; once its hours are old they go, and the day alone stays.
@@ -35,13 +34,25 @@ MOST_PERIODS = 10_000  # of which it is known how many numbers they have at most
 def state_of(rows: LedgerRows) -> dict[str, int]:
     """All of the state; what was never set is 0, except that numbers begin at 1."""
     values = {
-        "reach": 1, "rebuilding": 0, "daily": 0, "hourly": 0, "missed": 0, "damaged": 0, "absurd": 0, "whole": 0,
+        "reach": 1,
+        "rebuilding": 0,
+        "daily": 0,
+        "hourly": 0,
+        "missed": 0,
+        "damaged": 0,
+        "absurd": 0,
+        "whole": 0,
         # Of the missed numbers: the first and the end of those that were not looked for in the log yet, and
         # how many were looked for and are gone. Of the comparison with the log: when it was, and the periods
         # that differ.
-        "missed_first": 0, "missed_end": 0, "settled": 0, "compared": 0, "differing": 0, "left": 0,
+        "missed_first": 0,
+        "missed_end": 0,
+        "settled": 0,
+        "compared": 0,
+        "differing": 0,
+        "left": 0,
         "charged": 0,  # 1 once an amount came in another currency than dollars
-    }  # fmt: skip
+    }
     kept = rows.state()
     return {name: kept.get(name, value) for name, value in values.items()}
 
@@ -72,9 +83,7 @@ def mark_of(at: datetime, every: str = EVERY) -> str:
 
 
 def whole_since(arrival: float) -> int:
-    """
-    The first hour that no record counts in that came before an arrival: no clock is believed to be 2 h ahead.
-    """
+    """The first hour that no record counts in that came before an arrival: no clock is believed to be 2 h ahead."""
     return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
 
@@ -221,8 +230,7 @@ def add(
     rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: Missed
 ) -> int:
     """
-    Add the sums of the numbers from `first` until before `reach`, and move the reach, which is only right
-    together.
+    Add the sums of the numbers from `first` until before `reach`, and move the reach, which is only right together.
 
     Returns the reach. Nothing is done unless it was `first`: since the numbers were read, the rows may have
     been lost and begun anew, and a reach beyond numbers that nobody added would leave them out for ever.
@@ -313,8 +321,7 @@ def lower_missed(rows: LedgerRows, *, to: int) -> None:
 
 def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
     """
-    Empty every period whose records are all kept (numbers from `oldest` on), freeze the others, and read
-    again.
+    Empty every period whose records are all kept (numbers from `oldest` on), freeze the others, and read again.
 
     Returns how many are emptied and frozen, and the end of the last frozen one: the border (0 without one).
     """

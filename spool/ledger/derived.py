@@ -1,6 +1,4 @@
-"""
-Dimensions that are functions of the ledger's own. A question groups and filters by them; no sum knows them.
-"""
+"""Dimensions that are functions of the ledger's own. A question groups and filters by them; no sum knows them."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from typing import TypeAlias
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
     """
-    `value` takes the values of the `sources` in their order and gives the dimension's; "" is unknown on both
-    sides.
+    `value` takes the values of the `sources` in their order and gives the dimension's; "" is unknown on both sides.
 
     It is pure, may be called by any thread and raises nothing.
     """

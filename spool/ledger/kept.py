@@ -1,8 +1,7 @@
 """
 How fine the sums are that the ledger keeps: hours, and before a border whole days alone, both of UTC.
 
-A question is answered exactly or not at all: what an instant within the smallest sum would divide is not
-known.
+A question is answered exactly or not at all: what an instant within the smallest sum would divide is not known.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from spool.record import border
 
 
 def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
-    """
-    NotKept if an instant (epoch seconds) lies within an hour, or before `hourly` within a day, that has sums.
-    """
+    """NotKept if an instant (epoch seconds) lies within an hour, or before `hourly` within a day, that has sums."""
     for instant in instants:
         width = HOUR_S if instant >= hourly else DAY_S
         start = int(instant // width) * width

@@ -107,8 +107,7 @@ class Soundness:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """
-    Periods that are counted anew, periods that stay because some of their records are gone, and where these
-    end.
+    Periods that are counted anew, periods that stay because some of their records are gone, and where these end.
     """
 
     periods: int
@@ -165,9 +164,7 @@ class Ledger:
         return self._reach if topic == AI_TELEMETRY else None
 
     async def follow(self, log: ReadableLog) -> None:
-        """
-        Count what is closed, for as long as the log lives. Runs until cancelled; a full disk only delays it.
-        """
+        """Count what is closed, for as long as the log lives. Runs until cancelled; a full disk only delays it."""
         async for _ in log.changes(AI_TELEMETRY):
             while not await self._has_counted(log):  # also if nothing more is committed
                 pass
@@ -340,8 +337,8 @@ class Ledger:
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
         """
-        Return when the oldest stored entry arrived, at best the one that was read; what is missed arrived
-        before it.
+        Return when the oldest stored entry arrived, at best the one that was read; what is missed
+        arrived before it.
         """
         if read is None:
             oldest = await _oldest(log)
@@ -448,9 +445,7 @@ class Ledger:
         return is_old or state["missed"] > state["settled"] or state["differing"] != state["left"]
 
     async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
-        """
-        Have the sums of a period be what the log keeps of it; False if that is not there as it was compared.
-        """
+        """Have the sums of a period be what the log keeps of it; False if that is not there as it was compared."""
         recount = mending.PeriodRecount(compared, place, self.tags)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
@@ -585,9 +580,8 @@ class Ledger:
 
     async def is_complete(self) -> bool:
         """
-        False while sums show only a part of what they did: during a rebuild, and from when the ledger was
-        opened or begun anew until it has caught up with the log. What was sent of them must not be replaced
-        then.
+        False while sums show only a part of what they did: during a rebuild, and from when the ledger was opened
+        or begun anew until it has caught up with the log. What was sent of them must not be replaced then.
         """
         return self._is_caught_up and not (await self._state())["rebuilding"]
 
@@ -596,9 +590,7 @@ class Ledger:
         return (await self._state())["missed"]
 
     async def whole_since(self) -> int:
-        """
-        Hours that begin before this (epoch seconds) may lack records that were gone before they were counted.
-        """
+        """Hours that begin before this (epoch seconds) may lack records that were gone before they were counted."""
         return (await self._state())["whole"]
 
     async def since_hours(self, since: datetime) -> datetime:
@@ -622,9 +614,7 @@ class Ledger:
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
 
     async def known_since(self, dimension: str) -> datetime | None:
-        """
-        Return the begin of the first hour or day with a known value of a dimension; None if there is none.
-        """
+        """Return the begin of the first hour or day with a known value of a dimension; None if there is none."""
         check_dimension(dimension)
 
         def work(rows: LedgerRows) -> int | None:
@@ -671,9 +661,7 @@ class Ledger:
         return await self._read(lambda rows: rows.values(dimension, MOST_VALUES, of_rows=True))
 
     async def has_joint_sums(self) -> bool:
-        """
-        True if there are sums of several values together, because there were too many to keep them apart.
-        """
+        """True if there are sums of several values together, because there were too many to keep them apart."""
         is_joint = Derived(
             name=OTHER, label=OTHER, sources=("user",), value=lambda each: "yes" if OTHER in each else ""
         )
@@ -688,8 +676,8 @@ class Ledger:
 
     def label(self, dimension: str) -> str:
         """
-        Return the name that people read: the label of one of the organization's own dimensions, else the name
-        itself.
+        Return the name that people read: the label of one of the organization's own dimensions, else
+        the name itself.
         """
         derived = self._derived.get(dimension)
         return dimension if derived is None else derived.label

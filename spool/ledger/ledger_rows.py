@@ -24,10 +24,7 @@ WRONG, WRONG_OF = 1000.0, 1e-9
 
 
 class GroupSum(NamedTuple):
-    """
-    Measures of one group of a query that have one status and one cost source; `start` of the sum, if asked
-    for.
-    """
+    """Measures of one group of a query that have one status and one cost source; `start` of the sum, if asked for."""
 
     group: tuple[str | None, ...]
     status: str
@@ -52,8 +49,7 @@ class LedgerRows(Protocol):
 
     def state(self) -> Mapping[str, int]:
         """
-        Return the numbers stored by `set_state`, by the names of `spool.ledger.counting.state_of`; only those
-        set.
+        Return the numbers stored by `set_state`, by the names of `spool.ledger.counting.state_of`; only those set.
         """
         ...
 
@@ -145,9 +141,7 @@ class LedgerRows(Protocol):
         ...
 
     def drop_hours(self, before: int) -> int:
-        """
-        Remove the sums of hours before a midnight; how many. Their periods are joined to those of their days.
-        """
+        """Remove the sums of hours before a midnight; how many. Their periods are joined to those of their days."""
         ...
 
     def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
@@ -270,9 +264,8 @@ class LedgerStore(Protocol):
     """
     The rows on whatever the engine keeps them.
 
-    `shares_log`: they and the log are one database, which other processes use too. Neither is lost or
-    restored without the other then, and somebody else may have counted further than this process sees the
-    log.
+    `shares_log`: they and the log are one database, which other processes use too. Neither is lost or restored
+    without the other then, and somebody else may have counted further than this process sees the log.
     """
 
     shares_log: bool

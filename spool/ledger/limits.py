@@ -1,6 +1,5 @@
 """
-How much one question may take of the ledger: how many rows its answer may have, and until when it may be
-worked on.
+How much one question may take of the ledger: how many rows its answer may have, and until when it may be worked on.
 
 Whoever admits a question sets its limit; everything that is asked of the ledger while it is worked on keeps
 to it. Work of Tollhouse itself, such as evaluating budgets, has none.

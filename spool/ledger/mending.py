@@ -1,6 +1,5 @@
 """
-The ledger is compared with the log once a day, and when it has passed over numbers. What it lacks is counted
-again.
+The ledger is compared with the log once a day, and when it has passed over numbers. What it lacks is counted again.
 
 A period is read beside everything else, and its sums are replaced in one transaction, with the reach up to
 which it was read: nobody sees a part of it, and who is killed has changed nothing. Left as it is, and told,
@@ -34,8 +33,7 @@ _log = logging.getLogger(__name__)
 
 class PeriodRecount:
     """
-    The sums of one period, read again from the log: from the lowest number to the highest, then what came
-    since.
+    The sums of one period, read again from the log: from the lowest number to the highest, then what came since.
     """
 
     def __init__(self, compared: LedgerComparison, place: Place, tags: Sequence[str]) -> None:
@@ -80,10 +78,7 @@ class PeriodRecount:
 
 
 def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
-    """
-    Have the sums of a period be those of a recount; False, and nothing is done, if more was counted
-    meanwhile.
-    """
+    """Have the sums of a period be those of a recount; False, and nothing is done, if more was counted meanwhile."""
     state = state_of(rows)
     if (state["reach"], state["rebuilding"], state["hourly"]) != (recount.reach, 0, recount.hourly):
         return False
@@ -142,9 +137,7 @@ class MendableLedger(Protocol):
 
 @dataclass(kw_only=True)
 class LedgerMender:
-    """
-    Keeps a ledger right: `run` it in the process that counts. `changed` is called when sums were replaced.
-    """
+    """Keeps a ledger right: `run` it in the process that counts. `changed` is called when sums were replaced."""
 
     ledger: MendableLedger
     log: ReadableLog

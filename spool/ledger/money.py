@@ -2,8 +2,7 @@
 Exact money for sums: an int in units of 10 ** -27 dollars in memory, three SQLite integers on disk.
 
 A 64-bit integer of such units holds less than a cent. Three limbs of nine decimals hold billions of dollars,
-add up within SQL column by column, and keep every digit that a source can write as the text of a binary
-float.
+add up within SQL column by column, and keep every digit that a source can write as the text of a binary float.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 The newest calls that people see who may see a part of the calls alone, whatever others do.
 
-They are cut by their own number and at a fixed time, never by how many of others came: that number would tell
-about the others. What was looked through is remembered for each slice, so a call of others is looked at once
-for each.
+They are cut by their own number and at a fixed time, never by how many of others came: that number would
+tell about the others. What was looked through is remembered for each slice, so a call of others is looked
+at once for each.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ class OwnRecords:
         """
         The newest closed calls of a slice, the newest first: at most `most` of LOOK_BACK_S.
 
-        `dimensions` are the organization's own, which `is_own` may go by: when they change, all is looked at
-        again.
+        `dimensions` are the organization's own, which `is_own` may go by: when they change, all is looked at again.
         """
         remembered = self._slices.get(slice)
         if remembered is None or remembered.dimensions != dimensions:

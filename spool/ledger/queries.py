@@ -13,9 +13,19 @@ from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 from spool.record import CURRENCY
 
 DIMENSIONS = (
-    "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "cost_source",
-    "region", "sender",
-)  # fmt: skip
+    "model",
+    "request_model",
+    "provider",
+    "team",
+    "user",
+    "device",
+    "source",
+    "api_key",
+    "status",
+    "cost_source",
+    "region",
+    "sender",
+)
 # What decides about prices beside provider and models: no question of anybody names them.
 PRICED_BY = ("mode", "size")
 FAMILY_DIMENSIONS = ("model_family", "provider_family")  # all spellings of one are one group
@@ -27,9 +37,17 @@ OF_BILLS = ("charge", "basis", "corrects")
 # Of rows of billing connections: their own columns. `origin` says what an amount was told by: calls, billing rows, or
 # usage of containers that has a price and no bill.
 ROW_DIMENSIONS = (
-    "origin", "connection", "service", "account", "resource", "usage_family", "line_item", "cluster", "namespace",
+    "origin",
+    "connection",
+    "service",
+    "account",
+    "resource",
+    "usage_family",
+    "line_item",
+    "cluster",
+    "namespace",
     "workload",
-)  # fmt: skip
+)
 ORIGINS = ("calls", "billing", "containers")  # values of `origin`
 ROW_TAG = "row:"  # before their names among the tags of such a row
 BILLED_DIMENSIONS = (*OF_BILLS, *ROW_DIMENSIONS)
@@ -48,9 +66,12 @@ COST_TYPES = {
 METERED_COST, COVERED_COST = PLAN_TYPES = ("metered_cost", "covered_cost")
 # Cost types of billed money: arrangements of a bill, each a bit of `CostQuery.arranged`.
 BILLED_TYPES: Mapping[str, int] = {
-    "billed_cost": 1, "discounted_cost": 2, "amortized_cost": 4, "discounted_amortized_cost": 8,
+    "billed_cost": 1,
+    "discounted_cost": 2,
+    "amortized_cost": 4,
+    "discounted_amortized_cost": 8,
     "invoiced_amortized_cost": 16,
-}  # fmt: skip
+}
 MISSING_IS_OF_BILLS = f"missing is of bills: ask for it with cost_type={', '.join(BILLED_TYPES)}"
 
 Group = tuple[str | None, ...]  # a value for each dimension that is grouped by, None: unknown
@@ -62,9 +83,8 @@ class CostQuery:
     """
     Costs of calls from `since` until before `until`, in periods of `zone`.
 
-    `include` and `exclude` are by dimension; "" stands for unknown. A period that `since` cuts begins at
-    `since`. No period may begin or end within an hour or a day of which only the whole sum is kept (see
-    `costs`).
+    `include` and `exclude` are by dimension; "" stands for unknown. A period that `since` cuts begins at `since`.
+    No period may begin or end within an hour or a day of which only the whole sum is kept (see `costs`).
 
     `measures` are the fields of CostRow that are wanted, empty: all. Money and calls always come; what was
     not asked for may be 0, and saves its part of the work.
@@ -108,9 +128,8 @@ EVERY_METER = "*"
 
 class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One period and one set of dimensions. Money is decimal text: `cost` is what counts (reported, else
-    estimated), `reported` and `estimated` are both sums of the same calls, `saved` is the estimate of cached
-    calls.
+    One period and one set of dimensions. Money is decimal text: `cost` is what counts (reported, else estimated),
+    `reported` and `estimated` are both sums of the same calls, `saved` is the estimate of cached calls.
     """
 
     start: datetime
@@ -149,8 +168,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
     """
-    The question about what passes another filter as well. Where two lists have nothing in common, nothing
-    passes.
+    The question about what passes another filter as well. Where two lists have nothing in common, nothing passes.
     """
     both = {name: tuple(values) for name, values in query.include.items()}
     for name, values in include.items():
@@ -162,9 +180,7 @@ def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
 
 
 def end_of_hour(now: float) -> datetime:
-    """
-    Return the end of the running hour: a question up to now includes it whole, because hours are not divided.
-    """
+    """Return the end of the running hour: a question up to now includes it whole, because hours are not divided."""
     return datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
 

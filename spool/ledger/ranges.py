@@ -12,9 +12,7 @@ Span = tuple[datetime, datetime]
 
 
 def span(name: str, now: float, zone: tzinfo = UTC) -> Span:
-    """
-    The span of a name of RANGES, by the calendar of a zone. What is not over ends with the running hour.
-    """
+    """The span of a name of RANGES, by the calendar of a zone. What is not over ends with the running hour."""
     midnight = (
         datetime.fromtimestamp(now, UTC).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     )
@@ -63,9 +61,9 @@ RANGES = tuple(_SPANS)
 
 def preceding(query: CostQuery) -> CostQuery:
     """
-    The same question of the period before. What begins with a month: as much of the month before, all of it for
-    a whole month. What begins at midnight: the same hours so many days earlier. All else: what directly
-    precedes it.
+    The same question of the period before. What begins with a month: as much of the month before, all of
+    it for a whole month. What begins at midnight: the same hours so many days earlier. All else: what
+    directly precedes it.
     """
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     length = until - since  # by the wall clock of the zone

@@ -79,8 +79,7 @@ class Repriced:
 
 def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
     """
-    Estimate again every sum that begins at or after `since` (epoch seconds). Days are summed up anew from
-    hours.
+    Estimate again every sum that begins at or after `since` (epoch seconds). Days are summed up anew from hours.
     """
     sum_up_again(rows)
     changed = unpriced = before = after = 0

@@ -30,9 +30,7 @@ _MOST_COMBINATIONS = 1000  # of included values, of which a derived dimension is
 
 
 class SlicedLedger:
-    """
-    Asks a ledger about the calls of a slice. What a role says of a dimension that is gone shows nothing.
-    """
+    """Asks a ledger about the calls of a slice. What a role says of a dimension that is gone shows nothing."""
 
     def __init__(self, ledger: Ledger, slice: LedgerSlice) -> None:
         self._ledger = ledger
@@ -140,9 +138,7 @@ class SlicedLedger:
         return is_contained
 
     def _made_of(self, include: Wanted) -> Wanted:
-        """
-        The values of derived dimensions that the values of their sources make, where there are not too many.
-        """
+        """The values of derived dimensions that the values of their sources make, where there are not too many."""
         found = {}
         for name in set(self._slice.dimensions) & set(self._derived):
             derived = self._derived[name]

@@ -2,9 +2,9 @@
 Records added up in memory: one row of measures for each hour and each distinct set of dimensions. Pure.
 
 What counts: a shadow never does; a cached call counts as a call and as money saved, never as spend; a usage
-metric counts in the same token and money measures, without a call, and a negative one takes back what another
-added. A correction takes back its call as it was counted, and adds it as it is. Time is the call's own, not its
-arrival.
+metric counts in the same token and money measures, without a call, and a negative one takes back what
+another added. A correction takes back its call as it was counted, and adds it as it is. Time is the call's
+own, not its arrival.
 """
 
 from __future__ import annotations
@@ -40,9 +40,14 @@ _OUTPUT_UNKNOWN = -2  # and below: -2 - size
 LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000)  # and above
 
 COUNTS = (
-    "calls", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+    "calls",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
     "cache_write_1h_tokens",
-)  # fmt: skip
+)
 MONEY = ("reported", "estimated")
 LATENCY = ("latency_ms", *(f"latency_{place}" for place in range(len(LATENCY_EDGES_MS) + 1)))
 _REPORTED, _ESTIMATED = len(COUNTS), len(COUNTS) + 1
@@ -170,9 +175,7 @@ class HourlySums:
         return isinstance(record, UsageMetric) and self._metric(hour, record)
 
     def _correction(self, hour: int, record: Correction) -> bool:
-        """
-        Count the call as it is in place of as it was: the sums are then those of a call that was told in time.
-        """
+        """Count the call as it is in place of as it was: the sums are then those of a call that was told in time."""
         if not self._call(hour, record.after):
             return False
         self._take_back(hour, record.before)
@@ -224,11 +227,23 @@ class HourlySums:
     def dimensions_of(self, call: Inference) -> _Values:
         """The values of Dimensions that a call is counted under."""
         return (
-            "call", call.source, call.provider, call.response_model or call.request_model, call.request_model,
-            call.team, call.user, call.device, call.api_key, self._chosen(call.tags) if call.tags else "",
-            call.status, call.cost_source, mode_of(call.tags) if call.tags else "",
-            size(call.input_tokens, call.output_tokens), call.region, call.sender_key,
-        )  # fmt: skip
+            "call",
+            call.source,
+            call.provider,
+            call.response_model or call.request_model,
+            call.request_model,
+            call.team,
+            call.user,
+            call.device,
+            call.api_key,
+            self._chosen(call.tags) if call.tags else "",
+            call.status,
+            call.cost_source,
+            mode_of(call.tags) if call.tags else "",
+            size(call.input_tokens, call.output_tokens),
+            call.region,
+            call.sender_key,
+        )
 
     def _metric(self, hour: int, metric: UsageMetric) -> bool:
         amount = metric.value
@@ -239,10 +254,23 @@ class HourlySums:
         if abs(units) > (MAX_MONEY if paid else MAX_TOKENS):
             return False
         key = (
-            "metric", metric.source, None, metric.model, None, metric.team, metric.user, metric.device,
-            metric.api_key, self._chosen(metric.tags) if metric.tags else "", status, cost_source,
-            "", INPUT_UNKNOWN, None, metric.sender_key,
-        )  # fmt: skip
+            "metric",
+            metric.source,
+            None,
+            metric.model,
+            None,
+            metric.team,
+            metric.user,
+            metric.device,
+            metric.api_key,
+            self._chosen(metric.tags) if metric.tags else "",
+            status,
+            cost_source,
+            "",
+            INPUT_UNKNOWN,
+            None,
+            metric.sender_key,
+        )
         if is_foreign and not self._add_charges(hour, key, {metric.unit: str(amount)}):
             return False
         row = self._row(hour, key)
@@ -321,17 +349,12 @@ def size(given: int | None, made: int | None) -> int:
 
 
 def sized(size: int) -> tuple[int, bool]:
-    """
-    The number that the input is beyond, and whether the output is known; for a size other than INPUT_UNKNOWN.
-    """
+    """The number that the input is beyond, and whether the output is known; for a size other than INPUT_UNKNOWN."""
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
 
 def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
-    """
-    The places in a row that a counter's tokens belong to; a subset of another kind is not added to that
-    again.
-    """
+    """The places in a row that a counter's tokens belong to; a subset of another kind is not added to that again."""
     if token_type in _INPUT_TYPES:
         return (1,)
     if token_type in _OUTPUT_TYPES:

@@ -62,9 +62,13 @@ def _of_call(call: Inference) -> Verdict:
     estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
     too_large = (given or 0) > MAX_TOKENS or (made or 0) > MAX_TOKENS or abs(reported) + estimated > MAX_MONEY
     tokens = (
-        given, made, call.cache_read_tokens, call.cache_write_tokens, call.reasoning_tokens,
+        given,
+        made,
+        call.cache_read_tokens,
+        call.cache_write_tokens,
+        call.reasoning_tokens,
         call.cache_write_1h_tokens,
-    )  # fmt: skip
+    )
     if too_large:
         return Verdict(False, 0, None, tokens)
     if call.status == "cached":

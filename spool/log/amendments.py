@@ -2,9 +2,8 @@
 Two reports of one call: what the later one fills in, and where the two disagree. Pure.
 
 A fact is taken from the report that stated it first; what goes with it (where a cost comes from) goes along.
-Reports that do not contradict each other make the same record in every order: what the ones leave out the
-others fill, and two weak statements give way: a part of 0 to a count that fits the total, `ok` to another
-outcome.
+Reports that do not contradict each other make the same record in every order: what the ones leave out the others
+fill, and two weak statements give way: a part of 0 to a count that fits the total, `ok` to another outcome.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:
 
 
 def missing(first: Inference, later: Inference) -> dict[str, Any]:
-    """
-    The fields that the first report left null and the later one states, as far as both make one picture.
-    """
+    """The fields that the first report left null and the later one states, as far as both make one picture."""
     fields: dict[str, Any] = {}
     for name in AMENDABLE:
         if getattr(first, name) is None:
@@ -136,8 +133,7 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
 
 def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:
     """
-    True if both state one of these counts, and not the same. A part of 0 may be one that the report cannot
-    tell.
+    True if both state one of these counts, and not the same. A part of 0 may be one that the report cannot tell.
     """
     for name in names:
         one = getattr(first, name)
@@ -171,8 +167,7 @@ def _stated(first: Inference, later: Inference, name: str) -> int | None:
 
 def _counts_more(first: Inference, later: Inference) -> bool:
     """
-    True if the later report states every token count of the first and more: then its estimate is the better
-    one.
+    True if the later report states every token count of the first and more: then its estimate is the better one.
     """
     return (
         _told(first) < _told(later)

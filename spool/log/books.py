@@ -57,9 +57,20 @@ BY_SUBMISSION = (
     LEFT_OUT,
 )
 ROUTE_TERMS = (
-    "before_start", "delivered", "refused_upstream", "queued", "dead", "discarded", "skipped", "damaged", "unknown",
-    "shadow", "unmapped", "by_sync", "handed_over",
-)  # fmt: skip
+    "before_start",
+    "delivered",
+    "refused_upstream",
+    "queued",
+    "dead",
+    "discarded",
+    "skipped",
+    "damaged",
+    "unknown",
+    "shadow",
+    "unmapped",
+    "by_sync",
+    "handed_over",
+)
 
 
 _by_submission = attrgetter(*BY_SUBMISSION)
@@ -166,9 +177,7 @@ def books(
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
-    """
-    The terms as they are, and a sentence for every equation that does not hold, after those that are given.
-    """
+    """The terms as they are, and a sentence for every equation that does not hold, after those that are given."""
     imbalances = [*wrong]
     for topic, terms in topics.items():
         imbalances += _topic_imbalances(topic, terms)
@@ -198,8 +207,13 @@ def terms_of_damaged(
     are still kept. None if the books would not balance with it: then more is wrong than these rows.
     """
     known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
-    lacking = Counter({key: known.get(key, 0) - recounted.get(key, 0) for key in {*known, *recounted}
-                       if key[1] not in (*BY_KEEPING, KEPT)})  # fmt: skip
+    lacking = Counter(
+        {
+            key: known.get(key, 0) - recounted.get(key, 0)
+            for key in {*known, *recounted}
+            if key[1] not in (*BY_KEEPING, KEPT)
+        }
+    )
     whole = Counter({**counters, **{key: n for key, n in recounted.items() if key[1] == KEPT}})
     uncounted: Counter[tuple[str, str]] = Counter()
     for topic, terms in by_topic(whole).items():

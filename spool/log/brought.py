@@ -1,6 +1,5 @@
 """
-Records that come from another file, a damaged one or a bundle; which are here is noted in the commit that
-brings.
+Records that come from another file, a damaged one or a bundle; which are here is noted in the commit that brings.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def bring(
     at: float,
     certain: bool,
 ) -> Submission:
-    """
-    `done`: all numbers that are here with these. Not `certain`: the log may know ids of records that it
-    lacks.
-    """
+    """`done`: all numbers that are here with these. Not `certain`: the log may know ids of records that it lacks."""
     times = Counter(record.id for record in records)
     return Submission(
         topic=topic,

@@ -61,8 +61,7 @@ class Conflicts(dict[Pair, Conflict]):
     """
     Conflicts by pair of sources.
 
-    A new pair always has a place: over the bound the pair that disagreed least often is counted with all
-    others.
+    A new pair always has a place: over the bound the pair that disagreed least often is counted with all others.
     """
 
     def add(self, topic: str, first: Inference, later: Inference) -> None:

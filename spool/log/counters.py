@@ -1,6 +1,4 @@
-"""
-Cumulative counters to deltas. Pure: a state and a point give the next state and what the point added.
-"""
+"""Cumulative counters to deltas. Pure: a state and a point give the next state and what the point added."""
 
 from __future__ import annotations
 

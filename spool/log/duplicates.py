@@ -60,10 +60,7 @@ class Fold:
 
 
 class Whereabouts(NamedTuple):
-    """
-    Where the record of a known id is: its place, or when it was committed (epoch seconds, both ends
-    included).
-    """
+    """Where the record of a known id is: its place, or when it was committed (epoch seconds, both ends included)."""
 
     place: tuple[str, int] | None
     since: float
@@ -71,9 +68,7 @@ class Whereabouts(NamedTuple):
 
 
 class DuplicateIndex:
-    """
-    In memory only. `find` and `add` run on the writer's thread while a transaction is planned or applied.
-    """
+    """In memory only. `find` and `add` run on the writer's thread while a transaction is planned or applied."""
 
     def __init__(self, secret: bytes, *, window_s: float, max_ids: int, native: Native | None = None) -> None:
         self.native = native
@@ -102,8 +97,8 @@ class DuplicateIndex:
 
     def find(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
         """
-        The place of the first known id (see `place`), IN_A_RUN when its place is not at hand, None when all
-        are new.
+        The place of the first known id (see `place`), IN_A_RUN when its place is not at hand, None when
+        all are new.
         """
         for id in ids:
             place = self._newest.get(id)
@@ -118,10 +113,7 @@ class DuplicateIndex:
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
-        """
-        True if a request arrived under a name within the window: its names are kept under the hour of
-        arrival.
-        """
+        """True if a request arrived under a name within the window: its names are kept under the hour of arrival."""
         newest = int(now * NS) // HOUR_NS + 1  # the clock may have been ahead
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
         return self.find((self.id_of(name),), hours, now) is not None
@@ -146,8 +138,7 @@ class DuplicateIndex:
 
     def add(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
         """
-        Ids of records that are now on disk and that `find` did not know, with their places, in order of
-        numbers.
+        Ids of records that are now on disk and that `find` did not know, with their places, in order of numbers.
         """
         if ids:
             self._newest.update(ids)
@@ -182,9 +173,7 @@ class DuplicateIndex:
     # -- folding into runs -----------------------------------------------------------------------------------
 
     def can_wait(self, now: float) -> bool:
-        """
-        True if a fold that is due may end after the next commit: one of many ids, none of which is too old.
-        """
+        """True if a fold that is due may end after the next commit: one of many ids, none of which is too old."""
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
     @property
@@ -199,9 +188,7 @@ class DuplicateIndex:
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
     def due(self, now: float, closed_below: Mapping[str, int]) -> bool:
-        """
-        True if `fold` should run: enough newest ids are closed, there are too many, or some are too old.
-        """
+        """True if `fold` should run: enough newest ids are closed, there are too many, or some are too old."""
         count = len(self._newest)
         if not count:
             return False
@@ -216,9 +203,7 @@ class DuplicateIndex:
         return number < closed_below.get(topic, 1)
 
     def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
-        """
-        Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet.
-        """
+        """Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet."""
         return self.oldest(now, closed_below).fold()
 
     def oldest(
@@ -228,8 +213,7 @@ class DuplicateIndex:
         Return one batch, or every closed id when `closed_below` is given, whose runs any thread may plan
         meanwhile. With `but_newest` the newest batch stays: what is known of its places is not lost.
 
-        Numbers close in the order of their arrival, so what is left after the closed ones is open in every
-        topic.
+        Numbers close in the order of their arrival, so what is left after the closed ones is open in every topic.
         """
         if closed_below is None:
             taken = min(self._batch, len(self._newest))
@@ -303,9 +287,7 @@ class DuplicateIndex:
         return len(self._newest) + self._in_runs
 
     def covers_s(self, now: float) -> float:
-        """
-        Return the seconds that the window reaches back; less than the setting if the bound on ids cut it.
-        """
+        """Return the seconds that the window reaches back; less than the setting if the bound on ids cut it."""
         return min(self._window_s, max(0.0, now - self.covered_since))
 
     def runs(self) -> list[IdRun]:
@@ -440,9 +422,7 @@ class _Plan:
 
 
 class RepeatedIds:
-    """
-    How many ids are known more than once, too far apart in time for a lookup; counted when asked, once a day.
-    """
+    """How many ids are known more than once, too far apart in time for a lookup; counted when asked, once a day."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -458,10 +438,7 @@ class RepeatedIds:
 
 
 def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
-    """
-    The hour under which the id of a record is kept, and the hours in which the same call may already be
-    known.
-    """
+    """The hour under which the id of a record is kept, and the hours in which the same call may already be known."""
     if record.start_time is not None:
         return hours_around(record.start_time, now_ns)
     return hours_before(getattr(record, "end_time", None), now_ns)
@@ -486,9 +463,7 @@ class NearHours:
 
 
 def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
-    """
-    The names under which a kept record and its request are known, each with the hour under which it is kept.
-    """
+    """The names under which a kept record and its request are known, each with the hour under which it is kept."""
     hour, _ = hours_of(record, now_ns)
     yield record.id, hour
     for name in names_of(record):
@@ -517,8 +492,8 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
 
 def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
     """
-    Return the hours to look in, for a call without a start: from the hour of its end or arrival back through
-    one day.
+    Return the hours to look in, for a call without a start: from the hour of its end or arrival back
+    through one day.
     """
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:

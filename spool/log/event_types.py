@@ -1,6 +1,5 @@
 """
-Types of the usage events that are kept, counted since there are such counts: bounded, whatever a sender
-invents.
+Types of the usage events that are kept, counted since there are such counts: bounded, whatever a sender invents.
 """
 
 from __future__ import annotations

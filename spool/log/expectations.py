@@ -1,8 +1,8 @@
 """
 What a submission was made from. It is not kept when that has changed meanwhile: its sender reads again.
 
-Only where several processes write one log can it have changed; what one process has in its memory needs no
-expectation.
+Only where several processes write one log can it have changed; what one process has in its memory
+needs no expectation.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ def as_read(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list
 
 
 def version_of(report: PartialReport | None) -> int:
-    """
-    A number that changes with everything that is kept under a key; fits into a signed integer of 64 bits.
-    """
+    """A number that changes with everything that is kept under a key; fits into a signed integer of 64 bits."""
     if report is None:
         return NOTHING
     digest = blake2b(pack(">d", report.at) + report.body, digest_size=8).digest()

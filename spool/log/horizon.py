@@ -52,8 +52,8 @@ class WaitingReaders:
 
     async def changes(self, topic: str) -> AsyncIterator[int]:
         """
-        Yield the closed horizon now, and each time it moves. After memory was read again it may be lower,
-        then higher.
+        Yield the closed horizon now, and each time it moves. After memory was read again it may be
+        lower, then higher.
         """
         seen = 0
         while True:
@@ -101,8 +101,8 @@ class Horizon:
 
     def begin(self, next_numbers: Mapping[str, int], newest: Iterable[Committed] = ()) -> None:
         """
-        Begin after a start: records that were committed less than `hold_s` ago stay open for the rest of
-        their time.
+        Begin after a start: records that were committed less than `hold_s` ago stay open for the rest
+        of their time.
         """
         self._closed_below = dict(next_numbers)
         now = self._clock.now()
@@ -134,9 +134,7 @@ class Horizon:
         self._readers.wake_resting()
 
     def closed(self) -> dict[str, int]:
-        """
-        All topics at one instant: looked at one by one, a commit could be open in one and closed in the next.
-        """
+        """All topics at one instant: looked at one by one, a commit could be open in one and closed in the next."""
         if self._open:
             self._advance()
         return dict(self._closed_below)

@@ -35,9 +35,7 @@ class PartialReport(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """
-    A partial report as it was read, by the version of what stood under its key (spool.log.expectations).
-    """
+    """A partial report as it was read, by the version of what stood under its key (spool.log.expectations)."""
 
     key: bytes
     version: int
@@ -74,16 +72,11 @@ class PartialReports(Protocol):
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        """
-        Return the reports that are stored under these keys, and under keys with one of the prefixes in
-        `under`.
-        """
+        """Return the reports that are stored under these keys, and under keys with one of the prefixes in `under`."""
         ...
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        """
-        Return the first `most` reports of one kind that were last reported at or before a time, oldest first.
-        """
+        """Return the first `most` reports of one kind that were last reported at or before a time, oldest first."""
         ...
 
     async def count(self, kind: bytes) -> tuple[int, int]:

@@ -1,9 +1,8 @@
 """
 The log as a protocol, and who is notified of its commits.
 
-Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it
-changes in one transaction; when it returns, a power cut takes nothing of it away (the memory engine
-excepted).
+Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it changes
+in one transaction; when it returns, a power cut takes nothing of it away (the memory engine excepted).
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class ReadableLog(Protocol):
         """
         Every record with a lower number is closed, and outlives what a receipt outlives. Numbers begin at 1.
 
-        It may fall when the memory of a shared log is read again, never below what a transaction in it has
-        rested on.
+        It may fall when the memory of a shared log is read again, never below what a transaction in it
+        has rested on.
         """
         ...
 
@@ -54,9 +53,7 @@ class ReadableLog(Protocol):
         ...
 
     def next_number(self, topic: str) -> int:
-        """
-        The number that the next record of a topic gets: every kept record has a lower one, closed or open.
-        """
+        """The number that the next record of a topic gets: every kept record has a lower one, closed or open."""
         ...
 
     async def newest_number(self, topic: str) -> int:
@@ -69,8 +66,7 @@ class Log(ReadableLog, Protocol):
 
     async def repeated_ids(self) -> int:
         """
-        Ids that are known more than once, too far apart in time for a lookup. Counted once a day by each
-        process.
+        Ids that are known more than once, too far apart in time for a lookup. Counted once a day by each process.
         """
         ...
 
@@ -84,9 +80,7 @@ class Log(ReadableLog, Protocol):
         whole: bool = False,
         packed: Native | None = None,
     ) -> Sequence[Entry]:
-        """
-        Read entries as readers see them; `with_open` adds the records that are open, in their present state.
-        """
+        """Read entries as readers see them; `with_open` adds the records that are open, in their present state."""
         ...
 
     async def append(self, submission: Submission) -> Receipt:
@@ -99,8 +93,7 @@ class Log(ReadableLog, Protocol):
 
     def knows_request(self, request: RequestNames) -> bool:
         """
-        True if the request was kept, as far as this process knows: its sender may be answered as the first
-        time.
+        True if the request was kept, as far as this process knows: its sender may be answered as the first time.
         """
         ...
 
@@ -125,9 +118,7 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def verify(self) -> Books:
-        """
-        Recount from commit rows and entries; does not trust the running counters and says where they differ.
-        """
+        """Recount from commit rows and entries; does not trust the running counters and says where they differ."""
         ...
 
     async def stats(self) -> LogStats:

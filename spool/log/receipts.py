@@ -1,6 +1,5 @@
 """
-Receipts: the place of a submission (its commit, its index there), sealed; and what an operator is shown of
-it.
+Receipts: the place of a submission (its commit, its index there), sealed; and what an operator is shown of it.
 
 A synthetic initialisation vector: the tag is a keyed hash of the place and the key stream a keyed hash of the
 tag, so equal places give equal ids, ids show neither order nor volume, and an id that was not sealed here
@@ -90,8 +89,8 @@ async def receipt_view(
     oldest: Callable[[str], Awaitable[int]],
 ) -> dict[str, Any]:
     """
-    Answer an operator's question about a receipt. `find` reads a commit, `oldest` the lowest number kept of a
-    topic.
+    Answer an operator's question about a receipt. `find` reads a commit, `oldest` the lowest number kept
+    of a topic.
 
     NotThere for a receipt of another installation or one that is no longer kept.
     """
@@ -120,10 +119,7 @@ async def receipt_view(
 def _view(
     receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int
 ) -> dict[str, Any]:
-    """
-    Describe a submission and the state of its records; `oldest` is the lowest number that is kept of its
-    topic.
-    """
+    """Describe a submission and the state of its records; `oldest` is the lowest number that is kept of its topic."""
     return {
         "id": receipt_id,
         "topic": terms.topic,
@@ -143,8 +139,7 @@ def _view(
 
 def _whole(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
-    A request that was kept in parts, as one: `view` is of its last part, and others may have numbers in
-    between.
+    A request that was kept in parts, as one: `view` is of its last part, and others may have numbers in between.
     """
     whole = dict(view)
     for part in parts:
@@ -159,9 +154,7 @@ def _whole(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[
 
 
 def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
-    """
-    Return the state of a submission's new records: `known` if it had none, else `open`, `kept` or `removed`.
-    """
+    """Return the state of a submission's new records: `known` if it had none, else `open`, `kept` or `removed`."""
     if not terms.accepted:
         return "known"
     if terms.last < oldest:

@@ -1,6 +1,4 @@
-"""
-What may be removed, and how long a full spool takes to have room again. Pure.
-"""
+"""What may be removed, and how long a full spool takes to have room again. Pure."""
 
 from __future__ import annotations
 

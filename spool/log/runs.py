@@ -46,9 +46,7 @@ class IdRun:
 
 
 def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
-    """
-    A run with its marks: four to eight bits an id, so that seven in eight unknown ids are recognised at once.
-    """
+    """A run with its marks: four to eight bits an id, so that seven in eight unknown ids are recognised at once."""
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
     if native is not None and (found := native.marks(ids.tobytes(), bits >> 3)) is not None:

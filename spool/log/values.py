@@ -29,8 +29,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """
     What one request (or file) adds to one topic. The terms obey the equations of spool.log.books.
 
-    A Struct: there is one for each request, and a frozen dataclass takes more than three times as long to
-    make.
+    A Struct: there is one for each request, and a frozen dataclass takes more than three times as long to make.
     """
 
     topic: str
@@ -104,8 +103,7 @@ class AcceptedTwice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
     """
-    Terms by topic and by route, as spool.log.books names them (`ignored.reason` and `rejected.reason` in
-    full).
+    Terms by topic and by route, as spool.log.books names them (`ignored.reason` and `rejected.reason` in full).
 
     `imbalances` is empty when every equation holds, else one sentence per equation that does not. The books balance
     whatever was accepted twice: only a recount looks for that.

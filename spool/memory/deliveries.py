@@ -1,7 +1,4 @@
-"""
-The routes' side of the log without a disk: the same verbs and the same answers, nothing kept after the
-process.
-"""
+"""The routes' side of the log without a disk: the same verbs and the same answers, nothing kept after the process."""
 
 from __future__ import annotations
 
@@ -238,9 +235,7 @@ class MemoryDeliveries(SentDeliveries):
         return min([*uncut, *cut, rules.NOBODY_NEEDS])
 
     def skip_below(self, topic: str, number: int) -> int:
-        """
-        Give up what optional routes have not delivered below a number; returns the records, over all routes.
-        """
+        """Give up what optional routes have not delivered below a number; returns the records, over all routes."""
         total = 0
         optional = [route for route in self._routes.values() if route.topic == topic and not route.required]
         for route in optional:
@@ -256,10 +251,7 @@ class MemoryDeliveries(SentDeliveries):
         return routes.known(self._routes.get(name), name)
 
     def _stored(self, id: int, state: str) -> StoredDelivery | None:
-        """
-        A delivery in some state; None: it was skipped or dropped while it was being sent, and is counted
-        there.
-        """
+        """A delivery in some state; None: it was skipped or dropped while it was being sent, and is counted there."""
         found = self._deliveries.get(id)
         if found is None or found.state != state:
             return None
@@ -298,9 +290,7 @@ class MemoryDeliveries(SentDeliveries):
         return None if change is None else self._write(change)[0]
 
     def _fresh_single(self, route: StoredRoute, singles: Iterable[StoredDelivery]) -> StoredDelivery | None:
-        """
-        A single record that was never refused alone, made of a batch or of the log if need be; it is taken.
-        """
+        """A single record that was never refused alone, made of a batch or of the log if need be; it is taken."""
         for single in singles:
             if not single.refusals and single.kept is None:
                 return self._take(single)

@@ -186,9 +186,11 @@ class Native:
         self.faults += 1
         words = "it is not used until the next start" if self.faults == MOST_FAULTS else "Python goes on"
         _log.error(
-            "the compiled module failed, %s: %s", words, error,
+            "the compiled module failed, %s: %s",
+            words,
+            error,
             extra={"action": "native_failed", "faults": self.faults},
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,19 @@ from spool.record import NS, Inference
 from spool.turns.fair_turns import pause
 
 _DIMENSIONS: Final = (
-    "source", "provider", "request_model", "response_model", "team", "user", "device", "api_key", "status",
-    "cost_source", "region", "sender_key",
-)  # fmt: skip
+    "source",
+    "provider",
+    "request_model",
+    "response_model",
+    "team",
+    "user",
+    "device",
+    "api_key",
+    "status",
+    "cost_source",
+    "region",
+    "sender_key",
+)
 
 
 class PackedSums:

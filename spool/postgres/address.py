@@ -1,6 +1,4 @@
-"""
-Where the PostgreSQL of a configuration is, and the installation's secret: the deployment gives both in files.
-"""
+"""Where the PostgreSQL of a configuration is, and the installation's secret: the deployment gives both in files."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ LONGEST_NAME = 63  # bytes of a name in PostgreSQL; it cuts longer ones
 
 
 def open_database(settings: StorageSettings, clock: Clock | None = None) -> Database:
-    """
-    The database of a configuration; SpoolError when its address cannot be read. Nothing is connected yet.
-    """
+    """The database of a configuration; SpoolError when its address cannot be read. Nothing is connected yet."""
     return Database(
         read_dsn(settings),
         schema=settings.schema,

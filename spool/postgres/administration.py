@@ -47,10 +47,7 @@ async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str
 
 
 async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
-    """
-    Bring the schema to the version of this Tollhouse. Unconfirmed if a standby may not have it: repeat it
-    then.
-    """
+    """Bring the schema to the version of this Tollhouse. Unconfirmed if a standby may not have it: repeat it then."""
     async with _opened(storage) as database:
         before = await found_version(database)
         if not before:
@@ -118,8 +115,8 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
 
 async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
     """
-    Return a sentence for each loss: commits that this node was told are confirmed, and that the database no
-    longer has.
+    Return a sentence for each loss: commits that this node was told are confirmed, and that the database
+    no longer has.
     """
     async with _opened(storage) as database:
         if not await found_version(database):

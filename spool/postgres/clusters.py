@@ -35,9 +35,7 @@ class PostgresClusters(SqlClusters):
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
-        """
-        Write a cluster and keep the changes that another process made to its row since it was read here.
-        """
+        """Write a cluster and keep the changes that another process made to its row since it was read here."""
         known = self._known.get(cluster.id)
 
         def work(on: Connection) -> Cluster:

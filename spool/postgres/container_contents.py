@@ -1,8 +1,7 @@
 """
 The bytes of container metrics, in pieces: a draft of one's own, which is a file's once it has the file's id.
 
-No standby is asked for here: who is told that they are kept waits for the file's row, which is written behind
-them.
+No standby is asked for here: who is told that they are kept waits for the file's row, which is written behind them.
 """
 
 from __future__ import annotations
@@ -118,9 +117,7 @@ class PostgresDraft:
             raise ContainerFileMoved from error
 
     async def drop(self) -> None:
-        """
-        Bytes that a row says are kept stay: its outcome was not heard, or another process wrote it meanwhile.
-        """
+        """Bytes that a row says are kept stay: its outcome was not heard, or another process wrote it meanwhile."""
         database = self._database
 
         def work(connection: Connection) -> None:

@@ -103,8 +103,7 @@ class Database:
 
     async def confirm(self) -> None:
         """
-        Returns when everything that was committed before is with a standby, if it has to be; else
-        Unconfirmed.
+        Returns when everything that was committed before is with a standby, if it has to be; else Unconfirmed.
 
         Who reads what is to leave asks for this before it does.
         """
@@ -120,9 +119,7 @@ class Database:
         return long_snapshot(self._target)
 
     def now(self) -> float | None:
-        """
-        The parameter `now` of an SQL text: None, so that the database's clock counts, or the time of a test.
-        """
+        """The parameter `now` of an SQL text: None, so that the database's clock counts, or the time of a test."""
         return (
             None
             if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock)

@@ -153,8 +153,8 @@ class PostgresDevices:
 
     async def _commit(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
         """
-        Run `work` in a transaction, and again if the connection is lost at COMMIT: it then finds what was
-        written before.
+        Run `work` in a transaction, and again if the connection is lost at COMMIT: it then finds what
+        was written before.
         """
         until, unknown = math.inf, None
         while True:
@@ -201,8 +201,8 @@ class PostgresDevices:
 
     def _over(self, connection: Connection, new: Sequence[str], conditions: WriteConditions) -> Sequence[str]:
         """
-        Return the new devices above the limit. The caller holds the registry's head, so nobody else adds
-        devices meanwhile.
+        Return the new devices above the limit. The caller holds the registry's head, so nobody else
+        adds devices meanwhile.
         """
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
@@ -278,13 +278,17 @@ class PostgresDevices:
 
 
 def _facts(device: Device) -> Device:
-    """
-    Return the part of a device that other processes must hear of at once; they see the rest within seconds.
-    """
+    """Return the part of a device that other processes must hear of at once; they see the rest within seconds."""
     return replace(
-        device, last_seen=0.0, last_heartbeat=None, last_telemetry=None, heartbeat=b"", clock_offset_s=None, version=0,
+        device,
+        last_seen=0.0,
+        last_heartbeat=None,
+        last_telemetry=None,
+        heartbeat=b"",
+        clock_offset_s=None,
+        version=0,
         sent_version=0,
-    )  # fmt: skip
+    )
 
 
 def _next_version(version: int | None) -> int:

@@ -32,8 +32,7 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
     """
     The installation's facts; the first node's become them.
 
-    SpoolError when another secret is the installation's. A setting that differs from the installation's is
-    told.
+    SpoolError when another secret is the installation's. A setting that differs from the installation's is told.
     """
     check = derived(secret, "storage")
     own = {
@@ -61,8 +60,11 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
             _log.warning(
                 "spool.%s is %s here and %s in the storage, which counts: change it with tollhouse storage "
                 "set",
-                name, getattr(settings, name), value, extra={"action": "setting_differs", "setting": name},
-            )  # fmt: skip
+                name,
+                getattr(settings, name),
+                value,
+                extra={"action": "setting_differs", "setting": name},
+            )
     return InstallationFacts(incarnation=facts["incarnation"].decode(), settings=replace(settings, **shared))
 
 

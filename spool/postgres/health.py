@@ -1,6 +1,4 @@
-"""
-What an operator watches of the database: its standbys, who waits, and what keeps old rows from being removed.
-"""
+"""What an operator watches of the database: its standbys, who waits, and what keeps old rows from being removed."""
 
 from __future__ import annotations
 
@@ -60,7 +58,9 @@ async def health(database: Database, durability: str) -> DatabaseHealth:
         nodes, leases_held, leases_free = one(NODES)
         return DatabaseHealth(
             needs_standby=durability == REPLICATED,
-            standbys=None if standbys is None else [
+            standbys=None
+            if standbys is None
+            else [
                 Standby(name=name, is_synchronous=is_synchronous, lag_bytes=lag_bytes, lag_s=lag_s)
                 for name, is_synchronous, lag_bytes, lag_s in standbys
             ],
@@ -76,6 +76,6 @@ async def health(database: Database, durability: str) -> DatabaseHealth:
             leases_held=leases_held,
             leases_free=leases_free,
             reporters=one(HEARD_ROWS)[0],
-        )  # fmt: skip
+        )
 
     return await database.read(read)

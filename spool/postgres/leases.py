@@ -116,8 +116,7 @@ class _Held:
 
 class PostgresLeases:
     """
-    `name` and `version` are shown. The session begins with the first task, or the first routes that are
-    named.
+    `name` and `version` are shown. The session begins with the first task, or the first routes that are named.
 
     `look` is what happens every second; tests call it themselves.
     """
@@ -284,9 +283,7 @@ class PostgresLeases:
         await look
 
     def _end_in_time(self) -> None:
-        """
-        End the session in time: in the same session, deliveries cut off while being sent would stay taken.
-        """
+        """End the session in time: in the same session, deliveries cut off while being sent would stay taken."""
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
             self._begin_anew()
 

@@ -82,9 +82,14 @@ VERSION = len(VERSIONS)
 
 # What a file of spool/sql/schema calls otherwise. Texts are compared byte by byte, as SQLite does.
 _WORDS = {
-    "TEXT": 'text COLLATE "C"', "INTEGER": "bigint", "REAL": "float8", "BLOB": "bytea", "BOOLEAN": "boolean",
-    " STRICT, WITHOUT ROWID": "", " STRICT": "",
-}  # fmt: skip
+    "TEXT": 'text COLLATE "C"',
+    "INTEGER": "bigint",
+    "REAL": "float8",
+    "BLOB": "bytea",
+    "BOOLEAN": "boolean",
+    " STRICT, WITHOUT ROWID": "",
+    " STRICT": "",
+}
 _SQLITE_WORDS = re.compile("|".join(rf"{word}\b" for word in _WORDS))
 
 # Other processes may be at it, and that takes as long as it takes: this is one wait for them, after which the
@@ -218,9 +223,7 @@ def all_can_read(database: Database, connection: Connection, version: int) -> bo
 
 
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
-    """
-    Make the schema and its first table with the mark, unless another process does the same at this moment.
-    """
+    """Make the schema and its first table with the mark, unless another process does the same at this moment."""
     _wait_for_others(connection)
     # CREATE SCHEMA asks for a privilege on the database even where the schema is there.
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
@@ -257,9 +260,7 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
 
 
 def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
-    """
-    NotAllowed while a node runs that is older than the oldest that could work with the schema afterwards.
-    """
+    """NotAllowed while a node runs that is older than the oldest that could work with the schema afterwards."""
     named = {"oldest": oldest, "now": database.now()}
     older = connection.execute(database.sql(OLDER_NODES), named).fetchall()
     if older:

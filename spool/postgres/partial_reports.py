@@ -1,6 +1,6 @@
 """
-Waiting partial reports, and who was heard, as rows that every process reads where it needs them: nothing is
-in memory.
+Waiting partial reports, and who was heard, as rows that every process reads where it needs them: nothing
+is in memory.
 
 What a commit says of them is written under the head, by `follow`.
 """
@@ -52,10 +52,7 @@ class PostgresPartialReports:
         self._database = database
 
     def versions(self, connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
-        """
-        Inside an append: the versions of what waits under some keys; those of which nothing waits are left
-        out.
-        """
+        """Inside an append: the versions of what waits under some keys; those of which nothing waits are left out."""
         asked = connection.execute(self._database.sql(_VERSIONS), (list(keys),))
         return lambda: dict(asked.fetchall())
 

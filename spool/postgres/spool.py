@@ -83,8 +83,7 @@ async def open_spool(
 
     def move(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
         """
-        Ask for all that the commit's other tables need, and return the function that writes them in its
-        transaction.
+        Ask for all that the commit's other tables need, and return the function that writes them in its transaction.
         """
         follow_streams = streams.follow(connection, database, submissions)
 

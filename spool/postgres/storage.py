@@ -33,8 +33,7 @@ from spool.storage import Engine, Storage, StorageOptions
 
 async def open_storage(options: StorageOptions) -> Storage:
     """
-    See `spool.engines.open_storage`. Of the data directory nothing is read; it is there for the operator's
-    socket.
+    See `spool.engines.open_storage`. Of the data directory nothing is read; it is there for the operator's socket.
 
     SpoolError when the secret or the address cannot be read, or another installation's secret is given;
     BeingMigrated while another process takes long over the tables.

@@ -57,8 +57,7 @@ class PostgresStreamRows(SqlStreamRows):
 
     def ask(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
         """
-        Ask for the streams and totals of these operations; call the returned function once the pipeline is
-        over.
+        Ask for the streams and totals of these operations; call the returned function once the pipeline is over.
         """
         names = sorted({one.stream for one in operations})
         rows = self._pipelined.ask(_NAMED, names=names)

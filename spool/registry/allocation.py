@@ -1,6 +1,5 @@
 """
-Allocation as the registry keeps it: namespaces, versions of their definitions, and the jobs that publish
-them.
+Allocation as the registry keeps it: namespaces, versions of their definitions, and the jobs that publish them.
 
 Values and rules; no file. What a definition means is not known here: it is a text.
 """
@@ -25,8 +24,13 @@ MAX_NAME = 200
 MAX_DESCRIPTION = 1000
 
 QUEUED, VALIDATING, PUBLISHING, DONE, FAILED, CANCELLED = (
-    "queued", "validating", "publishing", "done", "failed", "cancelled",
-)  # fmt: skip
+    "queued",
+    "validating",
+    "publishing",
+    "done",
+    "failed",
+    "cancelled",
+)
 STATES = (QUEUED, VALIDATING, PUBLISHING, DONE, FAILED, CANCELLED)
 WAITING = frozenset((QUEUED, VALIDATING))  # jobs that can be cancelled
 OVER = frozenset((DONE, FAILED, CANCELLED))
@@ -54,8 +58,7 @@ class Namespace(NamespaceDraft):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionVersion:
     """
-    A definition that was published: `number` counts from 1 within its namespace. `bytes` is how long its text
-    is.
+    A definition that was published: `number` counts from 1 within its namespace. `bytes` is how long its text is.
     """
 
     namespace: str
@@ -82,8 +85,7 @@ class JobFault:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishJob:
     """
-    A definition on its way. `base` is the version that it replaces, 0 for none; `version` the one that it
-    became.
+    A definition on its way. `base` is the version that it replaces, 0 for none; `version` the one that it became.
 
     `number` is its place among all jobs. `border` says since when the ledger has what its rules look at.
     """

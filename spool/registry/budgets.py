@@ -69,8 +69,18 @@ class BudgetDraft:
 
 
 # What an alert depends on: a change of any of them re-evaluates the running period.
-RULES = ("view_id", "granularity", "planned", "default_amount", "time_zone", "measure", "per", "alerts",
-         "forecast_alerts", "cost_type")  # fmt: skip
+RULES = (
+    "view_id",
+    "granularity",
+    "planned",
+    "default_amount",
+    "time_zone",
+    "measure",
+    "per",
+    "alerts",
+    "forecast_alerts",
+    "cost_type",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +192,7 @@ def _alerts(field: str, alerts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _zone(name: str, granularity: str, now: float) -> str:
-    """
-    A zone by whose midnights the ledger can add up: it keeps hours of UTC, and after 62 days whole days
-    alone.
-    """
+    """A zone by whose midnights the ledger can add up: it keeps hours of UTC, and after 62 days whole days alone."""
     try:
         zone = ZoneInfo(name)
     except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone

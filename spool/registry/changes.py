@@ -49,9 +49,9 @@ class Changes:
         """
         Run `work` in a transaction and then `apply` its result to what is kept in memory.
 
-        Changes take turns, and a caller that is cancelled cannot separate the two: memory never lags behind a
-        commit. Who ends a key waits for what others keep under it at this moment, and holds up nobody else
-        meanwhile.
+        Changes take turns, and a caller that is cancelled cannot separate the two: memory never lags
+        behind a commit. Who ends a key waits for what others keep under it at this moment, and holds up
+        nobody else meanwhile.
         """
 
         async def both() -> T:
@@ -81,16 +81,13 @@ class Changes:
         await self._store.confirm()
 
     async def keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
-        """
-        `load` reads what a table keeps in memory about these: now, and whenever others changed one of them.
-        """
+        """`load` reads what a table keeps in memory about these: now, and whenever others changed one of them."""
         self._loaders.append((about, load))
         await load()
 
     async def follow(self) -> RegistryNews:
         """
-        Bring what is kept in memory up to what every process had committed before this call; returns what
-        that was.
+        Bring what is kept in memory up to what every process had committed before this call; returns what that was.
 
         SpoolUnavailable when it cannot be read: memory is as it was.
         """
@@ -113,11 +110,10 @@ class Changes:
 
     async def followed(self) -> None:
         """
-        Wait for the next look, whoever makes it: memory then holds what every process had committed before
-        this call.
+        Wait for the next look, whoever makes it: memory then holds what every process had committed
+        before this call.
 
-        However many wait, no look is made for them. SpoolUnavailable if none comes to its end within
-        LOOKED_S.
+        However many wait, no look is made for them. SpoolUnavailable if none comes to its end within LOOKED_S.
         """
         wanted = self._looks_begun + 1
         try:

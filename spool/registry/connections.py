@@ -1,6 +1,6 @@
 """
-Billing connections: what each takes billing data from, and where its data goes upstream. Values and rules; no
-file.
+Billing connections: what each takes billing data from, and where its data goes upstream. Values and
+rules; no file.
 
 Field names are the published interface's; the id that a connection has upstream is kept beside its own.
 """

@@ -1,9 +1,7 @@
 """
-Insights: what detectors found, or people wrote down, about what AI costs. Values and rules; no file, no
-protocol.
+Insights: what detectors found, or people wrote down, about what AI costs. Values and rules; no file, no protocol.
 
-Statuses, efforts and field names are those of the published interface (part 2.2); lists sort in the order
-here.
+Statuses, efforts and field names are those of the published interface (part 2.2); lists sort in the order here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """
-What an API key is and the rules it obeys (published interface, parts 2.1, 3.1 and 8). Pure: no file, no
-protocol.
+What an API key is and the rules it obeys (published interface, parts 2.1, 3.1 and 8). Pure: no file, no protocol.
 
 Names are trimmed, composed (NFC) and compared without case when they must be unique, so nobody deletes `prod`
 for `Prod`; everywhere else a name is meant exactly.
@@ -84,9 +83,7 @@ class Key:
 
     @property
     def version(self) -> str:
-        """
-        Return the version of the fields that people change; the time of the last use does not change it.
-        """
+        """Return the version of the fields that people change; the time of the last use does not change it."""
         names = (
             "name",
             "status",
@@ -188,8 +185,7 @@ def check_description(text: str) -> str:
 
 def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
-    Fixed scopes or managed use cases, each once and in the catalogue's order; Invalid for both, none or
-    unknown.
+    Fixed scopes or managed use cases, each once and in the catalogue's order; Invalid for both, none or unknown.
     """
     scopes, use_cases = set(scopes), set(use_cases)
     if scopes and use_cases:

@@ -1,6 +1,6 @@
 """
-Notices: what is told to people or programs outside of Tollhouse, and the notification that each channel makes
-of one.
+Notices: what is told to people or programs outside of Tollhouse, and the notification that each channel
+makes of one.
 
 Values and rules; no file, no protocol. What a channel is, and how it sends, is known above.
 """

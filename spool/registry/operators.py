@@ -1,6 +1,4 @@
-"""
-Operator accounts, their sessions and one-time console links: rules and hashes. Pure: no file, no protocol.
-"""
+"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure: no file, no protocol."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """
-    Who an OpenID provider says has signed in, once all of it was checked; `session` is its id of the sign-in.
-    """
+    """Who an OpenID provider says has signed in, once all of it was checked; `session` is its id of the sign-in."""
 
     email: str
     role: str
@@ -89,9 +85,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """
-    A signed-in browser. `csrf` goes with every change; the cookie's secret is kept as a keyed hash alone.
-    """
+    """A signed-in browser. `csrf` goes with every change; the cookie's secret is kept as a keyed hash alone."""
 
     digest: bytes = field(repr=False)
     actor: str
@@ -120,9 +114,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleLink:
-    """
-    A link that signs its bearer in once, under the actor's name; its secret is kept as a keyed hash alone.
-    """
+    """A link that signs its bearer in once, under the actor's name; its secret is kept as a keyed hash alone."""
 
     digest: bytes = field(repr=False)
     actor: str
@@ -167,9 +159,7 @@ def hashed(password: str) -> bytes:
 
 
 def matches(password: str, kept: bytes) -> bool:
-    """
-    True if a password is the one behind a hash, in constant time; slow on purpose: call it off the loop.
-    """
+    """True if a password is the one behind a hash, in constant time; slow on purpose: call it off the loop."""
     _, n, r, p, salt, digest = kept.decode().split("$")
     found = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))
     return hmac.compare_digest(found, bytes.fromhex(digest))

@@ -1,6 +1,4 @@
-"""
-What an organization wants assistants to know of it: one text, with who set it. Values and rules; no file.
-"""
+"""What an organization wants assistants to know of it: one text, with who set it. Values and rules; no file."""
 
 from __future__ import annotations
 

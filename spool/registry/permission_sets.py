@@ -139,10 +139,7 @@ OF_OPERATOR = OF_MEMBER | {
 
 
 def with_included(ids: Iterable[str]) -> frozenset[str]:
-    """
-    The sets of these ids with all that they include. An id that is not in the catalogue any more gives
-    nothing.
-    """
+    """The sets of these ids with all that they include. An id that is not in the catalogue any more gives nothing."""
     found: set[str] = set()
     waiting = [id for id in ids if id in PERMISSION_SETS]
     while waiting:

@@ -1,6 +1,6 @@
 """
-Recommendations: what the same work could have cost less, and what people decided about it. Values and rules;
-no file.
+Recommendations: what the same work could have cost less, and what people decided about it. Values and
+rules; no file.
 
 Statuses and efforts are those of insights. Money is decimal text in dollars, times are epoch seconds, days
 are texts such as 2026-11-20.
@@ -27,9 +27,7 @@ _MAX_AMOUNT = Decimal(10) ** 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """
-    A model, who serves it, and how it processes a call ("" is the standard way); None is unknown, or any.
-    """
+    """A model, who serves it, and how it processes a call ("" is the standard way); None is unknown, or any."""
 
     model: str | None = None
     provider: str | None = None
@@ -129,9 +127,7 @@ class RecommendationComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentThread:
-    """
-    The comments on one recommendation, oldest first. `last` is the highest id that one of them ever had.
-    """
+    """The comments on one recommendation, oldest first. `last` is the highest id that one of them ever had."""
 
     last: int = 0
     comments: Sequence[RecommendationComment] = field(default_factory=tuple)

@@ -82,18 +82,21 @@ class Registry:
 
     @classmethod
     async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:
-        """
-        `secret` is spool.installation.installation_secret's. The store is closed when it cannot be read.
-        """
+        """`secret` is spool.installation.installation_secret's. The store is closed when it cannot be read."""
         registry = cls(Changes(store, clock=clock, secret=secret))
         try:
             await registry.follow()  # what is read then is of this place, or later
             tables: Sequence[MemoryTable] = (
-                registry.keys, registry.assistant_tools, registry.cluster_configs, registry.frozen_rates,
-                registry.billed_invoices, registry.closed_months, registry.connections_in_costs,
+                registry.keys,
+                registry.assistant_tools,
+                registry.cluster_configs,
+                registry.frozen_rates,
+                registry.billed_invoices,
+                registry.closed_months,
+                registry.connections_in_costs,
                 registry.connections_left_out,
                 *registry._documents,
-            )  # fmt: skip
+            )
             for table in tables:
                 await registry._changes.keep_fresh(table.load, *table.about)
         except BaseException:
@@ -103,8 +106,7 @@ class Registry:
 
     async def held(self) -> Mapping[str, Mapping[str, int]]:
         """
-        Return for each limit how many of the existing rows each key made; those that people made stand under
-        "".
+        Return for each limit how many of the existing rows each key made; those that people made stand under "".
         """
         there = {table.limit: table.count() for table in self._documents}
 
@@ -135,9 +137,7 @@ class Registry:
 
     @property
     def is_fresh(self) -> bool:
-        """
-        True if what is in memory was true a second ago; always, unless other processes change the same rows.
-        """
+        """True if what is in memory was true a second ago; always, unless other processes change the same rows."""
         return self._changes.is_fresh
 
     async def follow(self) -> RegistryNews:

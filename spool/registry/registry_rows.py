@@ -1,6 +1,5 @@
 """
-What an engine owes the registry: its rows, in transactions. Every rule stands above, in
-`spool.registry.tables`.
+What an engine owes the registry: its rows, in transactions. Every rule stands above, in `spool.registry.tables`.
 """
 
 from __future__ import annotations
@@ -65,9 +64,7 @@ class RegistryRows(DocumentRows, Protocol):
     def delete_key(self, id: int) -> None: ...
 
     def note_accesses(self, times: Mapping[int, float]) -> None:
-        """
-        Last accesses by key id. An earlier time than the kept one changes nothing, nor does an unknown id.
-        """
+        """Last accesses by key id. An earlier time than the kept one changes nothing, nor does an unknown id."""
         ...
 
     def accesses(self, since: float) -> Mapping[int, float]:
@@ -84,8 +81,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def delete_sessions_of(self, account: str) -> None:
         """
-        Delete the sessions of an operator's account and of the console links that it made, and its unused
-        links.
+        Delete the sessions of an operator's account and of the console links that it made, and its unused links.
         """
         ...
 
@@ -162,8 +158,7 @@ class RegistryStore(Protocol):
         Run `work` in one transaction: all that it did is kept when this returns; when it raises, nothing is.
 
         SpoolUnavailable when it cannot be written now, RegistryDamaged when the rows cannot be read. What
-        `work` refuses or leaves as it is rests on what is there: NotCertain unless that outlives this
-        machine.
+        `work` refuses or leaves as it is rests on what is there: NotCertain unless that outlives this machine.
         """
         ...
 

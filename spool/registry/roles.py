@@ -51,9 +51,7 @@ _MAX_COMBINATIONS = 1000  # of a filter's values, one by one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFilter:
-    """
-    Passes calls whose value of `dimension` is one of `values`, or with EXCEPT none of them. "" is unknown.
-    """
+    """Passes calls whose value of `dimension` is one of `values`, or with EXCEPT none of them. "" is unknown."""
 
     dimension: str
     values: tuple[str, ...]
@@ -64,11 +62,9 @@ class RoleFilter:
 
     def contains(self, include: Collection[str], exclude: Collection[str]) -> bool:
         """
-        Surely passes all that has one of the values `include` and none of `exclude`; without `include` every
-        value.
+        Surely passes all that has one of the values `include` and none of `exclude`; without `include` every value.
 
-        What is included and excluded at once counts as included: the answer may be no where yes would be
-        right.
+        What is included and excluded at once counts as included: the answer may be no where yes would be right.
         """
         if include and all(map(self.holds, include)):
             return True
@@ -124,9 +120,7 @@ class LedgerSlice:
         )
 
     def without_unknown(self, known: Collection[str]) -> LedgerSlice:
-        """
-        The slice without its parts that name a dimension which is not `known` any more: they show nothing.
-        """
+        """The slice without its parts that name a dimension which is not `known` any more: they show nothing."""
         parts = (part for part in self.parts if all(each.dimension in known for each in part))
         return replace(self, parts=tuple(parts))
 
@@ -187,10 +181,7 @@ class Role(RoleDraft):
         return self.data_access == LIMITED or bool(self.cost_types)
 
     def broken(self, known: Collection[str]) -> str | None:
-        """
-        Why its filters show nothing: dimensions that are not among the `known` ones any more; None if they
-        can.
-        """
+        """Why its filters show nothing: dimensions that are not among the `known` ones any more; None if they can."""
         gone = sorted({each.dimension for each in self.filters} - set(known))
         if not gone:
             return None
@@ -250,8 +241,7 @@ class Holder:
     """
     A person as a role holder: e-mail address, groups, and the role of the account.
 
-    `has_default_role`: the account's role is the one that the OpenID provider's settings have for everybody
-    else.
+    `has_default_role`: the account's role is the one that the OpenID provider's settings have for everybody else.
     """
 
     person: str
@@ -313,9 +303,7 @@ class Roles:
                 self._by_group.setdefault(group, []).append(place)
 
     def of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
-        """
-        The rights of who has this e-mail address and these groups; `base` is the role of the account, if any.
-        """
+        """The rights of who has this e-mail address and these groups; `base` is the role of the account, if any."""
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.given(person, groups))
         shown = dict.fromkeys((shown_types(role.cost_types), part) for role in roles for part in _parts(role))
@@ -327,9 +315,7 @@ class Roles:
         return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
     def of_holder(self, holder: Holder) -> Rights:
-        """
-        The rights of a person. Who is named by a role has no default role, from the moment of being named on.
-        """
+        """The rights of a person. Who is named by a role has no default role, from the moment of being named on."""
         is_closed = holder.has_default_role and self._is_named(holder.person, holder.groups)
         return self.of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
 
@@ -352,9 +338,7 @@ class Roles:
         )
 
     def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
-        """
-        The accounts that may sign in and do everything. Groups do not count: nobody knows who is in them.
-        """
+        """The accounts that may sign in and do everything. Groups do not count: nobody knows who is in them."""
         return frozenset(
             each.email
             for each in operators

@@ -82,10 +82,7 @@ class ScheduledReport(ScheduledReportDraft):
         return self._moment(later)
 
     def span(self, due: float) -> tuple[datetime, datetime]:
-        """
-        Return the span of the report of a moment: the seven days before its day, or the calendar month
-        before.
-        """
+        """Return the span of the report of a moment: the seven days before its day, or the calendar month before."""
         midnight = datetime.fromtimestamp(due, self.zone).replace(hour=0, minute=0, second=0, microsecond=0)
         if self.every == WEEK:
             return midnight - timedelta(days=7), midnight

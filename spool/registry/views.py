@@ -48,10 +48,7 @@ class SlackChannel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewConnections:
-    """
-    Where news of a view goes. `notify` names channels of the configuration; addresses and secrets stand
-    there.
-    """
+    """Where news of a view goes. `notify` names channels of the configuration; addresses and secrets stand there."""
 
     email: EmailConnection = EmailConnection()
     slack: tuple[SlackChannel, ...] = ()
@@ -129,9 +126,7 @@ class View(ViewDraft):
         )
 
     def broken(self, known: Collection[str]) -> str | None:
-        """
-        Why the view cannot be asked: dimensions that are not among the `known` ones any more; None if it can.
-        """
+        """Why the view cannot be asked: dimensions that are not among the `known` ones any more; None if it can."""
         gone = sorted(set(dimensions(self)) - set(known))
         if not gone:
             return None
@@ -158,8 +153,7 @@ def new_view_id() -> str:
 
 def check_view(draft: ViewDraft) -> ViewDraft:
     """
-    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked
-    elsewhere.
+    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked elsewhere.
     """
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
     check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *BILLED_TYPES))
@@ -189,8 +183,10 @@ def _values(name: str, values: tuple[str, ...]) -> Iterator[str]:
 
 def _check_connections(given: ViewConnections) -> ViewConnections:
     for name, entries in (
-        ("email.addresses", given.email.addresses), ("slack", given.slack), ("notify", given.notify),
-    ):  # fmt: skip
+        ("email.addresses", given.email.addresses),
+        ("slack", given.slack),
+        ("notify", given.notify),
+    ):
         if len(entries) > MAX_CHANNELS:
             raise Invalid(f"connections.{name} has at most {MAX_CHANNELS} entries")
     for address in given.email.addresses:

@@ -66,11 +66,16 @@ class SqlDropRows:
         month = {"connection": drop.connection, "month": drop.month}
         rows = [
             {
-                **month, "hour": one.hour, "number": drop.number, "rows": one.rows, "bytes": one.size,
-                "stored": one.stored, "body": one.body,
+                **month,
+                "hour": one.hour,
+                "number": drop.number,
+                "rows": one.rows,
+                "bytes": one.size,
+                "stored": one.stored,
+                "body": one.body,
             }
             for one in hours
-        ]  # fmt: skip
+        ]
         self._connection.run_each(_ADD_HOUR, rows)
         self._connection.run(_RESIZE, **month, newest=drop.at)
 

@@ -261,9 +261,7 @@ class SqlRegistryRows:
         """A key is about to change. `shuts`: no secret of it opens any more."""
 
     def check_actor(self, actor: Actor) -> None:
-        """
-        Raise KeyEnded if the change was sent under a key that has ended; a single process has no need to ask.
-        """
+        """Raise KeyEnded if the change was sent under a key that has ended; a single process has no need to ask."""
 
     def _wrote(self) -> None:
         """A row of some table is about to change."""

@@ -45,8 +45,8 @@ class SqliteSpool:
     """
     What is kept in spool.sqlite. Holds the lock of its data directory until `close`.
 
-    `incarnation` changes when a damaged file had to be replaced: what a reader noted of another one means
-    nothing here.
+    `incarnation` changes when a damaged file had to be replaced: what a reader noted of another one
+    means nothing here.
     """
 
     directory: Path
@@ -83,9 +83,7 @@ async def open_spool(
     container: ContainerSettings = NO_OTHER_LIMITS,
     native: Native | None = None,
 ) -> SqliteSpool:
-    """
-    SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it.
-    """
+    """SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it."""
     lock = lock_directory(directory)
     reserve = Reserve(directory, clock)
     try:

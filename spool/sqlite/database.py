@@ -88,8 +88,12 @@ PAGE = 8192
 # log, how full pages are, the form of the tables, text in UTF-8, and that empty pages go back to the disk in
 # steps.
 HEADER = {
-    16: (">H", (PAGE,)), 18: (">5B", (2, 2, 0, 64, 32)), 44: (">I", (4,)), 56: (">I", (1,)), 64: (">I", (1,))
-}  # fmt: skip
+    16: (">H", (PAGE,)),
+    18: (">5B", (2, 2, 0, 64, 32)),
+    44: (">I", (4,)),
+    56: (">I", (1,)),
+    64: (">I", (1,)),
+}
 
 
 class _Connection(aiosqlite.Connection):
@@ -231,9 +235,7 @@ class Database:
         return self._writer.flush_seconds
 
     def is_in_place(self) -> bool:
-        """
-        False when the file or its log was removed or replaced: what is written now is gone after the process.
-        """
+        """False when the file or its log was removed or replaced: what is written now is gone after the process."""
         try:
             self._wal.stat()
             status = self.path.stat()
@@ -257,10 +259,7 @@ class Database:
         return 0.0 if began is None else time.monotonic() - began
 
     async def close(self) -> None:
-        """
-        The reader first: the last connection to close moves the log into the file, and that must be the
-        writer.
-        """
+        """The reader first: the last connection to close moves the log into the file, and that must be the writer."""
         try:
             await self._reader.close()
         finally:

@@ -32,9 +32,7 @@ class DirectoryLock:
 
 
 def lock_directory(directory: Path) -> DirectoryLock:
-    """
-    Create the directory (mode 0700) if it is missing and hold it; SpoolLocked when another process does.
-    """
+    """Create the directory (mode 0700) if it is missing and hold it; SpoolLocked when another process does."""
     try:
         _make_private(directory)
         descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)

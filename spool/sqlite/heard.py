@@ -31,9 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteHeard:
-    """
-    See `spool.log.heard.Heard`. Of more than `max_senders` the oldest go of the key that has the most.
-    """
+    """See `spool.log.heard.Heard`. Of more than `max_senders` the oldest go of the key that has the most."""
 
     is_shared = False
 

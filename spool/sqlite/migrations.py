@@ -23,13 +23,18 @@ from spool.sqlite.database import PAGE, damage
 
 # The files of each of the first versions of spool.sqlite; a further file is in spool/sql/schema.
 SCRIPTS = (
-    ("schema.sql", "deliveries/deliveries.sql"), ("devices.sql",), ("streams.sql",), ("pending.sql",),
-    ("log/event_types.sql",), ("stream_sizes.sql",), ("deliveries/ambiguous.sql",),
+    ("schema.sql", "deliveries/deliveries.sql"),
+    ("devices.sql",),
+    ("streams.sql",),
+    ("pending.sql",),
+    ("log/event_types.sql",),
+    ("stream_sizes.sql",),
+    ("deliveries/ambiguous.sql",),
     ("deliveries/handed_over.sql",),
     ("clusters.sql", "device_changes.sql", "container_files.sql", "billing_drops.sql"),
     ("deliveries/unmapped.sql", "log/event_amounts.sql"),
     ("deliveries/fence.sql",),
-)  # fmt: skip
+)
 MARK = 0x546F6C00  # "Tol", then the version
 VERSION_AT, MARK_AT, HEADER_BYTES = (
     60,
@@ -60,8 +65,7 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     """
     Bring the file to version len(versions); SpoolFromTheFuture when it is beyond that.
 
-    The number stands in two places of the header, so that a flipped bit there is damage and not another
-    version.
+    The number stands in two places of the header, so that a flipped bit there is damage and not another version.
     """
     current = version(connection)
     (mark,) = connection.execute("PRAGMA application_id").fetchone()

@@ -1,6 +1,4 @@
-"""
-Waiting partial reports in the spool's own file, written in the commit of the submission that changes them.
-"""
+"""Waiting partial reports in the spool's own file, written in the commit of the submission that changes them."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class SqlitePartialReports:
 def find(
     connection: sqlite3.Connection, keys: Collection[bytes], *, under: Collection[bytes] = ()
 ) -> dict[bytes, PartialReport]:
-    """
-    Return the reports that are stored under these keys, and under keys with one of the prefixes in `under`.
-    """
+    """Return the reports that are stored under these keys, and under keys with one of the prefixes in `under`."""
     rows = [row for key in keys for row in connection.execute(_ONE, (key,))]
     rows += [row for begin in under for row in connection.execute(_UNDER, (begin, len(begin), begin))]
     return {row[0]: PartialReport(*row) for row in rows}

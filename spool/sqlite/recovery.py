@@ -33,9 +33,23 @@ from spool.sqlite.streams import forget_whole
 INCARNATION = "incarnation"
 SALVAGED = "salvaged"  # the name of the damaged file whose rows are here
 SMALL_TABLES = (
-    "facts", "books", "conflicts", "unrecognised", "routes", "deliveries", "dead", "devices", "unenrolled", "streams",
-    "pending", "event_types", "stream_sizes", "clusters", "container_files", "container_books",
-)  # fmt: skip
+    "facts",
+    "books",
+    "conflicts",
+    "unrecognised",
+    "routes",
+    "deliveries",
+    "dead",
+    "devices",
+    "unenrolled",
+    "streams",
+    "pending",
+    "event_types",
+    "stream_sizes",
+    "clusters",
+    "container_files",
+    "container_books",
+)
 _log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
@@ -71,9 +85,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 
 def incarnation(connection: sqlite3.Connection) -> str:
-    """
-    Another one for every log that was begun: progress through a log of another incarnation means nothing.
-    """
+    """Another one for every log that was begun: progress through a log of another incarnation means nothing."""
     name: bytes = connection.execute(queries.FACT, (INCARNATION,)).fetchone()[0]
     return name.decode()
 
@@ -82,8 +94,7 @@ async def is_damage(database: Database, error: BaseException | None) -> bool:
     """
     True if an error came from damage of the file, which is marked then: opening again salvages.
 
-    A value that no reader expects is damage only if SQLite finds some, too: else it is an error of the
-    program.
+    A value that no reader expects is damage only if SQLite finds some, too: else it is an error of the program.
     """
     directory = database.path.parent
     while error is not None and not notes.is_marked(directory):
@@ -130,8 +141,7 @@ def _keep_log(path: Path, kept_log: Path) -> None:
 
 def _forget_log(kept_log: Path) -> None:
     """
-    Delete the copy of the log for good: after a power cut it would come back with commits that the file has
-    outgrown.
+    Delete the copy of the log for good: after a power cut it would come back with commits that the file has outgrown.
     """
     if kept_log.exists():
         kept_log.unlink()
@@ -139,10 +149,7 @@ def _forget_log(kept_log: Path) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
-    """
-    Migrate, and try everything that a start reads or a commit touches: damage there is found now and not
-    later.
-    """
+    """Migrate, and try everything that a start reads or a commit touches: damage there is found now and not later."""
     with damage_remembered(path.parent):
         seen = _commits_seen(connection, path, kept_log)
         known = notes.read_note(path.parent)
@@ -270,9 +277,7 @@ def _remember_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """
-    Damage if a table is not as this version has it: the list of tables is damaged, or of before the releases.
-    """
+    """Damage if a table is not as this version has it: the list of tables is damaged, or of before the releases."""
     for table, columns in _made().columns.items():
         if _columns(connection, table) != columns:
             raise damage(f"the table {table} is not as it was made")

@@ -1,6 +1,4 @@
-"""
-Opens everything that SQLite keeps: spool.sqlite, ledger.sqlite and registry.sqlite of one data directory.
-"""
+"""Opens everything that SQLite keeps: spool.sqlite, ledger.sqlite and registry.sqlite of one data directory."""
 
 from __future__ import annotations
 
@@ -35,8 +33,10 @@ if TYPE_CHECKING:
 
 
 VERSIONS: Mapping[str, Callable[[], Sequence[str]]] = {
-    FILE: spool_scripts, LEDGER: ledger_rows.versions, REGISTRY: registry_store.versions,
-}  # fmt: skip
+    FILE: spool_scripts,
+    LEDGER: ledger_rows.versions,
+    REGISTRY: registry_store.versions,
+}
 
 
 async def open_storage(options: StorageOptions) -> Storage:

@@ -54,8 +54,7 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
     """
     Remove some of the oldest totals that may go; False when none went.
 
-    What comes later for the same record begins anew and is no longer whole, so it never replaces the
-    service's.
+    What comes later for the same record begins anew and is no longer whole, so it never replaces the service's.
     """
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
     newest = shared.trim(

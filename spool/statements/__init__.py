@@ -1,4 +1,3 @@
 """
-What providers billed or metered, as their reports say it: values, rules, and what is asked of those that keep
-it.
+What providers billed or metered, as their reports say it: values, rules, and what is asked of those that keep it.
 """

@@ -10,15 +10,11 @@ from spool.statements.values import Statement, StatementInfo, StatementMonth, St
 
 
 class Statements(Protocol):
-    """
-    A statement replaces what is kept of its source and account in its span, and nothing else. Nothing is
-    added.
-    """
+    """A statement replaces what is kept of its source and account in its span, and nothing else. Nothing is added."""
 
     async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
         """
-        The same statement again changes nothing. Invalid if a value breaks a rule, NotAllowed if it is too
-        large.
+        The same statement again changes nothing. Invalid if a value breaks a rule, NotAllowed if it is too large.
         """
         ...
 

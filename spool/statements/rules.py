@@ -1,6 +1,5 @@
 """
-Rules of statements that are kept: equal cells are added up, days are replaced as a whole, money stays exact.
-Pure.
+Rules of statements that are kept: equal cells are added up, days are replaced as a whole, money stays exact. Pure.
 
 Rows stand with the UTC day in which their bucket starts. A row that starts outside of its statement's span
 (a correction of an earlier month) is billed with it, and stands with the span's first day; `corrects` keeps
@@ -34,9 +33,20 @@ _CELL = (
     "batch", "settled", "line_type", "invoice_id", "line_id", "commitment_id", "corrects", "corrects_until",
 )  # fmt: skip
 _TEXTS = (
-    "provider", "account", "key", "model", "unit", "kind", "currency", "tier", "region", "line_type", "invoice_id",
-    "line_id", "commitment_id",
-)  # fmt: skip
+    "provider",
+    "account",
+    "key",
+    "model",
+    "unit",
+    "kind",
+    "currency",
+    "tier",
+    "region",
+    "line_type",
+    "invoice_id",
+    "line_id",
+    "commitment_id",
+)
 _rows = msgspec.json.Decoder(list[StatementRow])
 
 
@@ -49,9 +59,7 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
 
 
 class RowAmounts(NamedTuple):
-    """
-    The amounts of a row: as billed, at list prices, at negotiated ones, and with fees on what they cover.
-    """
+    """The amounts of a row: as billed, at list prices, at negotiated ones, and with fees on what they cover."""
 
     amount: Decimal
     amount_list: Decimal | None = None

@@ -81,9 +81,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementInfo:
-    """
-    Consecutive days (UTC) that a source reports of a provider, all read at once, all settled or all open.
-    """
+    """Consecutive days (UTC) that a source reports of a provider, all read at once, all settled or all open."""
 
     source: str
     provider: str
@@ -97,9 +95,7 @@ class StatementInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementMonth:
-    """
-    What is kept of one source and account in a month. `billed` are dollars; `settled` of `days` are settled.
-    """
+    """What is kept of one source and account in a month. `billed` are dollars; `settled` of `days` are settled."""
 
     id: str
     source: str

@@ -75,8 +75,7 @@ async def export_archive(
     """
     Write all that a storage keeps into a new file while no server has it open.
 
-    AlreadyThere, or NotAllowed for a place that cannot be written; SpoolDamaged where the books do not
-    balance.
+    AlreadyThere, or NotAllowed for a place that cannot be written; SpoolDamaged where the books do not balance.
     """
     if engine.tables is None:
         raise NotAllowed("this storage engine keeps nothing that could be copied")
@@ -117,8 +116,8 @@ async def import_archive(
     """
     Take an archive over into an empty storage, as a copy is (see `spool.transfer.copying`).
 
-    NotAllowed for a file that is none; SpoolDamaged, before anything is taken, for one that is not as it was
-    written.
+    NotAllowed for a file that is none; SpoolDamaged, before anything is taken, for one that is not as
+    it was written.
     """
     progress("checking the archive", 0)
     manifest = await asyncio.to_thread(check_archive, archive)

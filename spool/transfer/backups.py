@@ -1,8 +1,7 @@
 """
 Backups: the files of a storage beside a manifest with their checksums.
 
-A backup is made under another name and renamed when it is whole; so is the directory that is restored from
-one.
+A backup is made under another name and renamed when it is whole; so is the directory that is restored from one.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ async def back_up(
     """
     Make a backup at `to`; `copy` fills an empty directory.
 
-    What a process that was killed left of one is removed. AlreadyThere, or NotAllowed for a place that cannot
-    be used.
+    What a process that was killed left of one is removed. AlreadyThere, or NotAllowed for a place that
+    cannot be used.
     """
     draft = _draft(to)
 
@@ -90,8 +89,7 @@ def _begin(draft: Path, to: Path) -> None:
 
 def check(backup: Path) -> Manifest:
     """
-    The manifest of a backup whose every file is as it was written. NotAllowed or SpoolDamaged with what is
-    wrong.
+    The manifest of a backup whose every file is as it was written. NotAllowed or SpoolDamaged with what is wrong.
     """
     try:
         told = json.loads((backup / MANIFEST).read_bytes())

@@ -1,10 +1,8 @@
 """
-Bundles: the records that wait on routes, in a file that is sealed with a key, for another installation to
-send.
+Bundles: the records that wait on routes, in a file that is sealed with a key, for another installation to send.
 
 A bundle begins with a line of its kind and a line of JSON, then holds frames (length, then compressed records
-of one topic), an empty frame, and the HMAC-SHA256 of everything before it. It is authenticated, not
-encrypted.
+of one topic), an empty frame, and the HMAC-SHA256 of everything before it. It is authenticated, not encrypted.
 """
 
 from __future__ import annotations
@@ -182,9 +180,9 @@ async def import_bundle(
     """
     Bring the records of a bundle into the log, each once, however often it is run or killed.
 
-    How far it came is noted in the commit that brings it, under the bundle's id; a record that came another
-    way is known by its own id. NotAllowed, before anything is brought, if the file is not a bundle that the key
-    seals.
+    How far it came is noted in the commit that brings it, under the bundle's id; a record that came
+    another way is known by its own id. NotAllowed, before anything is brought, if the file is not a
+    bundle that the key seals.
     """
     header = await asyncio.to_thread(_check, bundle, key)
     note = note_key(f"bundle-{header.id}")

@@ -37,8 +37,8 @@ async def copy_storage(
     """
     Copy while no server has either open.
 
-    NotAllowed where that is not possible, with what to do; SpoolDamaged where the books do not balance or
-    differ after.
+    NotAllowed where that is not possible, with what to do; SpoolDamaged where the books do not balance
+    or differ after.
     """
     if source_engine.tables is None:
         raise NotAllowed("this storage engine keeps nothing that could be copied")

@@ -1,6 +1,4 @@
-"""
-What an engine keeps as tables of plain values, as the SQLite engine has them: how one gives it to another.
-"""
+"""What an engine keeps as tables of plain values, as the SQLite engine has them: how one gives it to another."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ class KeptTable:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptContent:
-    """
-    The bytes of a file of container metrics, read while they are asked for; `head` is the line before them.
-    """
+    """The bytes of a file of container metrics, read while they are asked for; `head` is the line before them."""
 
     id: str
     head: bytes

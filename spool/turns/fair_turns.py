@@ -1,6 +1,5 @@
 """
-Whose work is done next: keys, people and addresses take turns by the time that their work took, not by
-requests.
+Whose work is done next: keys, people and addresses take turns by the time that their work took, not by requests.
 
 A party that used less than a tenth of the time lately waits for nobody, so that many quiet keys are as quick as
 one that sends the same.
@@ -48,8 +47,7 @@ _FAR: Final = 100.0  # of the exponent: then all sums are scaled down
 
 class Party:
     """
-    A key, a person or an address: what it used of the processor, weighted so that what is newer counts for
-    more.
+    A key, a person or an address: what it used of the processor, weighted so that what is newer counts for more.
     """
 
     __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
@@ -76,9 +74,7 @@ class Party:
 
 
 class FairTurns:
-    """
-    The parties of one process. Everything but `Party.spend` and `is_wanted` is called on the event loop.
-    """
+    """The parties of one process. Everything but `Party.spend` and `is_wanted` is called on the event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
@@ -123,8 +119,7 @@ class FairTurns:
 
     def expects_lighter(self, used: float) -> bool:
         """
-        True if a party that used far less than `used` had something to commit lately. False if `used` is
-        little.
+        True if a party that used far less than `used` had something to commit lately. False if `used` is little.
         """
         if used < HEAVY_S * self.weight:
             return False
@@ -281,9 +276,7 @@ class FairTurns:
             self._look_again()
 
     def _rest_s(self, lighter: Party | None) -> float:
-        """
-        Return how long a party rests in favour of one that used less; the other is charged for the rest.
-        """
+        """Return how long a party rests in favour of one that used less; the other is charged for the rest."""
         if lighter is None:
             self._rested_since = 0.0
             return 0.0

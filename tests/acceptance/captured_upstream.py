@@ -1,6 +1,4 @@
-"""
-A cost service for processes: takes every request, counts each record once by its id, and adds up what it got.
-"""
+"""A cost service for processes: takes every request, counts each record once by its id, and adds up what it got."""
 
 from __future__ import annotations
 

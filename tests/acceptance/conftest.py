@@ -114,8 +114,7 @@ class Tollhouse:
         is_new: bool = False,
     ) -> str:
         """
-        Serve until stopped or killed; returns the address once it is ready. `is_new`: as `start_process` has
-        it.
+        Serve until stopped or killed; returns the address once it is ready. `is_new`: as `start_process` has it.
         """
         assert self.process is None
         self.process = start_process(
@@ -183,8 +182,7 @@ class Tollhouse:
         """
         The record file, line by line; a torn last line is an error, unless a running server ends it.
 
-        What is acknowledged is in the spool, and in this file once the route is drained: see
-        `wait_until_drained`.
+        What is acknowledged is in the spool, and in this file once the route is drained: see `wait_until_drained`.
         """
         text = b""
 
@@ -199,8 +197,7 @@ class Tollhouse:
 
     def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 300.0) -> None:
         """
-        Until everything that was acknowledged has left by the route: before a stop, what is to be read after
-        it.
+        Until everything that was acknowledged has left by the route: before a stop, what is to be read after it.
         """
         wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
 
@@ -229,8 +226,7 @@ class Tollhouse:
         """
         What the running server answers on its socket, as it would a command.
 
-        For what is asked again and again: a command is a process, and takes a second of the processor to
-        begin.
+        For what is asked again and again: a command is a process, and takes a second of the processor to begin.
         """
         connection = UnixConnection(socket_path(self.data))
         try:

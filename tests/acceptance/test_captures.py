@@ -1,10 +1,9 @@
 """
-What real clients sent, again, in other orders and with a restart and a kill between: always the provider's
-journal.
+What real clients sent, again, in other orders and with a restart and a kill between: always the provider's journal.
 
-The captures of every family (tests/clients/captures) go to one Tollhouse, each family under a key of its own,
-whose label tells the families apart. Held against the journal are the record file, the ledger, and what the
-upstream got.
+The captures of every family (tests/clients/captures) go to one Tollhouse, each family under a key of its
+own, whose label tells the families apart. Held against the journal are the record file, the ledger, and
+what the upstream got.
 """
 
 from __future__ import annotations
@@ -229,10 +228,7 @@ def _waiting(tollhouse: Tollhouse) -> int:
 
 
 def _wait_for_take_backs(tollhouse: Tollhouse) -> None:
-    """
-    Nothing says that they are over: so until counters beside calls count nothing, or as long as they may
-    take.
-    """
+    """Nothing says that they are over: so until counters beside calls count nothing, or as long as they may take."""
     deadline = time.monotonic() + SETTLED_S
     while time.monotonic() < deadline:
         tollhouse.wait_until_drained("archive/ai-telemetry")
@@ -306,9 +302,7 @@ def test_the_calls_are_the_journal(replayed: Replayed, family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None:
-    """
-    Calls, and tokens by kind, counters beside the calls included: what these repeat is not counted again.
-    """
+    """Calls, and tokens by kind, counters beside the calls included: what these repeat is not counted again."""
     told = told_by(family)
     expected = {name: sum(getattr(call, name) or 0 for call in told) for name in TOKENS}
     row = replayed.ledger[family]
@@ -317,9 +311,7 @@ def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None
 
 @pytest.mark.parametrize("family", PRICED)
 def test_the_costs_are_those_that_the_client_reports(replayed: Replayed, family: str) -> None:
-    """
-    To a millionth of a dollar, as some report floating-point numbers; what a cache answered was not spent.
-    """
+    """To a millionth of a dollar, as some report floating-point numbers; what a cache answered was not spent."""
     expected = sum(
         (capture.cost or Decimal(0) for capture in CAPTURES if capture.family == family), Decimal(0)
     )

@@ -1,6 +1,4 @@
-"""
-Two Tollhouses in a row: a record leaves the second as it entered the first, and a refused key costs nothing.
-"""
+"""Two Tollhouses in a row: a record leaves the second as it entered the first, and a refused key costs nothing."""
 
 from __future__ import annotations
 

@@ -115,9 +115,7 @@ def test_check_tries_the_endpoint_of_own_telemetry(installations: Any) -> None:
 
 
 def test_check_reads_the_rate_card(installations: Any) -> None:
-    """
-    A card that is missing, and a stream of upstream.paths that is not there, are problems and no traceback.
-    """
+    """A card that is missing, and a stream of upstream.paths that is not there, are problems and no traceback."""
     one = installations(more='[prices]\nfile = "no-card.json"')
     assert "prices.file: " in one.run("check", code=1)
     one.config.write_text(one.config.read_text() + '[upstream.paths]\nnothing = "/x"\n')

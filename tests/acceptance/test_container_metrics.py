@@ -60,9 +60,7 @@ async def cycle(site: Tollhouse, key: str, left: Mapping[str, bytes], *, kill_af
 
 @pytest.mark.asyncio
 async def test_a_killed_gateway_brings_every_file_upstream(tmp_path: Path) -> None:
-    """
-    What was answered with 200 is not sent again by the agent; a kill repeats at most what was on its way.
-    """
+    """What was answered with 200 is not sent again by the agent; a kill repeats at most what was on its way."""
     chance = random.Random(7)
     data = {f"{n:02}.parquet": chance.randbytes(150_000) for n in range(FILES)}
     left = dict(data)

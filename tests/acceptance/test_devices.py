@@ -1,6 +1,5 @@
 """
-Devices with the installed command: agent, gateway and upstream as processes, kill -9, revoked keys, parked
-syncs.
+Devices with the installed command: agent, gateway and upstream as processes, kill -9, revoked keys, parked syncs.
 """
 
 from __future__ import annotations
@@ -102,9 +101,7 @@ def agent(installations: Any) -> Any:
 
 
 def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, Tollhouse]) -> None:
-    """
-    With a key that may enrol: 200, listed, upstream hears the enrolment and the heartbeat; else 403 says why.
-    """
+    """With a key that may enrol: 200, listed, upstream hears the enrolment and the heartbeat; else 403 says why."""
     near, far = chained
     fleet, beat = near.key("fleet", *FLEET), near.key("beat", "--scope", HEARTBEAT)
     near.start()
@@ -214,9 +211,7 @@ def test_a_device_that_heard_yes_is_there_after_a_kill(installations: Any) -> No
 
 
 def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: Any) -> None:
-    """
-    Three processes; the gateway is killed for a while; every event arrives once, in the right device's name.
-    """
+    """Three processes; the gateway is killed for a while; every event arrives once, in the right device's name."""
     near, far = chained
     # Nobody else is given this port while the gateway is away.
     near.config.write_text(near.config.read_text().replace(":0", f":{free_port()}", 1))
@@ -322,9 +317,7 @@ def test_a_revoked_agent_keeps_what_it_has(installations: Any, agent: Any) -> No
 
 
 def test_setup_and_undo(tmp_path: Path) -> None:
-    """
-    The installed command on settings as somebody has them: difference, write, status, undo byte for byte.
-    """
+    """The installed command on settings as somebody has them: difference, write, status, undo byte for byte."""
     home = tmp_path / "home"
     tollhouse = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="0s", more=""))
     files = {

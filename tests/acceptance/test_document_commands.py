@@ -51,8 +51,7 @@ def test_every_page_with_commands_is_followed() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_run_in_their_order(document: str, installations: Any) -> None:
     """
-    Each succeeds in a shell that stops at the first failure. A block of JSON is part of what was printed
-    before.
+    Each succeeds in a shell that stops at the first failure. A block of JSON is part of what was printed before.
     """
     tollhouse = installations(
         hold="1h"

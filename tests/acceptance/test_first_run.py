@@ -18,9 +18,7 @@ from tests.processes.copied import copying_command, run_process
 
 
 def test_the_printed_curl_line_works_when_pasted(tmp_path: Path) -> None:
-    """
-    Embedded default: one key, printed once; the curl line answers 200 with a receipt; one record is shown.
-    """
+    """Embedded default: one key, printed once; the curl line answers 200 with a receipt; one record is shown."""
     serve = [str(COMMAND), "serve", "--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path
@@ -79,9 +77,7 @@ def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
 
 
 def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installations: Any) -> None:
-    """
-    10,000 calls with ids chatcmpl-0 to chatcmpl-998 over and over are 10,000 records; a repeat adds none.
-    """
+    """10,000 calls with ids chatcmpl-0 to chatcmpl-998 over and over are 10,000 records; a repeat adds none."""
     tollhouse = installations()
     key = tollhouse.key("local")
     url = tollhouse.start()

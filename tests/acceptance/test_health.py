@@ -23,9 +23,7 @@ def wait_until_alive(one: Tollhouse) -> None:
 
 @pytest.mark.parametrize("public", [False, True])
 def test_health_tells_a_living_server_from_a_hung_and_a_dead_one(installations: Any, public: bool) -> None:
-    """
-    Exit 0 while the server lives, 1 while it hangs and once it is gone; also when it listens everywhere.
-    """
+    """Exit 0 while the server lives, 1 while it hangs and once it is gone; also when it listens everywhere."""
     operator = f"127.0.0.1:{free_port()}" if public else ""
     listen = f"{'0.0.0.0' if public else '127.0.0.1'}:{free_port()}"
     one = installations(config=SETTINGS.format(listen=listen, operator=operator, more=""))

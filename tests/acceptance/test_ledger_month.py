@@ -38,9 +38,7 @@ Sums = tuple[int, int, int, int, Decimal, Decimal, Decimal]
 
 
 class Sender:
-    """
-    Sends what a month may bring, in no order: late calls, repeats, halves, failures, what does not count.
-    """
+    """Sends what a month may bring, in no order: late calls, repeats, halves, failures, what does not count."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -89,9 +87,7 @@ class Sender:
         return made
 
     def _halves(self) -> Iterator[Sent]:
-        """
-        A call that is told first without its tokens; the later report fills them in while the record is open.
-        """
+        """A call that is told first without its tokens; the later report fills them in while the record is open."""
         whole = self._span()
         known = [each for each in whole["attributes"] if not each["key"].startswith("gen_ai.usage.")]
         yield TRACES, request([{**whole, "attributes": known}])
@@ -106,9 +102,7 @@ class Sender:
 
 
 def recount(records: list[dict[str, Any]], per_s: int, *dimensions: str) -> dict[Group, Sums]:
-    """
-    (period, dimensions...) -> calls, errors, tokens in and out, cost, estimate, saved: one record at a time.
-    """
+    """(period, dimensions...) -> calls, errors, tokens in and out, cost, estimate, saved: one record at a time."""
     groups: dict[Group, list[Any]] = defaultdict(lambda: [0, 0, 0, 0, Decimal(0), Decimal(0), Decimal(0)])
     for record in corrected(records):
         if record["shadow"]:

@@ -24,10 +24,7 @@ def release(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_release_is_the_same_bytes_twice(tmp_path: Path) -> None:
-    """
-    Wheel and sdist with their sums; the wheel holds the three packages, the console's files and the rate
-    card.
-    """
+    """Wheel and sdist with their sums; the wheel holds the three packages, the console's files and the rate card."""
     done = release("--snapshot", "--no-native", "--out", str(tmp_path))
     if "not committed" in done.stderr:
         pytest.skip("there are changes that are not committed")

@@ -21,9 +21,7 @@ ACCEPTED = re.compile(
 
 
 def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) -> None:
-    """
-    The second run begins where the first was killed, and outlives the server's end; a third sends nothing.
-    """
+    """The second run begins where the first was killed, and outlives the server's end; a third sends nothing."""
     tollhouse = installations()
     # Nobody else is given this port while the server is away.
     tollhouse.config.write_text(tollhouse.config.read_text().replace(":0", f":{free_port()}", 1))

@@ -22,10 +22,7 @@ path = "focus.csv"
 
 @pytest.mark.parametrize("running", [True, False])
 def test_streams_billing_and_focus(installations: Any, running: bool) -> None:
-    """
-    With a server and without one the commands show the streams, the drops to come, and the same spend as
-    FOCUS.
-    """
+    """With a server and without one the commands show the streams, the drops to come, and the same spend as FOCUS."""
     tollhouse = installations(more=FOCUS)
     telemetry, streams = (
         tollhouse.key("telemetry"),

@@ -1,7 +1,4 @@
-"""
-The wheel that a release ships, installed as an operator installs it, on every supported Python that is
-present.
-"""
+"""The wheel that a release ships, installed as an operator installs it, on every supported Python that is present."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ from spool.ledger.sums import COUNTS, HOUR_S, LATENCY, Dimensions
 
 
 async def fill(ledger: Ledger, *, combinations: int, hours: int, begin: int) -> None:
-    """
-    For each hour from `begin` (epoch seconds), calls of so many users: 20 models, 10 teams, a dollar each.
-    """
+    """For each hour from `begin` (epoch seconds), calls of so many users: 20 models, 10 teams, a dollar each."""
     measures = [*(1 for _ in COUNTS), UNIT, UNIT, *(1 for _ in LATENCY)]
 
     def work(rows: LedgerRows) -> None:

@@ -19,10 +19,7 @@ REST = "      - {Type: GroupBy, Source: team, Transforms: [{Type: Normalize}]}\n
 
 
 def definition(dimensions: int, rules: int = 20) -> str:
-    """
-    Groups by users, teams and models, what is left by its team; every fifth dimension looks at the one
-    before.
-    """
+    """Groups by users, teams and models, what is left by its team; every fifth dimension looks at the one before."""
     text = "Dimensions:\n"
     for number in range(dimensions):
         text += f"  D{number}:\n    DefaultValue: Other\n    Rules:\n"

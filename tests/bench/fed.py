@@ -1,6 +1,6 @@
 """
-`python -m tests.bench.fed serve ...`: the same program, but its workers decode nothing: what bounds the
-server itself.
+`python -m tests.bench.fed serve ...`: the same program, but its workers decode nothing: what bounds
+the server itself.
 
 A worker decodes one body of each size and answers every other one with the same records under new ids, at
 once. So nobody waits for workers, as on a machine with many cores; they encode deliveries, and all else is

@@ -29,9 +29,8 @@ DIMENSIONS = 20
 @pytest.mark.asyncio
 async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     """
-    A definition of 20 dimensions is in force within a second. A month by one of them, by day or as a whole,
-    takes at most four times what it takes by team, the first time too, and adds up to the same total to the
-    last digit.
+    A definition of 20 dimensions is in force within a second. A month by one of them, by day or as a whole, takes
+    at most four times what it takes by team, the first time too, and adds up to the same total to the last digit.
     """
     keys, hours = (1400, 720) if FULL else (140, 72)
     ledger = await open_ledger(tmp_path, clock=FakeClock())

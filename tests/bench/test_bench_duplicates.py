@@ -62,10 +62,7 @@ def best_us(work: Callable[[], object], times: int) -> float:
 
 
 def bytes_of(index: DuplicateIndex) -> int:
-    """
-    Runs and their marks by their buffers; the newest by what a dict of such ints takes, measured at 150
-    bytes.
-    """
+    """Runs and their marks by their buffers; the newest by what a dict of such ints takes, measured at 150 bytes."""
     runs = index.runs()
     in_runs = sum(len(run.ids) for run in runs)
     return sum(8 * len(run.ids) + len(run.marks) for run in runs) + 150 * (len(index) - in_runs)

@@ -1,6 +1,5 @@
 """
-What it costs to write one record as an OTLP span, against filling the generated protobuf classes in the same
-run.
+What it costs to write one record as an OTLP span, against filling the generated protobuf classes in the same run.
 
 The figure to reach is 5 µs a record; the yardstick makes it a ratio that holds on any machine.
 """

@@ -1,6 +1,5 @@
 """
-One short round of the fairness benchmark: a key beside another one that floods; `--only main` measures how
-much.
+One short round of the fairness benchmark: a key beside another one that floods; `--only main` measures how much.
 """
 
 from __future__ import annotations

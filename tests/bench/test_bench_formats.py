@@ -28,9 +28,7 @@ def best(action: Callable[[], object]) -> float:
 
 
 def batch() -> bytes:
-    """
-    512 events of the logging payload at its real size: the price of its model and the messages are in it.
-    """
+    """512 events of the logging payload at its real size: the price of its model and the messages are in it."""
     events: list[dict[str, Any]] = case("litellm", "slp-batch-array")
     prices = {f"{kind}_cost_per_token_above_{step}k_tokens": 1.25e-06 for kind in "io" for step in range(25)}
     for event in events:
@@ -41,9 +39,7 @@ def batch() -> bytes:
 
 @pytest.mark.bench
 def test_an_event_costs_about_what_parsing_it_costs() -> None:
-    """
-    Decoding, normalising, tags and identity together, against orjson.loads of the same body: about the same.
-    """
+    """Decoding, normalising, tags and identity together, against orjson.loads of the same body: about the same."""
     body = batch()
     ours = best(lambda: run(any_format.normalise("litellm", body, options=Options())))
     theirs = best(lambda: orjson.loads(body))

@@ -2,8 +2,7 @@
 What normalising costs: microseconds a span for each dialect, as a ratio to decoding the same body with the
 official classes and reading the same attributes into dicts.
 
-The bodies hold what changes from call to call (ids, counts, users); a span of the conventions has 15
-attributes.
+The bodies hold what changes from call to call (ids, counts, users); a span of the conventions has 15 attributes.
 """
 
 from __future__ import annotations

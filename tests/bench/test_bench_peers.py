@@ -25,10 +25,7 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_loss_and_a_repetition_are_seen() -> None:
-    """
-    Of four acknowledged records one is missing and one is there twice; a request without answer does not
-    count.
-    """
+    """Of four acknowledged records one is missing and one is there twice; a request without answer does not count."""
     record = "{:08d}{:016d}".format
     kept = {record(1, 0): 1, record(1, 1): 2, record(2, 0): 1, record(3, 0): 2}
     survival = judge("", LoadFigures(sent=3, accepted=2, unanswered=[3]), 2, kept)

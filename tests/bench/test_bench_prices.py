@@ -27,9 +27,7 @@ def best(*actions: Callable[[], object]) -> list[float]:
 
 @pytest.mark.bench
 def test_estimate_costs_little_more_than_arithmetic() -> None:
-    """
-    An estimate against a dict look-up by four names, an integer product and its text: some 6 times as much.
-    """
+    """An estimate against a dict look-up by four names, an integer product and its text: some 6 times as much."""
     book = PriceBook.load()
     record = Inference(
         id=b"\0" * 16,

@@ -1,6 +1,5 @@
 """
-Every kind of load is accepted and delivered, and every figure is there; `make bench` is about how large they
-are.
+Every kind of load is accepted and delivered, and every figure is there; `make bench` is about how large they are.
 """
 
 from __future__ import annotations
@@ -116,8 +115,7 @@ def test_the_server_without_the_flush(tmp_path: Path, upstream: LoadSink) -> Non
 
 def test_the_server_whose_workers_decode_nothing(tmp_path: Path, upstream: LoadSink) -> None:
     """
-    What bounds the server itself: all that they answer is accepted and delivered, and its own time is told
-    apart.
+    What bounds the server itself: all that they answer is accepted and delivered, and its own time is told apart.
     """
     cores, options = meters.cores_for(1)[0], replace(OPTIONS, workers=1)
     with targets.tollhouse(tmp_path / "fed", upstream.url, name="fed", cores=cores, workers=1) as running:

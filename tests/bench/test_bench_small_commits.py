@@ -67,9 +67,7 @@ def sink() -> Iterator[str]:
 
 
 def count_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """
-    Counts from now on, in every file and on this loop; a transaction that changed nothing is not flushed.
-    """
+    """Counts from now on, in every file and on this loop; a transaction that changed nothing is not flushed."""
     steps: Counter[str] = Counter()
     transact, timed = _Connection._transact, _Connection._timed
 
@@ -129,10 +127,7 @@ async def delivered(app: App, count: int) -> None:
 
 
 async def test_the_steps_of_a_small_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A lone sender's request is one commit; those that come together share commits, and deliveries in both
-    cases.
-    """
+    """A lone sender's request is one commit; those that come together share commits, and deliveries in both cases."""
     monkeypatch.setenv("SINK_KEY", "sink")
     with sink() as url:
         config = Config(

@@ -43,10 +43,7 @@ async def least_us(work: Callable[[], Coroutine[Any, Any, object]], times: int) 
 
 
 async def test_what_a_worker_saves(record_property: Callable[[str, object], None]) -> None:
-    """
-    In microseconds of the server's processor time a body, by spans in it; and a delivery of a thousand
-    records.
-    """
+    """In microseconds of the server's processor time a body, by spans in it; and a delivery of a thousand records."""
     start = starter("-m", "gateway.assembly.worker_process", "{socket}", str(512 * MIB))
     pool = WorkerPool(1, start, silent_s=30, observer=Metrics())
     pool.start()

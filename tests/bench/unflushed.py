@@ -1,6 +1,5 @@
 """
-`python -m tests.bench.unflushed serve ...`: the same program without the flush, to measure what the flush
-costs.
+`python -m tests.bench.unflushed serve ...`: the same program without the flush, to measure what the flush costs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""
-One Chromium for the folder, a Tollhouse with a month of traffic that is only looked at, and others to change.
-"""
+"""One Chromium for the folder, a Tollhouse with a month of traffic that is only looked at, and others to change."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ def signed_in() -> SignedIn:
 
 @pytest.fixture(scope="package")
 def month(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iterator[Tollhouse]:
-    """
-    A running Tollhouse with two months of traffic and open insights. Tests look at it and change nothing.
-    """
+    """A running Tollhouse with two months of traffic and open insights. Tests look at it and change nothing."""
     plants = ("--days", "62", "--records", "6000", "--plant", "missing-price,retry-storm")
     tollhouse = filled(tmp_path_factory.mktemp("month"), *plants)
     tollhouse.start()

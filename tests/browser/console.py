@@ -132,9 +132,7 @@ def place_of(title: str) -> tuple[str, str]:
 
 
 class Console:
-    """
-    `wrong` is what the browser complained of; a test ends with it empty, less what it said it `expects`.
-    """
+    """`wrong` is what the browser complained of; a test ends with it empty, less what it said it `expects`."""
 
     def __init__(self, context: BrowserContext, tollhouse: Tollhouse, url: str = "") -> None:
         self.tollhouse = tollhouse
@@ -160,9 +158,7 @@ class Console:
             self.wrong.append(text)
 
     def expects(self, *parts: str) -> None:
-        """
-        From now on what contains one of these is not a fault, such as "409" for a change that is to be refused.
-        """
+        """From now on what contains one of these is not a fault, such as "409" for a change that is to be refused."""
         self._expected += parts
 
     def sign_in(self, role: str = "admin") -> None:

@@ -55,9 +55,7 @@ async def _sum_up_days(data: Path) -> None:
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 def test_first_paint(month: Tollhouse, many: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    Until all figures of the overview stand takes at most three times as long as on a small ledger, and a bit.
-    """
+    """Until all figures of the overview stand takes at most three times as long as on a small ledger, and a bit."""
     for _ in range(TRIES):
         few, paint = figures(open_console(month))
         console = open_console(many)

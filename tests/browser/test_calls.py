@@ -105,9 +105,7 @@ def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenCons
 
 
 def test_records_arrive_live_and_wait_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    A record appears without a reload; while the pointer is on a row, what comes waits and nothing moves.
-    """
+    """A record appears without a reload; while the pointer is on a row, what comes waits and nothing moves."""
     key = house.key("sender")
     console = open_console(house)
     console.open("/tail")

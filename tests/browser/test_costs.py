@@ -1,7 +1,4 @@
-"""
-Costs and the overview: figures are those of the operator API, each leads further, and the address is the
-view.
-"""
+"""Costs and the overview: figures are those of the operator API, each leads further, and the address is the view."""
 
 from __future__ import annotations
 
@@ -84,9 +81,7 @@ def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
 
 
 def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
-    """
-    A menu of the field's own values; what has no value can be chosen as unknown, and the figures are its own.
-    """
+    """A menu of the field's own values; what has no value can be chosen as unknown, and the figures are its own."""
     console.open("/costs")
     fields = console.page.get_by_label("Add a filter").locator("option").all_inner_texts()
     told = report(console, "")["report"]
@@ -169,10 +164,7 @@ def test_the_same_data_elsewhere(console: Console) -> None:
 
 
 def test_what_changed_is_the_comparison(console: Console) -> None:
-    """
-    Nothing until it is asked; then the parts, the drivers and their sum, as the operator API splits the
-    change.
-    """
+    """Nothing until it is asked; then the parts, the drivers and their sum, as the operator API splits the change."""
     console.open("/costs?from=now-7d&by=model_family")
     page = console.page
     section = page.get_by_role("region", name="What changed", exact=True)
@@ -234,8 +226,7 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
 
 def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     """
-    Two fields that the keyboard reaches, kept in the address; days that end before they begin say what is
-    wrong.
+    Two fields that the keyboard reaches, kept in the address; days that end before they begin say what is wrong.
     """
     console.open("/costs?from=now-7d&by=team")
     page = console.page
@@ -277,8 +268,7 @@ def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
 
 def test_the_first_record_turns_the_page(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Without a record the overview says how to send one, to the reader's own address; it changes when one
-    arrives.
+    Without a record the overview says how to send one, to the reader's own address; it changes when one arrives.
     """
     console = open_console(house)
     console.open("/")

@@ -18,8 +18,7 @@ from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, REFUSED, UPSTREAM,
 
 def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The route stands in the list with its state and reason; opened, it says what to do and leads to its
-    requests.
+    The route stands in the list with its state and reason; opened, it says what to do and leads to its requests.
     """
     console = open_console(troubled)
     console.open("/delivery")
@@ -109,9 +108,7 @@ def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_consol
 
 
 def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    What is not JSON and what may not be changed is told; with the name the upstream knows the record arrives.
-    """
+    """What is not JSON and what may not be changed is told; with the name the upstream knows the record arrives."""
     console = open_console(troubled)
     console.expects("400")
     console.open("/delivery?tab=dead&open=1")

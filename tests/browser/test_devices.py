@@ -1,6 +1,4 @@
-"""
-Devices: found by a filter, labelled, revoked by their exact name, approved again; each is in the audit list.
-"""
+"""Devices: found by a filter, labelled, revoked by their exact name, approved again; each is in the audit list."""
 
 from __future__ import annotations
 

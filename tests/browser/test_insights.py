@@ -34,8 +34,8 @@ def informed(house: Tollhouse) -> Tollhouse:
 
 def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Money apart from the operation; its text is shown as text; a decision takes it out of what is open, and the
-    comment stays.
+    Money apart from the operation; its text is shown as text; a decision takes it out of what is open, and
+    the comment stays.
     """
     console = open_console(informed, role="operator")
     console.open("/insights")
@@ -98,9 +98,7 @@ def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: 
 
 
 def test_a_filtered_view_is_an_address(informed: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    It shows the same when it is loaded anew, back and forward walk through it, and a chip takes a filter off.
-    """
+    """It shows the same when it is loaded anew, back and forward walk through it, and a chip takes a filter off."""
     console = open_console(informed)
     console.open("/insights")
     page = console.page

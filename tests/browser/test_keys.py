@@ -53,8 +53,7 @@ def act(console: Console, key: str, action: str) -> Locator:
 
 def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The first record sent with it turns the overview without a reload; deleted by its exact name it opens
-    nothing.
+    The first record sent with it turns the overview without a reload; deleted by its exact name it opens nothing.
     """
     console = open_console(house)
     console.open("/keys")
@@ -81,9 +80,7 @@ def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: Ope
 
 
 def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    Who chooses the other kind lets go of the first; a key with neither is refused, and what was typed stays.
-    """
+    """Who chooses the other kind lets go of the first; a key with neither is refused, and what was typed stays."""
     console = open_console(house)
     console.expects("400")
     console.open("/keys")
@@ -111,8 +108,7 @@ def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConso
 
 def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Its name and use cases, whether it opens, and its secret, which replaces the one before at once if so
-    wished.
+    Its name and use cases, whether it opens, and its secret, which replaces the one before at once if so wished.
     """
     console = open_console(house)
     console.open("/keys")
@@ -210,10 +206,7 @@ def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConso
 
 
 def test_a_viewer_sees_who_may_send_and_changes_nothing(house: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    On a phone: the list and each key are shown, no action is offered, and a filter leads back to the same
-    view.
-    """
+    """On a phone: the list and each key are shown, no action is offered, and a filter leads back to the same view."""
     house.key("sender")
     house.key("reader", "--scope", "billing:read_costs")
     console = open_console(house, role="viewer", viewport=NARROW)

@@ -50,8 +50,7 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
     Nothing serious for axe, nothing that stands out to the side, wide and on a phone, dark and light, with a
     row open, too; each control is reached by Tab; no page and no answer is large. A wide picture of each.
 
-    Colours depend on the theme and the layout on the width, and neither on the other: two looks see all of
-    both.
+    Colours depend on the theme and the layout on the width, and neither on the other: two looks see all of both.
     """
     console = open_console(month, viewport=WIDE, color_scheme="dark")
     found = {}
@@ -95,8 +94,8 @@ def look(console: Console, name: str, *, is_framed: bool = False) -> None:
 
 def unreached(console: Console, *, is_framed: bool) -> list[str]:
     """
-    What Tab alone does not reach, or what does not show that it has the focus; around the page, too, if it
-    `is_framed`.
+    What Tab alone does not reach, or what does not show that it has the focus; around the page, too,
+    if it `is_framed`.
     """
     count, all_count = console.page.evaluate(MARKED, [TABBABLE, not is_framed])
     left: list[str] = []

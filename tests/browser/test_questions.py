@@ -1,6 +1,4 @@
-"""
-The questions that bring an operator to the console: each is answered within three clicks from the overview.
-"""
+"""The questions that bring an operator to the console: each is answered within three clicks from the overview."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def jumpy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tollhouse]:
-    """
-    A running Tollhouse with a month in which spend jumped and a model has no price. Tests only look at it.
-    """
+    """A running Tollhouse with a month in which spend jumped and a model has no price. Tests only look at it."""
     tollhouse = filled(
         tmp_path_factory.mktemp("jumpy"), "--records", "16000", "--plant", "spike,missing-price"
     )

@@ -92,8 +92,7 @@ def test_an_account_lives_and_ends(house: Tollhouse, open_console: OpenConsole) 
 
 def test_the_settings_in_effect_are_shown(installations: Any, open_console: OpenConsole) -> None:
     """
-    Each with where it comes from, also after the file was changed and taken over; the command line says the
-    same.
+    Each with where it comes from, also after the file was changed and taken over; the command line says the same.
     """
     house: Tollhouse = installations()
     house.start({"TOLLHOUSE_LOG__LEVEL": "error"})

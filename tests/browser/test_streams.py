@@ -25,9 +25,7 @@ def send(house: Tollhouse, types: str) -> None:
 
 
 def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    From the list of types to the events of one, to all that is kept of one; new ones come by themselves.
-    """
+    """From the list of types to the events of one, to all that is kept of one; new ones come by themselves."""
     console = open_console(house)
     page, dialog, rows = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
     console.open("/")

@@ -1,9 +1,9 @@
 """
-What a provider's doors answer: OpenAI's chat completions, responses and embeddings, Anthropic's messages,
-Gemini's content.
+What a provider's doors answer: OpenAI's chat completions, responses and embeddings, Anthropic's
+messages, Gemini's content.
 
-Every answer is made whole and as a stream from the same figures, beside the call that the journal will say it
-was.
+Every answer is made whole and as a stream from the same figures, beside the call that the journal will
+say it was.
 """
 
 from __future__ import annotations

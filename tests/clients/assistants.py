@@ -1,7 +1,4 @@
-"""
-How each coding assistant is started: without a terminal, at the fake provider, its telemetry as its page
-says.
-"""
+"""How each coding assistant is started: without a terminal, at the fake provider, its telemetry as its page says."""
 
 from __future__ import annotations
 

@@ -149,10 +149,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tollhouse, str]]:
-    """
-    The installed command, serving for the whole session, and a key that can send AI telemetry and nothing
-    else.
-    """
+    """The installed command, serving for the whole session, and a key that can send AI telemetry and nothing else."""
     tollhouse = Tollhouse(
         tmp_path_factory.mktemp("installation"), ARCHIVE.format(server="", hold="0s", more="")
     )

@@ -1,6 +1,4 @@
-"""
-What a provider served, call by call, in the words of a record: the truth that the archive is held against.
-"""
+"""What a provider served, call by call, in the words of a record: the truth that the archive is held against."""
 
 from __future__ import annotations
 

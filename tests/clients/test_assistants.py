@@ -72,8 +72,7 @@ def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: st
 
 def test_opencode_tells_what_it_exported_in_time(stand: Stand, tmp_path: Path) -> None:
     """
-    Each record is one of the calls, with its tokens but those written to a cache; it ends without a last
-    export.
+    Each record is one of the calls, with its tokens but those written to a cache; it ends without a last export.
     """
     started = opencode(Place(home=tmp_path, provider=stand.provider.url, tollhouse=stand.url, key=stand.key))
     stand.program(started.command, tmp_path, started.environment)

@@ -18,9 +18,7 @@ def accepted(stand: Stand) -> dict[str, int]:
 
 @pytest.mark.parametrize("mode", ["structured", "binary"])
 def test_the_official_sdk(stand: Stand, mode: str) -> None:
-    """
-    An event in either mode is taken, and the same event again is a duplicate that the sender is not told of.
-    """
+    """An event in either mode is taken, and the same event again is a duplicate that the sender is not told of."""
     key = stand.tollhouse.key(f"events {mode}", "--scope", CREATE_EVENT)
     before = accepted(stand)
     said = stand.run("events", "with_events.py", mode, TOLLHOUSE_URL=stand.url, EVENTS_KEY=key)

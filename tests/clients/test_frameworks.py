@@ -31,9 +31,7 @@ def unchanged(_: str, calls: list[Call]) -> list[Call]:
 
 
 def ag2(name: str, calls: list[Call]) -> list[Call]:
-    """
-    No tokens written to a cache, and of a failure no provider; of Claude the library's span below tells all.
-    """
+    """No tokens written to a cache, and of a failure no provider; of Claude the library's span below tells all."""
     forgotten = without("provider") if name == "failures" else without("cache_write_tokens")
     return [call if call.provider == "anthropic" else forgotten(call) for call in calls]
 
@@ -76,8 +74,7 @@ def llama_index(name: str, calls: list[Call]) -> list[Call]:
 
 def google_adk(_: str, calls: list[Call]) -> list[Call]:
     """
-    One name for what a model does, Google's own of its platform, and LiteLLM's reasoning beside its output
-    again.
+    One name for what a model does, Google's own of its platform, and LiteLLM's reasoning beside its output again.
     """
     return [_of_gemini(call) if call.provider == "gcp.gen_ai" else _of_litellm(call) for call in calls]
 
@@ -92,10 +89,7 @@ def _of_litellm(call: Call) -> Call:
 
 
 def google_adk_openinference(name: str, calls: list[Call]) -> list[Call]:
-    """
-    Of the answers of a turn all but the last are told by events alone; of LiteLLM's reasoning the total
-    tells.
-    """
+    """Of the answers of a turn all but the last are told by events alone; of LiteLLM's reasoning the total tells."""
     return [
         _of_gemini(call) if call.provider == "gcp.gen_ai" else without("cache_write_tokens")(call)
         for call in calls
@@ -139,19 +133,14 @@ def haystack(name: str, calls: list[Call]) -> list[Call]:
 
 
 def _of_haystack(call: Call) -> Call:
-    """
-    OpenAI's two totals, of responses and embeddings no tokens; Anthropic's library tells its calls itself.
-    """
+    """OpenAI's two totals, of responses and embeddings no tokens; Anthropic's library tells its calls itself."""
     if call.provider == "anthropic":
         return call
     return totals(call) if call.request_model == "gpt-4o" else no_tokens(call)
 
 
 def dspy(name: str, calls: list[Call]) -> list[Call]:
-    """
-    No tokens by itself; LiteLLM's below leaves out OpenAI's cache writes, and says 0 of Anthropic's
-    reasoning.
-    """
+    """No tokens by itself; LiteLLM's below leaves out OpenAI's cache writes, and says 0 of Anthropic's reasoning."""
     if name != "nested":
         return [no_tokens(call) for call in calls]
     return [_of_litellm_below(call) if call.status == "ok" else call for call in calls]
@@ -219,9 +208,7 @@ def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> No
 
 
 def test_logfires_report_of_a_stream_comes_in_a_request_of_its_own(stand: Stand) -> None:
-    """
-    As batches of a busy process end anywhere: the Anthropic library's span below is still the same call.
-    """
+    """As batches of a busy process end anywhere: the Anthropic library's span below is still the same call."""
     names = ("raw_stream", "managed_stream")
     stand.run("logfire", "frameworks/with_logfire.py", *names, OTEL_BSP_MAX_EXPORT_BATCH_SIZE="1")
     expected = [replace(call, **NO_NAMES) for call in stand.calls()]

@@ -62,10 +62,7 @@ def test_the_openai_wrapper_tells_the_journal(stand: Stand, client: str, name: s
 
 @pytest.mark.parametrize("client", ["langfuse_v2", "langfuse"])
 def test_generations_by_hand(stand: Stand, client: str) -> None:
-    """
-    Figures and names as written; a generation whose end comes in a later request is one record; spans are
-    none.
-    """
+    """Figures and names as written; a generation whose end comes in a later request is one record; spans are none."""
     records = run(stand, client, "by_hand")
     fields = (
         "request_model",

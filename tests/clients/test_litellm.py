@@ -1,8 +1,8 @@
 """
 The real LiteLLM proxy with its generic callback and its OTel callback at once: every call is reported twice.
 
-The records are held against the journal of the provider behind the proxy, and the costs against LiteLLM's own
-prices.
+The records are held against the journal of the provider behind the proxy, and the costs against
+LiteLLM's own prices.
 """
 
 from __future__ import annotations
@@ -84,10 +84,7 @@ class Reported:
         return [call for name in names for call in self.calls[name]]
 
     def told(self) -> list[Call]:
-        """
-        What LiteLLM tells of it: one report for each call, one for each cached answer and one for its
-        refusal.
-        """
+        """What LiteLLM tells of it: one report for each call, one for each cached answer and one for its refusal."""
         cached = [replace(call, status="cached") for names in CACHED for call in self.of(*names)]
         refused = Call(operation="chat", status="error", request_model="nobody")
         served = self.of(*(name for name in REQUESTS if name != "retry in vain"))
@@ -103,9 +100,7 @@ class Reported:
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Reported]:
-    """
-    All requests through one proxy, which is then stopped, and the archive when everything has reached it.
-    """
+    """All requests through one proxy, which is then stopped, and the archive when everything has reached it."""
     place = tmp_path_factory.mktemp("litellm")
     with ExitStack() as ends:
         tollhouse, url, key = _installation(place, ends)
@@ -158,8 +153,7 @@ def test_every_call_is_one_record(reported: Reported) -> None:
 
 def test_the_costs_are_litellms(reported: Reported) -> None:
     """
-    Each answered call costs what LiteLLM's prices make of the journal's tokens; what its cache answers,
-    nothing.
+    Each answered call costs what LiteLLM's prices make of the journal's tokens; what its cache answers, nothing.
     """
     answered = [call for call in reported.of(*REQUESTS) if call.status == "ok"]
     expected = Counter(cost(call) for call in answered)
@@ -172,9 +166,7 @@ def test_the_costs_are_litellms(reported: Reported) -> None:
 
 
 def test_both_callbacks_were_heard(reported: Reported) -> None:
-    """
-    Each record came twice, the second report was a duplicate, and disagreed with the first on one cost alone.
-    """
+    """Each record came twice, the second report was a duplicate, and disagreed with the first on one cost alone."""
     assert len(reported.records) == reported.books["accepted"] == reported.books["duplicates"]
     assert 1 == reported.books.get(
         "conflict", 0
@@ -188,9 +180,7 @@ def test_both_callbacks_were_heard(reported: Reported) -> None:
 
 
 def test_the_providers_ids_are_kept(reported: Reported) -> None:
-    """
-    Where LiteLLM hands the provider's response id on, the record has it; it makes up or seals the others.
-    """
+    """Where LiteLLM hands the provider's response id on, the record has it; it makes up or seals the others."""
     handed_on = reported.of("chat", "reasoning", "stream", "stream without figures", "cache miss", "messages")
     handed_on += [call for call in reported.of("fallback", "messages stream") if call.status == "ok"]
     assert {call.request_id for call in handed_on} <= {one["request_id"] for one in reported.records}
@@ -221,9 +211,7 @@ def test_an_answer_from_the_cache_is_no_second_call(reported: Reported) -> None:
 
 
 def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provider: Provider) -> None:
-    """
-    LiteLLM forgets what is logged while a batch waits for its answer; those calls are records all the same.
-    """
+    """LiteLLM forgets what is logged while a batch waits for its answer; those calls are records all the same."""
     before = len(provider.journal.calls())
     with ExitStack() as ends:
         tollhouse, url, key = _installation(tmp_path, ends)

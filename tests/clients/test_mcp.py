@@ -1,7 +1,4 @@
-"""
-Real clients of the Model Context Protocol: the official SDK, the Inspector, Claude Code, the conformance
-suite.
-"""
+"""Real clients of the Model Context Protocol: the official SDK, the Inspector, Claude Code, the conformance suite."""
 
 from __future__ import annotations
 

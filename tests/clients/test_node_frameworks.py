@@ -28,8 +28,7 @@ no_figures = without(
 
 def openai_agents_js(calls: list[Call]) -> list[Call]:
     """
-    Of a stream of chat completions the library tells neither figures nor id, so it is a call beside the
-    agent's.
+    Of a stream of chat completions the library tells neither figures nor id, so it is a call beside the agent's.
     """
     _, streamed = (call for call in calls[:4] if call.request_model == "gpt-4o")
     return [*calls, no_figures(streamed)]

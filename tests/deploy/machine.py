@@ -1,6 +1,5 @@
 """
-A Debian of its own: made by debootstrap, changed by commands in it, and booted with systemd as its first
-process.
+A Debian of its own: made by debootstrap, changed by commands in it, and booted with systemd as its first process.
 
 It has namespaces of its own for processes, mounts and the network (loopback alone), and needs root. Trees are
 kept in `.venv-debian`, as making one takes a minute.
@@ -103,9 +102,7 @@ class Machine:
 
 @contextmanager
 def running(script: str, arguments: Sequence[str], *, name: str) -> Iterator[Machine]:
-    """
-    Runs a script in namespaces of its own; it ends by executing the first process there, which has that name.
-    """
+    """Runs a script in namespaces of its own; it ends by executing the first process there, which has that name."""
     need_root_and("unshare", "nsenter")
     namespaces = ["--mount", "--pid", "--uts", "--ipc", "--net", "--fork", "--kill-child"]
     quiet = subprocess.DEVNULL

@@ -42,9 +42,7 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_file_that_the_services_name_is_there(secrets: Path) -> None:
-    """
-    Settings and scripts beside the file, secrets by the script; nobody else may look into their directory.
-    """
+    """Settings and scripts beside the file, secrets by the script; nobody else may look into their directory."""
     for name, each in COMPOSE["configs"].items():
         assert (SHARED / each["file"]).exists(), name
     assert {Path(each["file"]).name for each in COMPOSE["secrets"].values()} == {
@@ -62,8 +60,7 @@ def test_every_file_that_the_services_name_is_there(secrets: Path) -> None:
 
 def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path: Path) -> None:
     """
-    One image with PostgreSQL's library, one file of settings; the addresses of both databases are in the
-    secret.
+    One image with PostgreSQL's library, one file of settings; the addresses of both databases are in the secret.
     """
     first, *others = ({**SERVICES[name], "hostname": "", "volumes": []} for name in GATEWAYS)
     assert [first, first] == others
@@ -161,8 +158,8 @@ async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
     """
     With the address that the script has, under the name that the primary waits for.
 
-    The tables are made then as by `tollhouse storage init`, with the settings of the gateways, and nothing is
-    missing.
+    The tables are made then as by `tollhouse storage init`, with the settings of the gateways, and
+    nothing is missing.
     """
     place = database.folder.parent
     monkeypatch.setenv("HOME", str(place))

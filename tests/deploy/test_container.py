@@ -1,6 +1,5 @@
 """
-The container's image and the Compose file: read, and as far as it goes without a container runtime, carried
-out.
+The container's image and the Compose file: read, and as far as it goes without a container runtime, carried out.
 """
 
 from __future__ import annotations
@@ -128,9 +127,7 @@ def test_compose_publishes_the_console_on_loopback_alone() -> None:
 
 
 class Image:
-    """
-    A Containerfile carried out on trees of Debian: each FROM is the base system of the release that it names.
-    """
+    """A Containerfile carried out on trees of Debian: each FROM is the base system of the release that it names."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -237,8 +234,7 @@ def container(tmp_path: Path) -> Iterator[Machine]:
 @pytest.mark.chroot
 def test_the_image_starts_takes_a_record_and_says_that_it_lives(container: Machine) -> None:
     """
-    Built and started as a runtime would, it is healthy, keeps a record, and can write nowhere but in its
-    volume.
+    Built and started as a runtime would, it is healthy, keeps a record, and can write nowhere but in its volume.
     """
     env = " ".join(f"{name}={value}" for name, value in variables().items())
     asked = f"{env} {UNPRIVILEGED}"

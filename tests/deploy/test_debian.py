@@ -80,10 +80,7 @@ def listed(package: Path) -> dict[str, str]:
 
 
 def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -> None:
-    """
-    Units, settings, directories of keys that root alone can read, and the locked libraries; no compiled
-    caches.
-    """
+    """Units, settings, directories of keys that root alone can read, and the locked libraries; no compiled caches."""
     files = listed(package)
     assert {"root/root"} == {each.split()[1] for each in files.values()}
     assert "drwx------ root/root" == files["/etc/tollhouse/keys/"] == files["/etc/tollhouse/agent-keys/"]

@@ -1,7 +1,4 @@
-"""
-The Helm chart and the plain Kustomize files: rendered by the tools, equal, and valid by the published
-schemas.
-"""
+"""The Helm chart and the plain Kustomize files: rendered by the tools, equal, and valid by the published schemas."""
 
 from __future__ import annotations
 
@@ -111,8 +108,7 @@ def test_helm_and_kustomize_agree(
 
 def problems(text: str) -> list[str]:
     """
-    What the published schemas say against each object: Kubernetes' own, strictly, and the Prometheus
-    Operator's.
+    What the published schemas say against each object: Kubernetes' own, strictly, and the Prometheus Operator's.
     """
     definitions = Resource.from_contents(schema("kubernetes/_definitions"), default_specification=DRAFT202012)
     registry: Registry[Any] = Registry().with_resource(
@@ -145,9 +141,7 @@ def test_the_published_schemas_accept_what_is_rendered(tmp_path: Path) -> None:
 
 
 def test_alerts_come_from_one_file(tmp_path: Path) -> None:
-    """
-    Both carry the rules of deploy/prometheus as they are; `make kubernetes-rules` writes those of Kustomize.
-    """
+    """Both carry the rules of deploy/prometheus as they are; `make kubernetes-rules` writes those of Kustomize."""
     rules = yaml.safe_load((ROOT / "deploy/prometheus/rules.yaml").read_text())
     written = (KUBERNETES / "kustomize/monitoring/prometheusrule.yaml").read_text()
     assert rules == yaml.safe_load(written)["spec"], "make kubernetes-rules"
@@ -165,9 +159,7 @@ def test_helm_lints_and_names_a_wrong_value() -> None:
 
 
 def test_settings_in_pods_load(tmp_path: Path) -> None:
-    """
-    The settings of gateway and sidecar have no problem, also with the example of an upstream switched on.
-    """
+    """The settings of gateway and sidecar have no problem, also with the example of an upstream switched on."""
     rendered = objects(kustomize(tmp_path, "monitoring"))
     (text,) = (one["data"]["tollhouse.toml"] for (kind, _), one in rendered.items() if kind == "ConfigMap")
     gateway = rendered["StatefulSet", "tollhouse"]["spec"]["template"]["spec"]["containers"][0]
@@ -192,9 +184,7 @@ def test_settings_in_pods_load(tmp_path: Path) -> None:
 
 
 def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -> None:
-    """
-    A Deployment without volumes of its own, spread over machines; its settings name the files of the secret.
-    """
+    """A Deployment without volumes of its own, spread over machines; its settings name the files of the secret."""
     rendered = objects(helm(*SHARED))
     assert not [name for kind, name in rendered if kind == "StatefulSet"]
     spec = rendered["Deployment", "tollhouse"]["spec"]

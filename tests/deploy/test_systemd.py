@@ -63,10 +63,7 @@ def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SYSTEM_UNITS)
 def test_settings_fit_their_unit(name: str, tmp_path: Path) -> None:
-    """
-    The settings load, also with their examples switched on; they name the unit's directory and its
-    credentials.
-    """
+    """The settings load, also with their examples switched on; they name the unit's directory and its credentials."""
     text = (SYSTEMD / SETTINGS[name]).read_text()
     path = tmp_path / "settings.toml"
     for variant in (text, re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE)):

@@ -106,9 +106,7 @@ def test_the_words_are_the_destination_s_own(headers: dict[str, str], body: byte
 
 
 def test_secrets_are_struck_out_and_words_are_bounded() -> None:
-    """
-    An upstream that echoes the key does not bring it into our files, and a page of HTML does not either.
-    """
+    """An upstream that echoes the key does not bring it into our files, and a page of HTML does not either."""
     body = b"key th_secret is disabled. " + b"x" * 10_000
     said = words(HttpAnswer(status=403, body=body, secrets=("th_secret",)))
     assert said.startswith("key [key] is disabled. xxx")

@@ -77,8 +77,7 @@ def rows(records: list[Record] = RECORDS, *, later_s: int = 60) -> list[dict[str
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["ChargeDescription"] + row["BilledCost"])
 def test_each_row_follows_the_columns_rules(row: dict[str, str]) -> None:
     """
-    Mandatory columns are there and not null where they must not be; values are allowed ones, numbers, UTC
-    times.
+    Mandatory columns are there and not null where they must not be; values are allowed ones, numbers, UTC times.
     """
     assert set() == MANDATORY - set(row)
     assert [] == [name for name in NEVER_NULL if not row[name]]
@@ -119,9 +118,7 @@ def test_a_version_has_its_names_of_providers(version: str, names: set[str]) -> 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["ChargeDescription"] + row["BilledCost"])
 def test_usage_and_credits(row: dict[str, str]) -> None:
-    """
-    Usage is priced and never negative; what came back is a credit, without usage; units go with quantities.
-    """
+    """Usage is priced and never negative; what came back is a credit, without usage; units go with quantities."""
     if row["ChargeCategory"] == "Usage":
         assert Decimal(row["PricingQuantity"]) >= 0
         assert "Standard" == row["PricingCategory"]
@@ -251,9 +248,7 @@ def test_periods_hold_each_other() -> None:
 
 
 def test_the_sum_is_the_spend() -> None:
-    """
-    Cached calls cost nothing, shadows are not there, counters of money count; nothing else is added or lost.
-    """
+    """Cached calls cost nothing, shadows are not there, counters of money count; nothing else is added or lost."""
     found = rows()
     assert Decimal("0.25") * 3 - Decimal("1.5") + Decimal("0.1") + Decimal("0.75") == sum(
         Decimal(row["BilledCost"]) for row in found
@@ -281,9 +276,7 @@ def test_writes_for_an_hour_have_a_column() -> None:
 async def test_a_file_with_other_columns_is_moved_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    An earlier version may have begun the file with other columns: the new lines begin a file of their own.
-    """
+    """An earlier version may have begun the file with other columns: the new lines begin a file of their own."""
     path = tmp_path / "focus.csv"
     (tmp_path / "focus.csv.1").write_text("taken")
     path.write_bytes(b"BillingAccountId,BilledCost\ntollhouse,1\n")

@@ -143,9 +143,7 @@ async def drained(spool: Spooled, count: int = 10) -> dict[str, int]:
 
 @pytest.mark.asyncio
 async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
-    """
-    Its delivery settles under the settings before, the next goes by the new ones, and none became ambiguous.
-    """
+    """Its delivery settles under the settings before, the next goes by the new ones, and none became ambiguous."""
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
@@ -173,9 +171,7 @@ async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> None:
-    """
-    Its place is kept; when it comes back it goes on there, and only when its last delivery was answered.
-    """
+    """Its place is kept; when it comes back it goes on there, and only when its last delivery was answered."""
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
@@ -213,9 +209,7 @@ class Turns(HeldTasks, SoleNode):
 
 @pytest.mark.asyncio
 async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
-    """
-    It waits for it, finishes what it sends before another process has it, and goes on where that one came to.
-    """
+    """It waits for it, finishes what it sends before another process has it, and goes on where that one came to."""
     leases, gate = Turns(), Gate()
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         await spool.add(calls(1, 20))

@@ -34,9 +34,7 @@ def exported() -> dict[str, Metric]:
 
 
 def test_counters_are_cumulative_sums_under_the_names_of_the_page() -> None:
-    """
-    They begin with the process; those of routes, which outlive it, say of no time that they began with 0.
-    """
+    """They begin with the process; those of routes, which outlive it, say of no time that they began with 0."""
     metrics = exported()
     accepted = metrics["tollhouse_records_accepted_total"].sum
     assert (True, CUMULATIVE) == (accepted.is_monotonic, accepted.aggregation_temporality)

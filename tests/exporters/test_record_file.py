@@ -67,9 +67,7 @@ def rows(first: int, last: int) -> list[dict[str, Any]]:
 
 @pytest.mark.asyncio
 async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) -> None:
-    """
-    Directories are made, each record is its JSON form on one line, shadows say so and count as delivered.
-    """
+    """Directories are made, each record is its JSON form on one line, shadows say so and count as delivered."""
     records = [call(1, tags={"note": "a\nb"}), call(2, shadow=True)]
     _, settlement = await attempt(exporter, delivery(1, 2), records)
     assert [as_json(record) for record in records] == lines(path)
@@ -79,10 +77,7 @@ async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) 
 
 @pytest.mark.asyncio
 async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
-    """
-    Killed after the write and before the settling: the next process finds the lines and writes what is
-    missing.
-    """
+    """Killed after the write and before the settling: the next process finds the lines and writes what is missing."""
     first = FileExporter(path, write=lines_of)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 5), calls(3, 5))
@@ -98,9 +93,7 @@ async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_repeat_after_a_power_cut_leaves_no_torn_line(path: Path) -> None:
-    """
-    Zeros where sectors were not flushed: every line is a record all the same, those of others untouched.
-    """
+    """Zeros where sectors were not flushed: every line is a record all the same, those of others untouched."""
     before, killed, after = [FileExporter(path, write=lines_of) for _ in range(3)]
     await attempt(before, delivery(1, 5), calls(1, 5))
     sent, _ = await attempt(killed, delivery(6, 25), calls(6, 25))
@@ -128,10 +121,7 @@ async def test_a_rotated_file_is_opened_anew(exporter: FileExporter, path: Path)
 
 @pytest.mark.asyncio
 async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
-    """
-    Rotated between crash and repeat: what is whole in the old file stays there, the rest is written to the
-    new.
-    """
+    """Rotated between crash and repeat: what is whole in the old file stays there, the rest is written to the new."""
     first = FileExporter(path, write=lines_of)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 4), calls(3, 4))
@@ -213,9 +203,7 @@ async def test_lines_are_flushed_before_the_delivery_settles(
 async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The disk may still be writing for a send that nobody waits for: the repeat comes after it and finds it.
-    """
+    """The disk may still be writing for a send that nobody waits for: the repeat comes after it and finds it."""
     ready = await marked(exporter, delivery(1, 3))
     entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=0.0, records=calls(1, 3))
     loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
@@ -268,10 +256,7 @@ async def test_a_full_disk_is_waited_for(
 
 @pytest.mark.asyncio
 async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
-    """
-    After a crash other deliveries may come first (a replay waits for news): the repeat takes nothing of
-    theirs.
-    """
+    """After a crash other deliveries may come first (a replay waits for news): the repeat takes nothing of theirs."""
     first = FileExporter(path, write=lines_of)
     crashed, _ = await attempt(first, delivery(1, 3), calls(1, 3))
     await first.close()
@@ -289,9 +274,7 @@ async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
 async def test_a_delivery_passes_one_that_met_a_full_disk(
     exporter: FileExporter, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Half a delivery written, then no space, and while it waits the next one finds room: both are there, once.
-    """
+    """Half a delivery written, then no space, and while it waits the next one finds room: both are there, once."""
     ready = await marked(exporter, delivery(1, 3))
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", failing(errno.ENOSPC, after=400))

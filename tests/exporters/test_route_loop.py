@@ -1,6 +1,4 @@
-"""
-The loop of a route, step by step over a spool in memory: answers are scripted, the clock is moved by hand.
-"""
+"""The loop of a route, step by step over a spool in memory: answers are scripted, the clock is moved by hand."""
 
 from __future__ import annotations
 
@@ -72,9 +70,7 @@ async def test_nothing_due_is_said(spool: Spooled) -> None:
 
 @pytest.mark.asyncio
 async def test_a_failed_delivery_does_not_hold_the_next(spool: Spooled, clock: StoppedClock) -> None:
-    """
-    After one failure the next delivery is tried at once; the failed one comes back in its time, the same.
-    """
+    """After one failure the next delivery is tried at once; the failed one comes back in its time, the same."""
     await spool.add(calls(1, 20))
     exporter = Capture(answers=[DOWN, None, None], max_records=10)
     route = route_of(spool, exporter)
@@ -101,9 +97,7 @@ async def test_a_step_of_the_wall_clock_delays_nobody(spool: Spooled, clock: Sto
 
 @pytest.mark.asyncio
 async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogCaptureFixture) -> None:
-    """
-    An exporter that fails inside loses nothing: the delivery goes back under its key, the fault is logged.
-    """
+    """An exporter that fails inside loses nothing: the delivery goes back under its key, the fault is logged."""
 
     class Broken(Capture):
         async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -117,9 +111,7 @@ async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogC
 
 @pytest.mark.asyncio
 async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: StoppedClock) -> None:
-    """
-    It is shown, nothing is lost, what does not fail passes all the same, and the end of the fault ends it.
-    """
+    """It is shown, nothing is lost, what does not fail passes all the same, and the end of the fault ends it."""
     broken = {"is": True}
 
     class Broken(Capture):
@@ -150,10 +142,7 @@ async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: Stopp
 
 @pytest.mark.asyncio
 async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
-    """
-    Neither settled nor retried: after the next declaration it is due again, the same, and may have been
-    taken.
-    """
+    """Neither settled nor retried: after the next declaration it is due again, the same, and may have been taken."""
     sending = asyncio.Event()
 
     class Slow(Capture):
@@ -244,9 +233,7 @@ class Picky(Capture):
 async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
     spool: Spooled, clock: StoppedClock
 ) -> None:
-    """
-    At spool.max_dead_letters the next record stays queued, with the reason; room for it lets the route go on.
-    """
+    """At spool.max_dead_letters the next record stays queued, with the reason; room for it lets the route go on."""
     await spool.add(calls(1, 10))
     route = RouteLoop(
         SPEC,
@@ -273,9 +260,7 @@ async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
 
 @pytest.mark.asyncio
 async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock: StoppedClock) -> None:
-    """
-    One refused record, unproven: the newest others are tried one at a time, and refused ones again when due.
-    """
+    """One refused record, unproven: the newest others are tried one at a time, and refused ones again when due."""
     await spool.add(calls(1, 1))
     exporter = Capture(answers=[BAD] * 4)
     route = route_of(spool, exporter)
@@ -295,10 +280,7 @@ async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock
 
 @pytest.mark.asyncio
 async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> None:
-    """
-    So many single records are tried at first, then one more every ten minutes: a run of bad ones cannot
-    block.
-    """
+    """So many single records are tried at first, then one more every ten minutes: a run of bad ones cannot block."""
     throttle = RouteThrottle(clock, Backoff())
     throttle.refuse()
     assert MAX_SUSPECTS == throttle.max_suspects()
@@ -309,9 +291,7 @@ async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> Non
 
 @pytest.mark.asyncio
 async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
-    """
-    Failures of one round are one; the wait grows with rounds; a success ends it, but not what was asked for.
-    """
+    """Failures of one round are one; the wait grows with rounds; a success ends it, but not what was asked for."""
     throttle = RouteThrottle(clock, Backoff())
     began = throttle.round
     assert [False, False] == [throttle.fail(began, "503", hint_s=None) for _ in range(2)]
@@ -328,10 +308,7 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
 
 @pytest.mark.asyncio
 async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: StoppedClock) -> None:
-    """
-    One failure alone tells nothing; then each that differs takes the place of the one before, until one
-    passes.
-    """
+    """One failure alone tells nothing; then each that differs takes the place of the one before, until one passes."""
     await spool.add(calls(1, 1))
     answers = ["503 busy", "503 busy", "no answer", "no answer"]
     route = route_of(spool, Capture(answers=[Retryable(words) for words in answers]))
@@ -394,9 +371,7 @@ class Choking(Capture):
 async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
     spool: Spooled, clock: StoppedClock, status: int, delivered: int
 ) -> None:
-    """
-    Nothing else passes that could clear the others: halving finds it. A 503 speaks of the service alone.
-    """
+    """Nothing else passes that could clear the others: halving finds it. A 503 speaks of the service alone."""
     await spool.add(calls(1, 100))
     exporter = Choking(37, status)
     route = route_of(spool, exporter)
@@ -415,9 +390,7 @@ async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
 async def test_what_is_always_answered_with_500_waits_beside_what_passes(
     spool: Spooled, clock: StoppedClock
 ) -> None:
-    """
-    The record was found, then the destination answers 500 to all: after hours of it both wait, and then pass.
-    """
+    """The record was found, then the destination answers 500 to all: after hours of it both wait, and then pass."""
 
     class Ill(Choking):
         is_down = False
@@ -473,9 +446,7 @@ class Partial(Capture):
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(sorted(ANSWERS)), max_size=60), st.integers(1, 40), st.integers(1, 15))
 def test_the_books_balance_under_any_answers(answers: list[str], records: int, max_records: int) -> None:
-    """
-    After every single answer each accepted number is in exactly one term, and at the end none is queued.
-    """
+    """After every single answer each accepted number is in exactly one term, and at the end none is queued."""
 
     async def run() -> None:
         clock = StoppedClock()

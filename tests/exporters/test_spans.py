@@ -129,8 +129,7 @@ def test_an_error_is_the_span_status_too() -> None:
 
 def test_what_is_unknown_is_absent() -> None:
     """
-    Null is not an attribute and no zero; missing ids are cut from the hash of the id, missing times are the
-    commit's.
+    Null is not an attribute and no zero; missing ids are cut from the hash of the id, missing times are the commit's.
     """
     (span,) = parsed(Inference(id=record_id(1), source="test"))
     assert {

@@ -38,10 +38,7 @@ class KeptClient(Client):
 @pytest.mark.asyncio
 @pytest.mark.parametrize("count", [1, TURN, TURN + 1, 1000])
 async def test_the_loop_has_its_turns_while_a_delivery_is_encoded(count: int) -> None:
-    """
-    A whole delivery takes as long as dozens of requests: they are not made to wait for it, and it is the
-    same.
-    """
+    """A whole delivery takes as long as dozens of requests: they are not made to wait for it, and it is the same."""
     settings = DestinationSettings(name="d", type="otlp", url="http://127.0.0.1:1")
     client = KeptClient()
     exporter = TelemetryExporter(client, OtlpEndpoint(settings, None))

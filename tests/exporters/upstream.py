@@ -1,6 +1,5 @@
 """
-A cost service for tests: a real HTTP server on loopback that writes down every request and answers as it was
-told.
+A cost service for tests: a real HTTP server on loopback that writes down every request and answers as it was told.
 
     async with FakeUpstream() as upstream:
         upstream.answers.append(Reply(503, headers={"Retry-After": "2"}))   # for the next request, then 200 again

@@ -106,9 +106,7 @@ async def started(base: Config, **server: Any) -> AsyncIterator[App]:
 
 
 async def make_corpus(directory: Path, rng: random.Random, *, archive: bool) -> Calls:
-    """
-    `directory`/rest was closed, `directory`/killed is as a kill would leave it, with its write-ahead log.
-    """
+    """`directory`/rest was closed, `directory`/killed is as a kill would leave it, with its write-ahead log."""
     calls = Calls()
     async with running(directory / "rest", archive=archive) as app:
         registry = app.services.storage.registry
@@ -291,8 +289,7 @@ class Said(logging.Handler):
 
 async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) -> Found:
     """
-    Start, drain, recount, send a fresh record; once more when damage was met meanwhile, as the log then asks
-    for.
+    Start, drain, recount, send a fresh record; once more when damage was met meanwhile, as the log then asks for.
     """
     async with asyncio.timeout(240):
         problems, counted = await _run(directory, calls, rng)

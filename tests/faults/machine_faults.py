@@ -1,6 +1,4 @@
-"""
-Faults of the machine under a server: a layer in C that is built here and preloaded (`machine_faults.c`).
-"""
+"""Faults of the machine under a server: a layer in C that is built here and preloaded (`machine_faults.c`)."""
 
 from __future__ import annotations
 

@@ -120,9 +120,7 @@ class Sender:
                 await one((20, 90, len(whole))[place % 3])
 
     async def connections(self) -> None:
-        """
-        Five hundred open connections that say nothing; each that is closed is opened again a second later.
-        """
+        """Five hundred open connections that say nothing; each that is closed is opened again a second later."""
 
         async def one() -> None:
             reader, _ = await self.connect()

@@ -44,9 +44,7 @@ class SentRequest:
 
 
 class Oracle:
-    """
-    What was sent and what was acknowledged: in memory, and flushed to a file, `RESPONSE_ID HASH` a line.
-    """
+    """What was sent and what was acknowledged: in memory, and flushed to a file, `RESPONSE_ID HASH` a line."""
 
     def __init__(self, path: Path, rng: random.Random, key: str) -> None:
         self.sent: dict[str, str] = {}
@@ -66,9 +64,7 @@ class Oracle:
         self._in_flight: list[SentRequest | None] = []  # of each sender: what the last kill left unanswered
 
     def make(self, count: int, *, user_digits: int = 0) -> SentRequest:
-        """
-        A request of new calls with tokens and users of their own; each digit is half a byte on the disk.
-        """
+        """A request of new calls with tokens and users of their own; each digit is half a byte on the disk."""
         with self._lock:
             calls = [
                 (
@@ -120,11 +116,9 @@ class Oracle:
     @contextmanager
     def load(self, url: str, *, senders: int = 4, pause_s: float = PAUSE_S) -> Iterator[None]:
         """
-        Send all the time, each sender first what the last load left unanswered, as a client does after a
-        kill.
+        Send all the time, each sender first what the last load left unanswered, as a client does after a kill.
 
-        Senders end with the server or with the block. Some requests are sent twice though they were
-        acknowledged.
+        Senders end with the server or with the block. Some requests are sent twice though they were acknowledged.
         """
         stop = threading.Event()
         self._in_flight += [None] * (senders - len(self._in_flight))

@@ -66,9 +66,7 @@ SCENARIOS = {
 
 @dataclass
 class FaultRow:
-    """
-    What the tests of one scenario found; `duplicates` are records that a destination counts more than once.
-    """
+    """What the tests of one scenario found; `duplicates` are records that a destination counts more than once."""
 
     rounds: int = 0
     acknowledged: int = 0

@@ -138,9 +138,7 @@ class FaultSite:
         return next(route for route in self.routes() if route["route"] == UPSTREAM_ROUTE)
 
     def heal(self, *, since: float | None = None) -> float:
-        """
-        The upstream behaves again: seconds, or those `since` then, until a fresh record went all the way.
-        """
+        """The upstream behaves again: seconds, or those `since` then, until a fresh record went all the way."""
         self.upstream.behave(ACCEPT)
         began = time.monotonic() if since is None else since
         fresh = self.oracle.make(1)
@@ -168,8 +166,8 @@ class FaultSite:
         self, acknowledged: Container[str], *, timeout_s: float = DRAINED_S, topic: str = ""
     ) -> Verdict:
         """
-        Of the running, healed installation, once every route is drained, or those of a topic; of these acknowledged
-        calls.
+        Of the running, healed installation, once every route is drained, or those of a topic; of
+        these acknowledged calls.
         """
         self.until(
             lambda one: not any(r["queued"] for r in one.routes() if r["route"].endswith(topic)),

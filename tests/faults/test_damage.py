@@ -1,6 +1,5 @@
 """
-Random damage to each of the three files and their logs, at rest and while running, through the start of the
-app.
+Random damage to each of the three files and their logs, at rest and while running, through the start of the app.
 """
 
 from __future__ import annotations
@@ -76,9 +75,7 @@ def judge(trial: Trial, directory: Path, calls: Calls, rng: random.Random, said:
 
 @pytest.mark.fault("F9")
 def test_damage_at_rest(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
-    """
-    It always starts, delivers what is readable, counts the rest, balances its books and takes a fresh record.
-    """
+    """It always starts, delivers what is readable, counts the rest, balances its books and takes a fresh record."""
     for rng in trial.rounds(short=12, full=800):
         check(trial, rng, corpora, tmp_path, KINDS)
 

@@ -1,6 +1,5 @@
 """
-Full disks, failing flushes and file systems that go away: nothing acknowledged is lost, and no restart is
-needed.
+Full disks, failing flushes and file systems that go away: nothing acknowledged is lost, and no restart is needed.
 """
 
 from __future__ import annotations
@@ -75,9 +74,7 @@ def wait_until_forwarded(site: FaultSite) -> None:
 
 @pytest.mark.fault("F5")
 def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
-    """
-    Twice: senders are told to wait, and within seconds of there being room it goes on, without a restart.
-    """
+    """Twice: senders are told to wait, and within seconds of there being room it goes on, without a restart."""
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         with on_small_disk(site) as disk:
@@ -175,9 +172,7 @@ def test_no_inode_is_left(trial: Trial, sites: Sites) -> None:
 
 @pytest.mark.fault("F8")
 def test_a_data_directory_that_goes_away_and_comes_back(trial: Trial, sites: Sites) -> None:
-    """
-    While it is gone nothing is acknowledged and the probes say so; what was acknowledged is there afterwards.
-    """
+    """While it is gone nothing is acknowledged and the probes say so; what was acknowledged is there afterwards."""
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         site.start()

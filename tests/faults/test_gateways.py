@@ -1,7 +1,4 @@
-"""
-Three gateways on one PostgreSQL: any of them is killed or stands still, then the primary goes; nothing is
-lost.
-"""
+"""Three gateways on one PostgreSQL: any of them is killed or stands still, then the primary goes; nothing is lost."""
 
 from __future__ import annotations
 
@@ -57,8 +54,8 @@ def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Pat
 
 def _break_one(site: SharedSite, rng: random.Random, *, is_holder: bool, is_kill: bool) -> float:
     """
-    One gateway goes at a random moment, the one that forwards or any; how long until what comes in afterwards
-    is delivered.
+    One gateway goes at a random moment, the one that forwards or any; how long until what comes in
+    afterwards is delivered.
     """
     time.sleep(rng.uniform(0.2, 1.5))
     number = site.holder() if is_holder else rng.randrange(len(site.gateways))
@@ -76,10 +73,7 @@ def _break_one(site: SharedSite, rng: random.Random, *, is_holder: bool, is_kill
 @pytest.mark.fault("F30")
 @pytest.mark.timeout(1800)
 def test_primary_killed(trial: Trial, pair: Pair, tmp_path: Path) -> None:
-    """
-    The primary is killed under load, the synchronous standby promoted: every call acknowledged before is
-    there.
-    """
+    """The primary is killed under load, the synchronous standby promoted: every call acknowledged before is there."""
     (rng, *_) = trial.rounds(short=1, full=1)
     # Each commit waits for the standby, as the primary is told to. Its successor has none: "replicated" would
     # refuse.

@@ -29,10 +29,7 @@ CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
 
 def test_kill_under_load(trial: Trial, sites: Sites) -> None:
-    """
-    Rounds of SIGKILL: acknowledged = delivered, in the upstream and in the record file once, the books
-    balance.
-    """
+    """Rounds of SIGKILL: acknowledged = delivered, in the upstream and in the record file once, the books balance."""
     for rng in trial.rounds(short=1, full=40):
         site = sites(rng)
         for _ in range(KILLS):
@@ -67,9 +64,7 @@ class Halves:
 
 
 def test_kill_between_halves(installations: Any) -> None:
-    """
-    However often the server is killed, every call is one record with its tokens and user, and nothing waits.
-    """
+    """However often the server is killed, every call is one record with its tokens and user, and nothing waits."""
     tollhouse = installations(hold="50ms")
     key = tollhouse.key("halves")
     own_ids = [[f"g-{sender}-{number}" for number in range(200)] for sender in range(SENDERS)]
@@ -133,8 +128,7 @@ def test_kill_while_counters_wait(installations: Any) -> None:
 
 def test_kill_between_counters_and_calls(installations: Any) -> None:
     """
-    Counters that were summed before a kill are taken back by calls that come after it, once, also when
-    repeated.
+    Counters that were summed before a kill are taken back by calls that come after it, once, also when repeated.
     """
     tollhouse = installations(hold="50ms")
     key = tollhouse.key("assistants")
@@ -173,9 +167,7 @@ def _counted(tollhouse: Tollhouse) -> tuple[int, Decimal]:
 
 @pytest.mark.parametrize("mutant", ["answer_before_commit", "settle_before_send", "no_mark"])
 def test_a_broken_promise_is_seen(sites: Sites, mutant: str) -> None:
-    """
-    Kills lose or double records of a Tollhouse that answers or settles too early, or writes without a mark.
-    """
+    """Kills lose or double records of a Tollhouse that answers or settles too early, or writes without a mark."""
     rng = random.Random(mutant)
     with pytest.raises((AssertionError, ValueError)):  # or a line of the record file is torn
         for _ in range(MUTANT_ROUNDS):

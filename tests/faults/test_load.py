@@ -1,7 +1,4 @@
-"""
-One key misbehaves, the spool is full, the process is told to stop: nobody else is refused, and nothing is
-lost.
-"""
+"""One key misbehaves, the spool is full, the process is told to stop: nobody else is refused, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -155,8 +152,8 @@ def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> N
     """
     With the upstream down the spool fills up: 503 with Retry-After, never silence, and a reason in readiness.
 
-    Once the upstream is back everything that was acknowledged is delivered, and senders get through without a
-    restart.
+    Once the upstream is back everything that was acknowledged is delivered, and senders get through
+    without a restart.
     """
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng, spool='max_bytes = "16MiB"', batch_records=1000)
@@ -177,9 +174,7 @@ def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> N
 
 @pytest.mark.fault("F21")
 def test_signals_under_load(trial: Trial, sites: Sites) -> None:
-    """
-    SIGHUP storms, then SIGTERM with a grace of ten seconds or of one: it ends in time, and nothing is lost.
-    """
+    """SIGHUP storms, then SIGTERM with a grace of ten seconds or of one: it ends in time, and nothing is lost."""
     for rng in trial.rounds(short=2, full=20):
         site = sites(rng)
         for grace_s in (GRACE_S, 1.0, 0.1):

@@ -70,9 +70,7 @@ class TracedRun:
     keys: dict[str, int]  # secrets of the keys that were made meanwhile
 
     def cuts(self, rng: random.Random, count: int) -> Iterator[Verdict]:
-        """
-        Images of the directory, the first just behind the first answer; each started, drained and judged.
-        """
+        """Images of the directory, the first just behind the first answer; each started, drained and judged."""
         recorded = list(changes(self.trace))
         for place in self._places(rng, count, [change.end for change in recorded]):
             print(f"cut at {place} of {recorded[-1].end}")
@@ -85,9 +83,7 @@ class TracedRun:
             yield self._judge(place)
 
     def _places(self, rng: random.Random, count: int, ends: list[int]) -> Iterator[int]:
-        """
-        Most just behind an answer: what it promised must be on the disk by then. Else behind some change.
-        """
+        """Most just behind an answer: what it promised must be on the disk by then. Else behind some change."""
         answered = sorted(place for place in self.acknowledged.values() if place) or ends
         yield answered[0]
         for _ in range(count - 1):
@@ -140,8 +136,7 @@ def run_salvage(
     sites: Sites, recorder: Path, tmp_path: Path, rng: random.Random, *, mutant: str = ""
 ) -> TracedRun:
     """
-    A start under the recorder that salvages a spool of which all is readable, and has sent nothing yet;
-    SIGKILL.
+    A start under the recorder that salvages a spool of which all is readable, and has sent nothing yet; SIGKILL.
     """
     site = sites(rng)
     site.upstream.down()
@@ -244,8 +239,7 @@ def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, 
 @pytest.mark.timeout(900)
 def test_a_marker_that_is_not_flushed_is_seen(sites: Sites, recorder: Path, tmp_path: Path) -> None:
     """
-    Of a salvage that leaves its marker to the file system, some cut ends the next start or loses what was
-    there.
+    Of a salvage that leaves its marker to the file system, some cut ends the next start or loses what was there.
     """
     rng = random.Random("unsynced_marker")
     traced = run_salvage(sites, recorder, tmp_path, rng, mutant="unsynced_marker")

@@ -22,9 +22,7 @@ MOST_MIB = 250  # at any backlog
 
 @pytest.mark.fault("F3")
 def test_killed_between_the_answer_and_our_mark(trial: Trial, sites: Sites) -> None:
-    """
-    Taken upstream, killed before we noted it, then turned away once: the same key again, and it counts once.
-    """
+    """Taken upstream, killed before we noted it, then turned away once: the same key again, and it counts once."""
     for rng in trial.rounds(short=2, full=20):
         site = sites(rng)
         url = site.start()
@@ -90,10 +88,7 @@ def load_for_half(site: FaultSite, url: str) -> None:
 
 @pytest.mark.fault("F19")
 def test_a_storm_of_duplicates(trial: Trial, sites: Sites) -> None:
-    """
-    Clients repeat at once and later, the upstream's answers are lost, the process is killed: one record a
-    call.
-    """
+    """Clients repeat at once and later, the upstream's answers are lost, the process is killed: one record a call."""
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng, spool='commit_wait = "100s"')  # a request that is refused would not be sent again
         url = site.start()

@@ -1,10 +1,10 @@
 """
-Twice the expected rate, with faults drawn by chance, for as long as one likes: nothing grows and nothing
-slows down.
+Twice the expected rate, with faults drawn by chance, for as long as one likes: nothing grows and
+nothing slows down.
 
-`make soak MINUTES=30`. Figures of the last third are held against those of the first, of the same process. A
-long run warms up before: what is kept for later (newest ids, entries last read, pages of the files) grows to
-its bounds.
+`make soak MINUTES=30`. Figures of the last third are held against those of the first, of the same process.
+A long run warms up before: what is kept for later (newest ids, entries last read, pages of the files) grows
+to its bounds.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ class Third:
 @pytest.mark.timeout(MINUTES * 60 * 2 + 900)
 def test_soak(trial: Trial, sites: Sites) -> None:
     """
-    Memory, files and latency are flat, the books exact, nothing lost, nothing twice, a kill at the end
-    included.
+    Memory, files and latency are flat, the books exact, nothing lost, nothing twice, a kill at the end included.
     """
     for rng in trial.rounds(short=1, full=1):
         site = sites(rng, spool=SPOOL, linger="250ms")

@@ -1,7 +1,4 @@
-"""
-Data directories of earlier versions: they open, drain and verify, also damaged and also when killed
-meanwhile.
-"""
+"""Data directories of earlier versions: they open, drain and verify, also damaged and also when killed meanwhile."""
 
 from __future__ import annotations
 
@@ -77,8 +74,8 @@ def test_devices_of_an_earlier_directory_are_there(trial: Trial, tmp_path: Path)
 @pytest.mark.parametrize("version", [1, 8, 14])
 def test_the_key_of_a_file_stays_in_use(version: int, trial: Trial, tmp_path: Path) -> None:
     """
-    No request of it is refused by the upgrade; it becomes a key with the last use of before, and a disabled one
-    stays disabled.
+    No request of it is refused by the upgrade; it becomes a key with the last use of before, and a disabled
+    one stays disabled.
     """
     directory = unpack(EARLIER[0].with_name(f"v{version}.tar.xz"), tmp_path / "data")
     connection = sqlite3.connect(directory / "registry.sqlite")

@@ -1,6 +1,5 @@
 """
-An upstream that fails in every way: nothing is lost, and one that honours idempotency keys counts nothing
-twice.
+An upstream that fails in every way: nothing is lost, and one that honours idempotency keys counts nothing twice.
 """
 
 from __future__ import annotations
@@ -65,10 +64,7 @@ def test_any_failure_in_any_order(trial: Trial, sites: Sites) -> None:
 
 @pytest.mark.parametrize("between", [502, 500], ids=str)
 def test_the_upstream_of_these_tests_counts_answers_as_the_rule_for_keys_does(between: int) -> None:
-    """
-    What was taken is not refused three times by the same answer, whatever comes between: it may come too
-    late.
-    """
+    """What was taken is not refused three times by the same answer, whatever comes between: it may come too late."""
     upstream = ScriptedUpstream(random.Random(0))
     upstream.down()
     upstream.is_consistent = True
@@ -84,10 +80,7 @@ def test_the_upstream_of_these_tests_counts_answers_as_the_rule_for_keys_does(be
 @pytest.mark.fault("F13")
 @pytest.mark.parametrize("then", [401, 408, 409, 429, 500, 503], ids=str)
 def test_taken_but_not_answered_then_turned_away(trial: Trial, sites: Sites, then: int) -> None:
-    """
-    The answer of a request that was taken is lost, and somebody in between refuses its repeat: it counts
-    once.
-    """
+    """The answer of a request that was taken is lost, and somebody in between refuses its repeat: it counts once."""
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng)
         url = site.start()
@@ -102,9 +95,7 @@ def test_taken_but_not_answered_then_turned_away(trial: Trial, sites: Sites, the
 
 @pytest.mark.fault("F16")
 def test_partial_success(trial: Trial, sites: Sites) -> None:
-    """
-    What a partial success names is counted as refused, the rest as delivered; nothing of it is sent again.
-    """
+    """What a partial success names is counted as refused, the rest as delivered; nothing of it is sent again."""
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         url = site.start()
@@ -139,10 +130,7 @@ def test_one_poison_record(trial: Trial, sites: Sites, status: int) -> None:
 @pytest.mark.fault("F14")
 @pytest.mark.parametrize("status", [401, 403], ids=str)
 def test_a_key_is_refused_and_mended(trial: Trial, sites: Sites, status: int) -> None:
-    """
-    The route is parked and says why, nothing is dropped; it goes on at once under a new key, without a
-    restart.
-    """
+    """The route is parked and says why, nothing is dropped; it goes on at once under a new key, without a restart."""
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)
         url = site.start()

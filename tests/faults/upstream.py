@@ -5,8 +5,7 @@ A cost service that misbehaves as it is told: a real HTTP server in threads of i
     upstream.next(TAKE_AND_CUT, refuse(503))     # for the next requests, in this order, before anything else
     upstream.poison.add(RESPONSE_ID)             # a batch with this call is refused with `poison_answer`
 
-An idempotency key whose request was taken is answered again as the first time, and nothing of it counts
-again.
+An idempotency key whose request was taken is answered again as the first time, and nothing of it counts again.
 """
 
 from __future__ import annotations
@@ -38,9 +37,7 @@ _PROTOBUF = "application/x-protobuf"
 
 @dataclass(frozen=True)
 class Behaviour:
-    """
-    What becomes of one request. `cut`: the connection is reset within the `body`, or before the `answer`.
-    """
+    """What becomes of one request. `cut`: the connection is reset within the `body`, or before the `answer`."""
 
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
@@ -166,9 +163,7 @@ class ScriptedUpstream:
         self._ending.wait(seconds)
 
     def receive(self, attempt: Attempt, behaviour: Behaviour) -> Behaviour:
-        """
-        What the service does with a request that it has read: a remembered answer goes before everything.
-        """
+        """What the service does with a request that it has read: a remembered answer goes before everything."""
         with self._lock:
             self.attempts += 1
             for name in attempt.calls:

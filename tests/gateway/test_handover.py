@@ -1,6 +1,4 @@
-"""
-A server that hands its sockets over may end at any moment: whoever follows it goes on, or says what to do.
-"""
+"""A server that hands its sockets over may end at any moment: whoever follows it goes on, or says what to do."""
 
 from __future__ import annotations
 

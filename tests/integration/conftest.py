@@ -132,18 +132,14 @@ def file_contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def forgotten_servers() -> Iterator[None]:
-    """
-    aiohttp holds the last 1,024 handlers that were called, each with its whole server: 860 MB in the end.
-    """
+    """aiohttp holds the last 1,024 handlers that were called, each with its whole server: 860 MB in the end."""
     yield
     _cached_build_middleware.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def looks_of_its_own() -> Iterator[None]:
-    """
-    A server looks for findings and savings some time after its start: where tests look, nothing else does.
-    """
+    """A server looks for findings and savings some time after its start: where tests look, nothing else does."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FIRST_INSPECTION_S", "FIRST_ADVICE_S"):
             patch.setattr(services, name, 3600.0)
@@ -158,9 +154,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def decoded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """
-    `server`, or `worker` where a test says so: every body goes to a worker then, which runs on a thread.
-    """
+    """`server`, or `worker` where a test says so: every body goes to a worker then, which runs on a thread."""
     by: str = getattr(request, "param", "server")
     if by == "worker":
         monkeypatch.setattr(decoding, "WORTH_A_WAY", 0)

@@ -1,6 +1,4 @@
-"""
-What the agent of a cluster sends: the shapes of its shipper, its statuses, and its bodies of remote write.
-"""
+"""What the agent of a cluster sends: the shapes of its shipper, its statuses, and its bodies of remote write."""
 
 from __future__ import annotations
 

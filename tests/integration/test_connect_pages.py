@@ -1,7 +1,4 @@
-"""
-docs/connect: the settings of every page are well formed, and its payload becomes records at the page's
-address.
-"""
+"""docs/connect: the settings of every page are well formed, and its payload becomes records at the page's address."""
 
 from __future__ import annotations
 
@@ -106,9 +103,7 @@ def _parse(block: Block, directory: Path) -> None:
 
 @each_page
 def test_variables_are_known(page: ConnectPage) -> None:
-    """
-    A misspelt variable is silent: each is OpenTelemetry's, or one that the product's page is known to need.
-    """
+    """A misspelt variable is silent: each is OpenTelemetry's, or one that the product's page is known to need."""
     named = set(re.findall(r"^(?:export )?([A-Z][A-Z0-9_]*)=", page.text, re.MULTILINE))
     named |= set(re.findall(r"- name: ([A-Z_]+)", page.text))
     assert set() == named - STANDARD_VARIABLES - KNOWN_VARIABLES.get(page.name, set())
@@ -164,10 +159,7 @@ def imports(program: str) -> set[tuple[str, str]]:
 @pytest.mark.asyncio
 @each_page
 async def test_its_payload_becomes_records(page: ConnectPage, serving: Serving) -> None:
-    """
-    What the product sends, to the page's address, with the key where the page says: calls of the page's
-    source.
-    """
+    """What the product sends, to the page's address, with the key where the page says: calls of the page's source."""
     path = ROOT / page.facts["payload"].strip("`")
     if path.suffix == ".gz":
         captured = capture.read(path)

@@ -124,8 +124,7 @@ FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # at two
 
 async def found_at_least(directory: Path, words: Collection[str], *, days: int, seed: int) -> None:
     """
-    Each, in a month of so many days, or of as many as one of them needs, with the fewest calls that it may
-    have.
+    Each, in a month of so many days, or of as many as one of them needs, with the fewest calls that it may have.
     """
     days, records = least_month(words, days=days)
     assert [] == not_shown(words, days=days, records=records)
@@ -141,8 +140,8 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
 )
 async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, ...]) -> None:
     """
-    At the size that the command asks for, whatever hour and weekday the month ends at; savings all at once, in long
-    rounds.
+    At the size that the command asks for, whatever hour and weekday the month ends at; savings all at once,
+    in long rounds.
 
     One month shows every plant in each run: test_what_is_planted_together_is_found_together.
     """
@@ -174,8 +173,7 @@ async def test_what_is_planted_together_is_found_together(tmp_path: Path, words:
 
 def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> None:
     """
-    Words that add calls of their own thin out those of the others; a month that is too small for that is
-    refused.
+    Words that add calls of their own thin out those of the others; a month that is too small for that is refused.
     """
     alone = {word: least_month((word,), days=20)[1] for word in PLANTS}
     for pair in combinations(PLANTS, 2):
@@ -263,9 +261,7 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("words", [(), ("unreported-key", "doubled-source")])
 async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """
-    To the digit, but for web searches, which no call tells: within the tolerance. What is planted is named.
-    """
+    """To the digit, but for web searches, which no call tells: within the tolerance. What is planted is named."""
     await filled(tmp_path, words, period=Period(end=NOON, days=35, records=3_000))
     months = await reconciled(tmp_path)
     assert [ANTHROPIC, OPENAI] * 2 == [found.provider for found in months]
@@ -308,8 +304,7 @@ def run(*words: str, code: int = 0) -> str:
 
 def test_from_the_command_line(tmp_path: Path) -> None:
     """
-    What was found is listed, read, and set on hold: which it stays over a rebuild of the ledger and another
-    look.
+    What was found is listed, read, and set on hold: which it stays over a rebuild of the ledger and another look.
     """
     data_option = ("--data", str(tmp_path / "data_option"))
     assert "insights" in run(

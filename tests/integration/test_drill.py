@@ -43,8 +43,7 @@ path = "records.ndjson"
 
 def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Every fault is survived, the data directory and the archive stay as they were, and nobody calls the
-    upstream.
+    Every fault is survived, the data directory and the archive stay as they were, and nobody calls the upstream.
     """
     for name, value in (("KILLS", 1), ("CUTS", 1), ("OUTAGE_S", 0.5), ("FULL_S", 0.5)):
         monkeypatch.setattr(faults, name, value)
@@ -110,10 +109,7 @@ def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
 
 
 def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
-    """
-    What is acknowledged and nowhere is lost; what was taken under two keys is there twice, under one it is
-    not.
-    """
+    """What is acknowledged and nowhere is lost; what was taken under two keys is there twice, under one it is not."""
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
     site = DrillSite(

@@ -112,9 +112,7 @@ async def test_a_start_without_any_room_serves_503_until_there_is_some(disk: Pat
 
 
 async def test_a_start_on_a_full_disk_gives_up_its_own_reserve(disk: Path) -> None:
-    """
-    The large reserve went while it ran: the small one is enough to open everything, so that routes can drain.
-    """
+    """The large reserve went while it ran: the small one is enough to open everything, so that routes can drain."""
     key = await first_run(disk)
     (disk / "data" / reserve.FILE).unlink()
     filler = fill(disk)

@@ -117,9 +117,7 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer) -> None:
-    """
-    What its filter leaves out cannot make one; a view that is broken, or does not want it, is left alone.
-    """
+    """What its filter leaves out cannot make one; a view that is broken, or does not want it, is left alone."""
     day, now = 86400, server.clock.now()
     usual = [("search", ago, "10") for ago in range(1, 30)] + [("ads", ago, "0.01") for ago in range(1, 30)]
     spent = enumerate([*usual, ("search", 1, "70"), ("ads", 2, "500")])

@@ -38,9 +38,7 @@ class JumpingClock(SystemClock):
 
 @pytest.mark.parametrize("step", [8 * DAY, -DAY, 400 * DAY], ids=["+8 d", "-1 d", "+400 d"])
 async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
-    """
-    For a minute, under load: what was kept is kept, repeats are known, and the ledger has one day alone.
-    """
+    """For a minute, under load: what was kept is kept, repeats are known, and the ledger has one day alone."""
     wall = JumpingClock()
     clock = SteadyClock(wall)
     config = Config(

@@ -132,9 +132,7 @@ async def test_hours_that_became_days_stay_as_published(publishing: Publishing) 
 
 @pytest.mark.asyncio
 async def test_a_ledger_that_lacks_records_takes_nothing_back(publishing: Publishing, tmp_path: Path) -> None:
-    """
-    After ledger.sqlite was lost, sums stay as published where records are gone; until then nothing goes.
-    """
+    """After ledger.sqlite was lost, sums stay as published where records are gone; until then nothing goes."""
     rule = Publication(stream="ai", granularity="HOURLY")
     await publishing.spend("search")
     await publishing.publish(rule)

@@ -166,10 +166,7 @@ async def test_wrong_use_is_exit_2(send: Send, words: tuple[str, ...], said: str
 
 
 async def test_a_key_is_one_word(send: Send, tmp_path: Path) -> None:
-    """
-    White space around it does not matter, inside it is wrong use; without one the answer says where to put
-    it.
-    """
+    """White space around it does not matter, inside it is wrong use; without one the answer says where to put it."""
     key_file = tmp_path / "key"
     key_file.write_text("one\ntwo\n")
     assert 2 == (await send("--example", "kong", "--key-file", str(key_file))).exit_code
@@ -360,9 +357,7 @@ async def test_the_courier_gives_up_in_the_end(
 
 
 async def test_rejected_items_are_named_by_line(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """
-    With the reason and no value; blank lines count, and lines that are sent behind others keep their number.
-    """
+    """With the reason and no value; blank lines count, and lines that are sent behind others keep their number."""
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
     lines = [json.dumps({**row, "id": f"chatcmpl-{n}"}) for n in range(1200)]
     lines[0] = ""

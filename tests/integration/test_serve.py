@@ -94,10 +94,7 @@ def port_of(line: str) -> int:
 
 
 async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
-    """
-    One line for HTTP, one for gRPC, then the key once; SIGTERM ends it with 0 and the logs are JSON on
-    stderr.
-    """
+    """One line for HTTP, one for gRPC, then the key once; SIGTERM ends it with 0 and the logs are JSON on stderr."""
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     assert re.fullmatch(r"listening on http://127\.0\.0\.1:[1-9]\d*", await line(process))
     assert re.fullmatch(r"listening on grpc://127\.0\.0\.1:[1-9]\d*", await line(process))
@@ -115,9 +112,7 @@ async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
 
 
 async def test_it_prints_a_link_that_opens_the_console(run: Run) -> None:
-    """
-    At the first start, and afterwards on a terminal alone: the page is there, and the link signs in once.
-    """
+    """At the first start, and afterwards on a terminal alone: the page is there, and the link signs in once."""
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
     while (link := (await line(process)).strip()).rpartition("#link=")[0] == "":
         assert process.returncode is None
@@ -213,8 +208,8 @@ async def test_a_second_signal_changes_nothing(run: Run) -> None:
 
 async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path) -> None:
     """
-    Twenty bodies that do not come, large and small, and a call of gRPC: told to repeat, and the stop ends by
-    itself.
+    Twenty bodies that do not come, large and small, and a call of gRPC: told to repeat, and the stop
+    ends by itself.
     """
     (tmp_path / "key").write_text("first-key-of-the-deployment\n")
     (tmp_path / "tollhouse.toml").write_text(
@@ -247,9 +242,7 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
 
 
 async def test_a_stop_waits_for_bodies_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Not again as for answers, and for everything together less than `docker stop` does, which is ten seconds.
-    """
+    """Not again as for answers, and for everything together less than `docker stop` does, which is ten seconds."""
     assert listeners.UPLOAD_S + listeners.DRAIN_S + 2 * listener.STOP_S < 10
     monkeypatch.setattr(listeners, "UPLOAD_S", 0.05)
     monkeypatch.setattr(listeners, "DRAIN_S", 3600.0)
@@ -271,10 +264,7 @@ async def test_a_stop_waits_for_bodies_once(tmp_path: Path, monkeypatch: pytest.
 
 
 async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, tmp_path: Path) -> None:
-    """
-    More connections than descriptors: those that idle give way, the log stays short, and a command is
-    answered.
-    """
+    """More connections than descriptors: those that idle give way, the log stays short, and a command is answered."""
     (tmp_path / "tollhouse.toml").write_text('[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n')
     process = await run("--config", "tollhouse.toml", descriptors=64)
     port = port_of(await line(process))

@@ -87,10 +87,7 @@ async def has_records(gateway: Serving, count: int) -> bool:
 
 
 async def test_they_are_one_installation(gateways: tuple[Serving, Serving]) -> None:
-    """
-    A key of one is known to the other, a call that is told to both is one record, and both have the same
-    books.
-    """
+    """A key of one is known to the other, a call that is told to both is one record, and both have the same books."""
     one, other = gateways
     span = json_traces(json_span())
     assert (await one.send(TRACES, span, key=one.key)).status == 200
@@ -174,10 +171,7 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
 async def test_a_deleted_key_is_dead_on_the_other_at_once(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Also where the other one's memory still knows it; doors that only read wait for a look at what was
-    changed.
-    """
+    """Also where the other one's memory still knows it; doors that only read wait for a look at what was changed."""
 
     async def no_look(self: Follower) -> None:
         """The other gateway is not told of anything."""
@@ -217,9 +211,7 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
 async def test_streams_that_are_defined_twice_at_once(
     gateways: tuple[Serving, Serving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    What disagrees is refused at the gateway that had not heard of the first; what agrees is taken at both.
-    """
+    """What disagrees is refused at the gateway that had not heard of the first; what agrees is taken at both."""
 
     async def no_look(self: Follower) -> None:
         """Neither gateway reads what streams there are."""
@@ -257,8 +249,8 @@ async def test_streams_that_are_defined_twice_at_once(
 
 async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving, Serving]) -> None:
     """
-    The task may move, and an operator may have any gateway look: each finds the same, and none is gone and
-    back again.
+    The task may move, and an operator may have any gateway look: each finds the same, and none is gone
+    and back again.
     """
     one, other = gateways
     storage = one.app.services.storage

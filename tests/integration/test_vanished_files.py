@@ -1,6 +1,4 @@
-"""
-Files that vanish under a running Tollhouse, and file systems that keep nothing: no 2xx for what will be gone.
-"""
+"""Files that vanish under a running Tollhouse, and file systems that keep nothing: no 2xx for what will be gone."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ def remove_log(directory: Path, name: str) -> None:
 @pytest.mark.parametrize("how", [remove, replace, remove_log], ids=lambda how: how.__name__)
 async def test_without_its_files_nothing_is_acknowledged(serve: Serve, name: str, how: Any) -> None:
     """
-    Removed, replaced by a copy or without its log: 503 from the next record on, not ready, and the file is
-    named.
+    Removed, replaced by a copy or without its log: 503 from the next record on, not ready, and the file is named.
     """
     serving = await serve()
     assert 200 == (await serving.send("/v1/traces", traces(JSON))).status
@@ -73,10 +70,7 @@ async def test_files_that_come_back_are_used_again(serve: Serve) -> None:
 
 
 async def test_memory_is_not_called_a_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """
-    On tmpfs the receipt, `/readyz`, the metrics and the log say that a restart of the machine takes
-    everything.
-    """
+    """On tmpfs the receipt, `/readyz`, the metrics and the log say that a restart of the machine takes everything."""
     with small_disk(tmp_path / "disk", mib=128) as disk:
         app = App(
             Config(data_dir=disk / "data", server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")),

@@ -1,6 +1,6 @@
 """
-Hostile packed bytes, as fast as they can be made: the module answers or refuses, and where the rules answer, it says
-the same.
+Hostile packed bytes, as fast as they can be made: the module answers or refuses, and where the rules answer,
+it says the same.
 
 Ten seconds of all targets in `make test-native`, an hour in `make soak`. A failed test shows the seed of its round;
 `TOLLHOUSE_SEED` replays it.

@@ -16,9 +16,7 @@ from tests.processes.loaded import COMMAND
 
 
 def test_it_prints_and_ends_as_a_new_process(tmp_path: Path) -> None:
-    """
-    Words, directory and environment are its own; outputs and exit code are those of the installed command.
-    """
+    """Words, directory and environment are its own; outputs and exit code are those of the installed command."""
     (tmp_path / "bad.toml").write_text("listen = 1\n")
     env = {**os.environ, "TOLLHOUSE_SERVER__LISTEN": "nowhere"}
     command = [str(COMMAND), "check", "--config", "bad.toml"]
@@ -50,9 +48,7 @@ def test_it_ends_by_a_signal(tmp_path: Path) -> None:
 
 
 def test_a_shell_has_copies(tmp_path: Path) -> None:
-    """
-    The command in its PATH reads, prints, is ended and ends as the installed one; who kills it ends its copy.
-    """
+    """The command in its PATH reads, prints, is ended and ends as the installed one; who kills it ends its copy."""
     number = command_in(tmp_path)
     env = {
         **os.environ,

@@ -1,9 +1,7 @@
 """
-A PostgreSQL of the tests' own: made by initdb in a temporary folder, on loopback, run by a user without
-privileges.
+A PostgreSQL of the tests' own: made by initdb in a temporary folder, on loopback, run by a user without privileges.
 
-Debian's package brings the programs (`make test` installs it where it can); elsewhere these tests are
-skipped.
+Debian's package brings the programs (`make test` installs it where it can); elsewhere these tests are skipped.
 """
 
 from __future__ import annotations
@@ -91,9 +89,7 @@ _NUMBERS = itertools.count()
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """
-    A schema that no other test uses; it is made by whoever opens the storage, and dropped after the test.
-    """
+    """A schema that no other test uses; it is made by whoever opens the storage, and dropped after the test."""
 
     dsn: str
     name: str
@@ -459,9 +455,7 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    For whoever imports it: a machine that stands still for seconds ends no wait for a lock or for the server.
-    """
+    """For whoever imports it: a machine that stands still for seconds ends no wait for a lock or for the server."""
     monkeypatch.setattr(lane, "CANCEL_S", 90.0)
     monkeypatch.setitem(CONNECTING, "connect_timeout", 90)
     for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
@@ -547,9 +541,7 @@ def schemas(cluster: Server, request: pytest.FixtureRequest) -> Iterator[Schemas
 
 @pytest.fixture
 def new_schema(schemas: Schemas) -> Iterator[Callable[[], Schema]]:
-    """
-    Gives schemas without any records; whoever opens a storage in one migrates it as always, and closes it.
-    """
+    """Gives schemas without any records; whoever opens a storage in one migrates it as always, and closes it."""
     taken: list[Schema] = []
 
     def take() -> Schema:

@@ -115,8 +115,7 @@ def test_only_a_failure_has_a_type_of_error(status: str, error_type: str | None)
 @pytest.mark.parametrize("status", ["error", "cached"])
 def test_ok_gives_way_to_another_outcome(status: str) -> None:
     """
-    A report says `ok` of every call of which it knows no more; whichever came first, the one that knows is
-    right.
+    A report says `ok` of every call of which it knows no more; whichever came first, the one that knows is right.
     """
     known, unknowing = report(status=status), report(status="ok")
     assert status == amended(unknowing, missing(unknowing, known)).status
@@ -128,8 +127,7 @@ def test_ok_gives_way_to_another_outcome(status: str) -> None:
 )
 def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     """
-    An SDK that cannot tell writes 0: in either order the count stands, with its estimate and without a
-    conflict.
+    An SDK that cannot tell writes 0: in either order the count stands, with its estimate and without a conflict.
     """
     total, part = side
     hidden, known = priced("1", **{total: 300, part: 0}), priced("2", **{total: 300, part: 288})

@@ -22,9 +22,7 @@ def records(count: int, size: int = 10) -> list[Record]:
     ("count", "size"), [(1, 10), (4096, 10), (4097, 10), (10_000, 1), (2000, 2000), (3, 2_000_000)]
 )
 def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
-    """
-    At most 4,096 records and a mebibyte packed, unless a single record is larger; nothing lost, order kept.
-    """
+    """At most 4,096 records and a mebibyte packed, unless a single record is larger; nothing lost, order kept."""
     given = records(count, size)
     slices = list(codec.cut(given))
     assert given == [record for part, _ in slices for record in part]

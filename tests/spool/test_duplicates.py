@@ -83,9 +83,8 @@ def test_places_hold_topic_and_number() -> None:
 )
 def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, near: list[int]) -> None:
     """
-    A quarter of an hour on both sides, and the day after the start, in which a report without it may have
-    come; the day before the end, or the arrival, when the start is not known or not believed, and the day
-    after it.
+    A quarter of an hour on both sides, and the day after the start, in which a report without it may have come;
+    the day before the end, or the arrival, when the start is not known or not believed, and the day after it.
     """
     times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
     record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])

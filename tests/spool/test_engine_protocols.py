@@ -67,9 +67,7 @@ def given(protocol: type) -> str:
 
 @pytest.mark.parametrize("protocol", OWED)
 def test_the_page_names_what_an_engine_owes(protocol: type) -> None:
-    """
-    A method that is added to a protocol is added to its row; so is what engines that speak SQL have of it.
-    """
+    """A method that is added to a protocol is added to its row; so is what engines that speak SQL have of it."""
     names = ", ".join(f"`{name}`" for name in methods(protocol))
     path = protocol.__module__.replace(".", "/")
     assert (

@@ -49,8 +49,7 @@ class EveryLookASecond:
 
 def test_a_commit_closes_in_all_topics_at_once() -> None:
     """
-    The hold runs out while somebody looks: the records of one commit are open in every topic, or closed in
-    every.
+    The hold runs out while somebody looks: the records of one commit are open in every topic, or closed in every.
     """
     horizon = Horizon(hold_s=4, clock=EveryLookASecond())
     horizon.begin({AI_TELEMETRY: 1, USAGE_EVENTS: 1})

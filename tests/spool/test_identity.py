@@ -140,9 +140,7 @@ def test_points_and_events_do_not_collide() -> None:
 
 
 def test_a_moment_tells_calls_of_a_group_apart() -> None:
-    """
-    By model, outcome, counts and the microsecond of the start; the prefix of a model's name does not matter.
-    """
+    """By model, outcome, counts and the microsecond of the start; the prefix of a model's name does not matter."""
     name = of_moment(call(request_model="gpt-4o"), ["trace-1"])
     assert name == of_moment(
         call("litellm", request_model="openai/gpt-4o", start_time=START + 400), ["trace-1"]

@@ -29,9 +29,7 @@ def test_only_a_prefix_that_nobody_needs_goes(limit: int, before: float, excess:
 
 
 def test_retry_after_follows_the_drain() -> None:
-    """
-    Fast readers mean soon, slow ones late, a standstill as late as it gets, and nothing is known at first.
-    """
+    """Fast readers mean soon, slow ones late, a standstill as late as it gets, and nothing is known at first."""
     rate = DrainRate()
     assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
     rate.note(0, Progress(0, 100_000))

@@ -135,9 +135,7 @@ def test_an_operator_may_agree() -> None:
 
 
 def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
-    """
-    1970 at boot: the first call that arrives says better what day it is; the setting is believed at once.
-    """
+    """1970 at boot: the first call that arrives says better what day it is; the setting is believed at once."""
     machine = WallClock(wall=60.0)
     clock = machine.steady()
     assert EARLIEST == clock.now()
@@ -162,10 +160,7 @@ def test_a_start_behind_the_last_record_goes_on_after_it() -> None:
 
 
 def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
-    """
-    A clock that is ahead cannot be told from a long stop: time is believed, what is old stays a little
-    longer.
-    """
+    """A clock that is ahead cannot be told from a long stop: time is believed, what is old stays a little longer."""
     machine = WallClock()
     clock = machine.steady()
     clock.begin(NOON - 9 * DAY)

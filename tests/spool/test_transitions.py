@@ -1,6 +1,5 @@
 """
-Transitions of a delivery as functions of values: whatever happens, every number is in exactly one place after
-it.
+Transitions of a delivery as functions of values: whatever happens, every number is in exactly one place after it.
 """
 
 from __future__ import annotations
@@ -101,9 +100,7 @@ def test_a_cut_takes_closed_numbers_only(
 
 
 def test_a_letter_goes_and_comes_back_with_its_numbers() -> None:
-    """
-    A record that is set aside is counted as dead, retried it is queued again, discarded it is counted so.
-    """
+    """A record that is set aside is counted as dead, retried it is queued again, discarded it is counted so."""
     delivery = StoredDelivery(id=1, route=ROUTE, first=7, last=7, passed=0)
     aside = transitions.set_aside(
         delivery, call(7), topic=AI_TELEMETRY, committed_at=1.0, error="400", status="400", at=2.0

@@ -138,8 +138,8 @@ class LakeAdoption:
 
     async def _others(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
         """
-        Manifests of earlier editions that the copy does not know, in order, and the names of those that were
-        adopted before.
+        Manifests of earlier editions that the copy does not know, in order, and the names of those that
+        were adopted before.
         """
         state = next((each for each in await self.deliveries.routes() if each.name == self._route), None)
         if state is None:

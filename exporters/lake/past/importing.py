@@ -128,8 +128,8 @@ def rows_of(source: Path, records: TopicRecords) -> Iterator[Row | None]:
     """
     Rows of a record file, or of a file of a lake; None for what has no time, and for corrections.
 
-    ValueError for what is no record of the topic. A record file has no times of commit: the end of a call stands for
-    it.
+    ValueError for what is no record of the topic. A record file has no times of commit: the end of a call
+    stands for it.
     """
     format = format_of(source.name)
     found = _lines(source, records) if format is None else format.read_rows(source, records.read)

@@ -25,10 +25,24 @@ READ: Final = (
 )  # fmt: skip
 _BOTH: Final = ("source", "user", "team", "session", "api_key", "device", "shadow")
 _OF_CALL: Final = (
-    *_BOTH, "request_id", "trace_id", "span_id", "provider", "operation", "request_model", "response_model", "region",
-    "error_type", "price_book", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
-    "cache_write_1h_tokens", "reasoning_tokens",
-)  # fmt: skip
+    *_BOTH,
+    "request_id",
+    "trace_id",
+    "span_id",
+    "provider",
+    "operation",
+    "request_model",
+    "response_model",
+    "region",
+    "error_type",
+    "price_book",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "cache_write_1h_tokens",
+    "reasoning_tokens",
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
 

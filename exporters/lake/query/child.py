@@ -23,10 +23,21 @@ _AT_ONCE: Final = 1000
 # Types that JSON has; all others are texts, money with all its digits.
 _PLAIN: Final = frozenset(
     {
-        "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
-        "UBIGINT", "UHUGEINT", "DOUBLE", "FLOAT",
+        "BOOLEAN",
+        "TINYINT",
+        "SMALLINT",
+        "INTEGER",
+        "BIGINT",
+        "HUGEINT",
+        "UTINYINT",
+        "USMALLINT",
+        "UINTEGER",
+        "UBIGINT",
+        "UHUGEINT",
+        "DOUBLE",
+        "FLOAT",
     }
-)  # fmt: skip
+)
 _MOST_COUNT: Final = 2**63
 
 

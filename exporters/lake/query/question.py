@@ -82,9 +82,16 @@ class LakeQuestion:
     ) -> dict[str, Any]:
         """Return the last line of the process, which ends with this."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", _CHILD, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=_LONGEST_LINE,
+            sys.executable,
+            "-P",
+            "-m",
+            _CHILD,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            limit=_LONGEST_LINE,
             env={name: os.environ[name] for name in _KEPT if name in os.environ},
-        )  # fmt: skip
+        )
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await _told(process, self._request(files, scratch), show)

@@ -29,9 +29,15 @@ _MOST_MONEY: Final = 10**11 * money.UNIT  # as of other columns of money
 _COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 _TIMES: Final = ("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart")
 _COUNTS: Final = (
-    "ConsumedQuantity", "PricingQuantity", "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens",
-    "x_Calls", "x_InputTokens", "x_OutputTokens",
-)  # fmt: skip
+    "ConsumedQuantity",
+    "PricingQuantity",
+    "x_CacheReadTokens",
+    "x_CacheWriteTokens",
+    "x_CacheWriteOneHourTokens",
+    "x_Calls",
+    "x_InputTokens",
+    "x_OutputTokens",
+)
 TYPES: Final[Mapping[str, str]] = {
     **dict.fromkeys(focus.COLUMNS, WORD),
     **dict.fromkeys(_COSTS, MONEY),

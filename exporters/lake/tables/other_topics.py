@@ -20,17 +20,41 @@ from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
 _US: Final = NS // 1_000_000
 _DAY_US: Final = 24 * 3600 * 1_000_000
 _EVENTS: Final[Mapping[str, str]] = {
-    **FIRST, "source": TEXT, "start_time": TIME, "shadow": TRUTH, "event_id": TEXT, "event_type": WORD, "subject": TEXT,
-    "data": TEXT, "tags": TAGS,
-}  # fmt: skip
+    **FIRST,
+    "source": TEXT,
+    "start_time": TIME,
+    "shadow": TRUTH,
+    "event_id": TEXT,
+    "event_type": WORD,
+    "subject": TEXT,
+    "data": TEXT,
+    "tags": TAGS,
+}
 _UNIT_COST: Final[Mapping[str, str]] = {
-    **FIRST, "source": TEXT, "start_time": TIME, "shadow": TRUTH, "stream": WORD, "stream_type": WORD,
-    "operation": WORD, "granularity": WORD, "element_name": TEXT, "dimensions": TEXT, "value": MONEY,
-}  # fmt: skip
+    **FIRST,
+    "source": TEXT,
+    "start_time": TIME,
+    "shadow": TRUTH,
+    "stream": WORD,
+    "stream_type": WORD,
+    "operation": WORD,
+    "granularity": WORD,
+    "element_name": TEXT,
+    "dimensions": TEXT,
+    "value": MONEY,
+}
 _BILLING: Final[Mapping[str, str]] = {
-    **FIRST, "source": TEXT, "start_time": TIME, "shadow": TRUTH, "connection_id": TEXT, "month": WORD,
-    "operation": WORD, "rows": COUNT, "body": TEXT, "upstream_id": TEXT,
-}  # fmt: skip
+    **FIRST,
+    "source": TEXT,
+    "start_time": TIME,
+    "shadow": TRUTH,
+    "connection_id": TEXT,
+    "month": WORD,
+    "operation": WORD,
+    "rows": COUNT,
+    "body": TEXT,
+    "upstream_id": TEXT,
+}
 
 
 def _of_event(event: UsageEvent) -> dict[str, Any]:

@@ -96,10 +96,7 @@ class EmailChannel:
         return [password, *(base64.b64encode(each.encode()).decode() for each in signs_in)]
 
     async def _talk(self, say: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
-        """
-        Connect, sign in, `say`, quit. The library blocks, so a thread does it; a cancelled one is
-        interrupted.
-        """
+        """Connect, sign in, `say`, quit. The library blocks, so a thread does it; a cancelled one is interrupted."""
         password = self._password.value() if self._password else ""
         connections: list[smtplib.SMTP] = []
 

@@ -151,8 +151,6 @@ def _all(hours: Sequence[HourRows]) -> Iterator[bytes]:
 
 
 def _digest(hours: Sequence[HourRows]) -> str:
-    """
-    Hash which drops have which hours: a drop never changes, and its rows of an hour are removed together.
-    """
+    """Hash which drops have which hours: a drop never changes, and its rows of an hour are removed together."""
     names = [(hour.hour, hour.drop, hour.rows) for hour in hours]
     return blake2b(orjson.dumps(names), digest_size=12).hexdigest()

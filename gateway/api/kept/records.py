@@ -102,8 +102,7 @@ def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
 
 def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:
     """
-    State how many records were searched, the bound, and the span of their commits; `until` None means up to
-    now.
+    State how many records were searched, the bound, and the span of their commits; `until` None means up to now.
     """
     first, last = (None if each is None else moment(each) for each in (since, until))
     return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}

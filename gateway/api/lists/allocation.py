@@ -1,9 +1,7 @@
 """
-Versions of definitions, namespaces and publish jobs as every list and answer shows them, to keys and
-operators alike.
+Versions of definitions, namespaces and publish jobs as every list and answer shows them, to keys and operators alike.
 
-`version`, `last_updated`, `last_updated_by` and `uri` are the published interface's; the others are
-Tollhouse's own.
+`version`, `last_updated`, `last_updated_by` and `uri` are the published interface's; the others are Tollhouse's own.
 """
 
 from __future__ import annotations
@@ -157,9 +155,7 @@ def add_state(money: MoneyServices, version: DefinitionVersion, uri: str | None 
 def version_rows(
     money: MoneyServices, namespace: str | None = DEFAULT, *, place: str | None = None
 ) -> MemoryRows[ShownVersion]:
-    """
-    The versions of a namespace, None for those of all. `place` is the path under which they have addresses.
-    """
+    """The versions of a namespace, None for those of all. `place` is the path under which they have addresses."""
     versions = money.require_registry().allocation.versions(namespace)
     return MemoryRows(
         [add_state(money, each, place and f"{place}/{each.number}/definition") for each in versions]

@@ -1,6 +1,4 @@
-"""
-Budgets, their owners and their alerts, as every list and answer shows them, to keys and to operators alike.
-"""
+"""Budgets, their owners and their alerts, as every list and answer shows them, to keys and to operators alike."""
 
 from __future__ import annotations
 
@@ -239,9 +237,7 @@ def alert_rows(kept: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
 
 
 async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
-    """
-    Return the alerts of periods that were judged by the present rules and view: others are about other calls.
-    """
+    """Return the alerts of periods that were judged by the present rules and view: others are about other calls."""
     registry = money.require_registry()
     rules = rules_digest(budget, registry.views.find(budget.view_id))
     return [period for period in await registry.budgets.alerts(budget.id) if period.rules == rules]

@@ -1,6 +1,4 @@
-"""
-Recommendations, their types and comments as every list and answer shows them, to keys and to operators alike.
-"""
+"""Recommendations, their types and comments as every list and answer shows them, to keys and to operators alike."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Access tokens of assistants: what one must say to open the tools, and what it lets. Pure: no socket, no clock.
-"""
+"""Access tokens of assistants: what one must say to open the tools, and what it lets. Pure: no socket, no clock."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _TYPES = ("at+jwt", "application/at+jwt", "jwt")
 _OF_ID_TOKENS = ("at_hash", "c_hash")
 # How providers name the kind of a token, in its claims or when they are asked about it, and access tokens there.
 _KIND_CLAIMS = ("typ", "token_type", "token_use")
-_ACCESS_KINDS = (
-    *_TYPES, "bearer", "access", "access_token", "urn:ietf:params:oauth:token-type:access_token"
-)  # fmt: skip
+_ACCESS_KINDS = (*_TYPES, "bearer", "access", "access_token", "urn:ietf:params:oauth:token-type:access_token")
 _MOST_CLIENT = 200
 _MOST_SCOPES = 1000
 

@@ -180,9 +180,7 @@ class AssistantSignIns:
         return self._holder(operator, person, claims)
 
     def _as_person(self, claims: Claims, known: Operator) -> Person:
-        """
-        Return the person that a token names; the operator's address stands for that of a token without one.
-        """
+        """Return the person that a token names; the operator's address stands for that of a token without one."""
         given = dict(claims)
         if self._oidc.named_by == "email" and not has_verified_email(claims, self._oidc):
             given |= {"email": known.email, "email_verified": True}

@@ -30,8 +30,8 @@ async def missing_for_clients(
     settings: OidcSettings, oauth: McpOAuthSettings, *, clock: Clock
 ) -> Sequence[str]:
     """
-    List what assistants will miss at the provider, a sentence each; nothing if it does not answer, which
-    `provider_problem` says.
+    List what assistants will miss at the provider, a sentence each; nothing if it does not answer,
+    which `provider_problem` says.
     """
     try:
         provider = IdentityProvider(settings, "", clock)

@@ -1,6 +1,5 @@
 """
-Requests to an OpenID provider: bounded in time and size, without redirects. The only place with its HTTP
-client.
+Requests to an OpenID provider: bounded in time and size, without redirects. The only place with its HTTP client.
 """
 
 from __future__ import annotations

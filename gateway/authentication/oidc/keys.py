@@ -1,6 +1,4 @@
-"""
-The keys with which a provider signs: kept for an hour, asked for again when none of them signed a token.
-"""
+"""The keys with which a provider signs: kept for an hour, asked for again when none of them signed a token."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ class SigningKeys:
 
     async def have_signed(self, token: SignedToken) -> bool:
         """
-        True if one of the keys has signed a token. If not, the provider is asked again: a new key may have no
-        id.
+        True if one of the keys has signed a token. If not, the provider is asked again: a new key may have no id.
         """
         tried = None
         # Nobody whose key is known waits while the provider is asked for one that is not.

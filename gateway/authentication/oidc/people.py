@@ -41,8 +41,8 @@ def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Per
 
 def has_default_role(groups: Collection[str], settings: OidcSettings) -> bool:
     """
-    True if a person gets `default_role`: the settings map groups to roles, and none of the person's groups
-    has one.
+    True if a person gets `default_role`: the settings map groups to roles, and none of the person's
+    groups has one.
     """
     return bool(settings.roles) and not _mapped(groups, settings)
 
@@ -73,9 +73,7 @@ def _name(claims: Claims, settings: OidcSettings) -> str:
 
 
 def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
-    """
-    Trimmed and in small letters. Who may write any address into a profile must not become its owner here.
-    """
+    """Trimmed and in small letters. Who may write any address into a profile must not become its owner here."""
     verified = claims.get("email_verified", settings.assume_verified_email)
     email = claims.get("email")
     if verified not in (True, "true") or not isinstance(email, str):

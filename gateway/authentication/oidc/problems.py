@@ -1,6 +1,5 @@
 """
-Why nobody was signed in: a word in the address of the sign-in page, and the sentence that the page shows for
-it.
+Why nobody was signed in: a word in the address of the sign-in page, and the sentence that the page shows for it.
 """
 
 from __future__ import annotations

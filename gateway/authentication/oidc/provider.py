@@ -1,6 +1,4 @@
-"""
-An OpenID provider as its discovery document describes it: where people sign in, and what its tokens say.
-"""
+"""An OpenID provider as its discovery document describes it: where people sign in, and what its tokens say."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ class GrantedTokens:
 
 
 class IdentityProvider:
-    """
-    Each call raises ProviderDown if the provider does not answer as one does. ConfigError without its secret.
-    """
+    """Each call raises ProviderDown if the provider does not answer as one does. ConfigError without its secret."""
 
     def __init__(self, settings: OidcSettings, redirect: str, clock: Clock) -> None:
         self._settings = settings
@@ -92,9 +88,7 @@ class IdentityProvider:
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
 
     async def redeem(self, code: str, *, verifier: str, nonce: str) -> GrantedTokens:
-        """
-        The tokens for a code. GrantRefused for one that is used or unknown, TokenRefused for a wrong token.
-        """
+        """The tokens for a code. GrantRefused for one that is used or unknown, TokenRefused for a wrong token."""
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect}
         answer = await self._ask_for_tokens({**form, "code_verifier": verifier})
         claims = await self._id_claims(answer.get("id_token"), nonce=nonce)

@@ -1,6 +1,4 @@
-"""
-Sign-ins with an OpenID provider, from the first click to the end of the session when the provider says so.
-"""
+"""Sign-ins with an OpenID provider, from the first click to the end of the session when the provider says so."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ GRACE_S = 120.0  # after the time of a check, before others end the session of a
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
     """
-    A sign-in that the provider has not answered. `browser` is the secret in the cookie of who began it at
-    `place`.
+    A sign-in that the provider has not answered. `browser` is the secret in the cookie of who began it at `place`.
     """
 
     place: str
@@ -50,9 +47,7 @@ class _Begun:
 
 @dataclass(kw_only=True)
 class _Checked:
-    """
-    When a session is due to be checked, and the token for that; None if the provider gave no further one.
-    """
+    """When a session is due to be checked, and the token for that; None if the provider gave no further one."""
 
     token: str | None
     due: float
@@ -197,8 +192,7 @@ class ProviderSignIns:
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
         """
-        True if the provider still knows the person, with the same role; if it does not answer, it is asked
-        later.
+        True if the provider still knows the person, with the same role; if it does not answer, it is asked later.
         """
         until = self._clock.now() + self.settings.recheck + GRACE_S
         if checked.token is None or not await self._operators.take_check(session, until=until):

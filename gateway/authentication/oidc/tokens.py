@@ -81,9 +81,7 @@ def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> 
 
 
 def check_logout_token(claims: Claims, expected: Expected) -> None:
-    """
-    TokenRefused unless the provider ends sessions with it (OpenID Connect Back-Channel Logout 1.0, 2.6).
-    """
+    """TokenRefused unless the provider ends sessions with it (OpenID Connect Back-Channel Logout 1.0, 2.6)."""
     _check_audience(claims, expected)
     events = claims.get("events")
     if not isinstance(events, dict) or not isinstance(events.get(LOGOUT_EVENT), dict):

@@ -2,8 +2,7 @@
 The bundle for a bug report: the diagnosis, the configuration and the state, and no secret.
 
 Nothing is copied that could hold one: of the configuration every value is left out that is free text of the
-operator's own, of addresses all but scheme and host; of the data directory the names and sizes of its files
-alone.
+operator's own, of addresses all but scheme and host; of the data directory the names and sizes of its files alone.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ _PATHS = (Path,)
 
 
 def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: Mapping[str, object]) -> None:
-    """
-    A tar.gz that only its owner can read. OSError where it cannot be written; an existing file is not
-    replaced.
-    """
+    """A tar.gz that only its owner can read. OSError where it cannot be written; an existing file is not replaced."""
     parts = {
         "diagnosis.json": [asdict(one) for one in found],
         "configuration.json": describe_settings(config),

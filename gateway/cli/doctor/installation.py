@@ -27,9 +27,7 @@ State = dict[str, Mapping[str, Any]]  # path of the operator API -> its answer
 
 
 def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnosis]:
-    """
-    Looks at the configuration, and at the answers of the operator API; `trouble` says why there are none.
-    """
+    """Looks at the configuration, and at the answers of the operator API; `trouble` says why there are none."""
     problems = list(file_problems(config))
     for problem in problems:
         yield Diagnosis(about="configuration", status=PROBLEM, words=problem)
@@ -60,9 +58,7 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
 
 
 def read_state(config: Config) -> tuple[State, str]:
-    """
-    The operator API's answers, from the running server or from the data directory; else why there are none.
-    """
+    """The operator API's answers, from the running server or from the data directory; else why there are none."""
     try:
         engine = engine_of(config.storage.engine)
         if engine.administration is None and engine.is_new(config.data_dir):

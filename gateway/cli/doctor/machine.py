@@ -1,6 +1,4 @@
-"""
-What is known of this machine: versions, the disk under the data directory, its clock, limits and file modes.
-"""
+"""What is known of this machine: versions, the disk under the data directory, its clock, limits and file modes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-`tollhouse drill`: kills, a full disk, an outage and a poison record, beside the data directory and never in
-it.
-"""
+"""`tollhouse drill`: kills, a full disk, an outage and a poison record, beside the data directory and never in it."""
 
 from __future__ import annotations
 

@@ -24,10 +24,7 @@ SMALL_FILE = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class DrillResult:
-    """
-    `recovery_s`: the longest until a record was taken again. `note` says what was simulated, or why it was
-    not.
-    """
+    """`recovery_s`: the longest until a record was taken again. `note` says what was simulated, or why it was not."""
 
     fault: str
     rounds: int = 0
@@ -100,9 +97,7 @@ def kills(site: DrillSite) -> DrillResult:
 
 
 def power_cut(site: DrillSite) -> DrillResult:
-    """
-    Cut the power under load, on a file system of its own; recovery counts from the start of the next process.
-    """
+    """Cut the power under load, on a file system of its own; recovery counts from the start of the next process."""
     try:
         disk = CutDisk(site.scratch)
     except NoPowerCut as error:

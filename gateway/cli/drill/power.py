@@ -26,9 +26,7 @@ class NoPowerCut(Exception):
 
 
 class CutDisk:
-    """
-    Mounted from the start; `cut` loses what was not flushed, `remount` replays its journal as a boot does.
-    """
+    """Mounted from the start; `cut` loses what was not flushed, `remount` replays its journal as a boot does."""
 
     def __init__(self, scratch: Path) -> None:
         self.directory = scratch / "disk"

@@ -9,9 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class DrillReceiver:
-    """
-    Remembers what it took by idempotency key, as the cost service does: a repeat under one key counts once.
-    """
+    """Remembers what it took by idempotency key, as the cost service does: a repeat under one key counts once."""
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()

@@ -119,10 +119,14 @@ def _span(name: str, now: int) -> dict[str, object]:
     }
     counts = {"gen_ai.usage.input_tokens": "1200", "gen_ai.usage.output_tokens": "300"}
     return {
-        "traceId": secrets.token_hex(16), "spanId": secrets.token_hex(8), "name": "chat gpt-4o", "kind": 3,
-        "startTimeUnixNano": str(now - 10**9), "endTimeUnixNano": str(now),
+        "traceId": secrets.token_hex(16),
+        "spanId": secrets.token_hex(8),
+        "name": "chat gpt-4o",
+        "kind": 3,
+        "startTimeUnixNano": str(now - 10**9),
+        "endTimeUnixNano": str(now),
         "attributes": [
             *({"key": key, "value": {"stringValue": value}} for key, value in attributes.items()),
             *({"key": key, "value": {"intValue": value}} for key, value in counts.items()),
         ],
-    }  # fmt: skip
+    }

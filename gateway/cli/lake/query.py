@@ -105,9 +105,18 @@ def _numbered(row: Sequence[Any]) -> JsonObject:
 @click.option("--csv", "form", flag_value="csv", help="Print it as CSV.")
 @click.option("--json", "form", flag_value="json", help="Print it as JSON.")
 def query(
-    text: str, config: Path | None, name: str | None, since: datetime | None, until: datetime | None,
-    max_rows: int, max_download: int, memory: int, max_disk: int, timeout_s: float, form: str | None,
-) -> None:  # fmt: skip
+    text: str,
+    config: Path | None,
+    name: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    max_rows: int,
+    max_download: int,
+    memory: int,
+    max_disk: int,
+    timeout_s: float,
+    form: str | None,
+) -> None:
     """
     Ask the files of a lake in SQL, as DuckDB has it: one SELECT, or "-" to read it from standard input.
 

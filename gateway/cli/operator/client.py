@@ -118,18 +118,13 @@ class OperatorClient:
         return payload if status < 400 else {}
 
     def copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
-        """
-        Write what a call answers as it comes; its headers. The command ends when it is refused or not
-        answered.
-        """
+        """Write what a call answers as it comes; its headers. The command ends when it is refused or not answered."""
         return self._answered(self._copy(path, query, to))
 
     async def ask(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
-        """
-        The status and the answer of one call. ConfigError, SpoolError, OSError or ClientError without one.
-        """
+        """The status and the answer of one call. ConfigError, SpoolError, OSError or ClientError without one."""
         headers = self._headers
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -182,8 +177,7 @@ class OperatorClient:
         self, path: str, *, query: Sequence[tuple[str, str]] = ()
     ) -> AsyncIterator[tuple[str, Any]]:
         """
-        The events of a stream of the running server, each with its data; OPENED is the first, when it has
-        begun.
+        The events of a stream of the running server, each with its data; OPENED is the first, when it has begun.
 
         The command ends when the stream is refused.
         """

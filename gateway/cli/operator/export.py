@@ -176,10 +176,7 @@ def _write(output: Path | None, content: bytes) -> None:
 
 
 def _days(client: OperatorClient, first: date, last: date) -> list[str]:
-    """
-    The days of the span on which anything happened, in order. Says on stderr if sums of them may lack
-    records.
-    """
+    """The days of the span on which anything happened, in order. Says on stderr if sums of them may lack records."""
     span = [("from", first.isoformat()), ("to", last.isoformat()), ("per", "daily"), ("by", "source")]
     payload = client.request("GET", "/report", query=span)
     warn_of_lacking(payload["report"]["whole_since"])

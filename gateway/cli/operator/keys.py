@@ -15,22 +15,43 @@ from gateway.cli.parameters import Label, Seconds
 from spool.registry.scopes import USE_CASES
 
 COLUMNS = (
-    "name", "status", "scope_count", "labels", "created_by", "updated_by", "last_modified", "last_accessed",
+    "name",
+    "status",
+    "scope_count",
+    "labels",
+    "created_by",
+    "updated_by",
+    "last_modified",
+    "last_accessed",
     "expires_at",
-)  # fmt: skip
+)
 DETAILS = (
-    "name", "description", "status", "scopes", "use_cases", "scope_count", "labels", "created_by", "updated_by",
-    "last_modified", "last_accessed", "expires_at",
-)  # fmt: skip
+    "name",
+    "description",
+    "status",
+    "scopes",
+    "use_cases",
+    "scope_count",
+    "labels",
+    "created_by",
+    "updated_by",
+    "last_modified",
+    "last_accessed",
+    "expires_at",
+)
 
 scope = click.option("--scope", "scopes", multiple=True, help="A fixed scope, GROUP:OPERATION; may repeat.")
 use_case = click.option(
     "--use-case", "use_cases", multiple=True, help=f"A managed use case; may repeat. {', '.join(USE_CASES)}."
 )
 label = click.option(
-    "--label", "labels", multiple=True, type=Label(), metavar="NAME=VALUE",
+    "--label",
+    "labels",
+    multiple=True,
+    type=Label(),
+    metavar="NAME=VALUE",
     help="Fills what reports under the key leave out; may repeat.",
-)  # fmt: skip
+)
 
 
 expires_at = click.option(

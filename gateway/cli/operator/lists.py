@@ -78,9 +78,7 @@ def show_page(
     path: str | None = None,
     shown: Shown = dict,
 ) -> None:
-    """
-    Prints a page of the list under /ROOT or another path: as JSON, or as a table with the cursor of the next.
-    """
+    """Prints a page of the list under /ROOT or another path: as JSON, or as a table with the cursor of the next."""
     given = [(name, value) for name, values in filters.items() for value in values]
     payload = client.request("GET", path or "/" + root.replace("_", "-"), query=[*page.query, *given])
     if page.as_json:

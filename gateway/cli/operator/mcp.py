@@ -85,9 +85,7 @@ def _decide(client: OperatorClient, name: str, enabled: bool, as_json: bool) -> 
 
 
 async def _reply(client: OperatorClient, line: bytes) -> bytes | None:
-    """
-    The line to write. While Tollhouse cannot answer, an error that says so: the assistant may ask again.
-    """
+    """The line to write. While Tollhouse cannot answer, an error that says so: the assistant may ask again."""
     body = {"line": line.decode("utf-8", "replace")}
     try:
         status, payload = await client.ask("POST", "/mcp", body=body)

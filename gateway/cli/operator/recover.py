@@ -34,9 +34,8 @@ def recover(file: Path | None, config: Path | None, data: Path | None, new_regis
     """
     Bring a damaged data directory into order while no server runs.
 
-    Opening it salvages what is damaged. With FILE, a spool.sqlite that was moved aside or saved elsewhere,
-    every record of it that the log does not have is brought into the log. It may be repeated: no record comes
-    twice.
+    Opening it salvages what is damaged. With FILE, a spool.sqlite that was moved aside or saved elsewhere, every
+    record of it that the log does not have is brought into the log. It may be repeated: no record comes twice.
     """
     settings = installation(config, data)
     try:

@@ -75,10 +75,7 @@ def show(client: OperatorClient, role: str, as_json: bool) -> None:
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """
-    Create a role. It shows the calls of --where, or those of --data-access full or none; with sets alone
-    none.
-    """
+    """Create a role. It shows the calls of --where, or those of --data-access full or none; with sets alone none."""
     made = client.request("POST", "/roles", body=_new_role(**given))
     _show(made, as_json)
     _warn_of_wider(client, made["role"])
@@ -130,9 +127,14 @@ resource_commands(
 @as_json
 @with_client
 def preview(
-    client: OperatorClient, person: str | None, in_groups: Sequence[str], account_role: str | None,
-    replaces: str | None, as_json: bool, **given: Any,
-) -> None:  # fmt: skip
+    client: OperatorClient,
+    person: str | None,
+    in_groups: Sequence[str],
+    account_role: str | None,
+    replaces: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """
     Show what a person may do and see now, or with a draft of a role.
 

@@ -232,9 +232,7 @@ list_command(
 @as_json
 @with_client
 def accept_clock(client: OperatorClient, as_json: bool) -> None:
-    """
-    Say that the clock is right after it was moved: it is believed at once, and old records are removed by it.
-    """
+    """Say that the clock is right after it was moved: it is believed at once, and old records are removed by it."""
     payload = client.request("POST", "/clock/accept", body={})
     done = payload["clock"]
     if as_json:

@@ -89,8 +89,8 @@ def _show_json(row: JsonObject) -> None:
 
 def _show_line(row: JsonObject) -> None:
     """
-    Show one record in a line: when and from where, which model and for whom, then figures; unknown values are
-    a dash.
+    Show one record in a line: when and from where, which model and for whom, then figures; unknown values
+    are a dash.
     """
     model = row.get("response_model") or row.get("request_model") or row.get("model")
     what = model or row.get("event_type") or row.get("stream") or row.get("connection_id")

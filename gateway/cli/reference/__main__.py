@@ -1,6 +1,4 @@
-"""
-Writes what the documents take from the code: `python -m gateway.cli.reference [DIRECTORY]`, default docs.
-"""
+"""Writes what the documents take from the code: `python -m gateway.cli.reference [DIRECTORY]`, default docs."""
 
 from __future__ import annotations
 
@@ -16,10 +14,7 @@ _BEGIN, _END = "<!-- made by make docs-reference -->\n", "<!-- end -->\n"
 
 
 def reference(docs: Path) -> Mapping[str, str]:
-    """
-    Each file that is made from the code, or holds a part that is, with its text; equal code gives equal
-    files.
-    """
+    """Each file that is made from the code, or holds a part that is, with its text; equal code gives equal files."""
     before, _, rest = (docs / _LIMITS).read_text().partition(_BEGIN)
     return {
         "reference/configuration.md": configuration.page(),

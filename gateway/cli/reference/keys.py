@@ -1,6 +1,4 @@
-"""
-The keys of the configuration as a flat list of tables, for the pages and the schema that are made from it.
-"""
+"""The keys of the configuration as a flat list of tables, for the pages and the schema that are made from it."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ class ConfigurationKey:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigurationTable:
-    """
-    `header` is how its lines begin in the file, such as [server] or [[destinations]]; empty: the file itself.
-    """
+    """`header` is how its lines begin in the file, such as [server] or [[destinations]]; empty: the file itself."""
 
     header: str
     words: str

@@ -55,15 +55,31 @@ PUBLISHED: Mapping[str, PublishedList] = {
     ),
     "/v2/views": PublishedList(
         fields=(
-            "id", "name", "filter", "principal_dimension", "connections", "anomalies", "last_updated",
+            "id",
+            "name",
+            "filter",
+            "principal_dimension",
+            "connections",
+            "anomalies",
+            "last_updated",
         ),
         sorts=("last_updated",),
         why="a view is a whole question here, with its time, groups and money; `version` keeps two editors apart",
     ),
     "/v2/budgets": PublishedList(
         fields=(
-            "id", "name", "planned_limits", "view", "alerts", "cost_type", "granularity", "created", "last_updated",
-            "current", "history", "burnup",
+            "id",
+            "name",
+            "planned_limits",
+            "view",
+            "alerts",
+            "cost_type",
+            "granularity",
+            "created",
+            "last_updated",
+            "current",
+            "history",
+            "burnup",
         ),
         sorts=("last_updated", "name"),
         parameters=("expand",),
@@ -71,11 +87,27 @@ PUBLISHED: Mapping[str, PublishedList] = {
     ),
     "/v2/connections/billing": PublishedList(
         fields=(
-            "id", "connection_id", "name", "cloud_provider", "expected_ingest_rate", "is_enabled", "s3_bucket_info",
-            "connection_type", "capabilities", "is_draft", "created", "last_updated",
+            "id",
+            "connection_id",
+            "name",
+            "cloud_provider",
+            "expected_ingest_rate",
+            "is_enabled",
+            "s3_bucket_info",
+            "connection_type",
+            "capabilities",
+            "is_draft",
+            "created",
+            "last_updated",
         ),
         sorts=(
-            "connection_name", "creation_date", "name", "cloud_provider", "created", "last_updated", "is_enabled",
+            "connection_name",
+            "creation_date",
+            "name",
+            "cloud_provider",
+            "created",
+            "last_updated",
+            "is_enabled",
         ),
         why="its id upstream, whether rows have come, and whether they are in costs",
     ),
@@ -96,7 +128,7 @@ PUBLISHED: Mapping[str, PublishedList] = {
         sorts=("version",),
         why="versions are looked for by who published them",
     ),
-}  # fmt: skip
+}
 
 
 def compared() -> Sequence[ComparedList]:

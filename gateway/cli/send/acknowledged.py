@@ -1,6 +1,5 @@
 """
-What a gateway has acknowledged already, so that a repeat of `tollhouse send` continues where the last run
-stopped.
+What a gateway has acknowledged already, so that a repeat of `tollhouse send` continues where the last run stopped.
 
 One small file for each address and key holds digests of what was sent, and none of its content. Losing the
 file costs time only: the gateway recognises calls that it has.

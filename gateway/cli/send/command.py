@@ -172,11 +172,18 @@ class _Run:
         """Prints the counts, and a line for each reason of a rejection; or all of it as JSON."""
         counts = self._counts
         if self._listed is not None:
-            show_json({
-                "accepted": counts.accepted, "ignored": counts.ignored, "rejected": counts.rejected.total(),
-                "sent_before": self._skipped, "reasons": dict(sorted(counts.rejected.items())), "items": self._listed,
-                "older_than_this_month": self._older.older, "oldest": self._older.oldest,
-            })  # fmt: skip
+            show_json(
+                {
+                    "accepted": counts.accepted,
+                    "ignored": counts.ignored,
+                    "rejected": counts.rejected.total(),
+                    "sent_before": self._skipped,
+                    "reasons": dict(sorted(counts.rejected.items())),
+                    "items": self._listed,
+                    "older_than_this_month": self._older.older,
+                    "oldest": self._older.oldest,
+                }
+            )
             return
         if not (self._answered or self._skipped or counts.rejected):
             return

@@ -66,9 +66,7 @@ class UploadBody:
         )
 
     def place(self, sent: int | None) -> str:
-        """
-        Return the place in the file of the item that was sent as this one; with None, the places of all.
-        """
+        """Return the place in the file of the item that was sent as this one; with None, the places of all."""
         if sent is not None and sent < len(self.places):
             return self.places[self.order[sent]]
         if not self.places:
@@ -127,9 +125,7 @@ def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBody]:
 
 
 def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
-    """
-    Returns the data files that are not hidden. Links to directories are not followed: they may form a loop.
-    """
+    """Returns the data files that are not hidden. Links to directories are not followed: they may form a loop."""
 
     def report(error: OSError) -> None:
         complain(unreadable(directory, error))

@@ -124,9 +124,7 @@ class UploadClient:
         self._sleep = sleep
 
     async def send(self, body: UploadBody) -> UploadAnswer:
-        """
-        Returns once it was accepted. BodyRefused: this body never will be; Undeliverable: no body will be.
-        """
+        """Returns once it was accepted. BodyRefused: this body never will be; Undeliverable: no body will be."""
         waited_s = 0.0
         for attempt in range(1, ATTEMPTS + 1):
             try:

@@ -1,6 +1,5 @@
 """
-`tollhouse spool export` and `import`: an undelivered backlog as a sealed file, for another installation to
-send.
+`tollhouse spool export` and `import`: an undelivered backlog as a sealed file, for another installation to send.
 """
 
 from __future__ import annotations
@@ -76,9 +75,7 @@ def export_bundle(
 @as_json
 @with_client
 def import_bundle(client: OperatorClient, bundle: Path, key_file: Path | None, as_json: bool) -> None:
-    """
-    Bring the records of BUNDLE into this data directory, which sends them; repeating it brings nothing twice.
-    """
+    """Bring the records of BUNDLE into this data directory, which sends them; repeating it brings nothing twice."""
     body = {"file": str(bundle.absolute()), "key": _key(key_file, confirm=False)}
     payload = client.request("POST", "/bundles/import", body=body)
     if as_json:

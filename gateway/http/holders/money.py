@@ -46,8 +46,8 @@ class Billing(Protocol):
 @dataclass(kw_only=True)
 class MoneyServices(WithRegistry):
     """
-    `log` is what the ledger counts, `prices` the book to price sums again. What the registry keeps is None while it is
-    damaged.
+    `log` is what the ledger counts, `prices` the book to price sums again. What the registry keeps is None
+    while it is damaged.
     """
 
     ledger: Ledger
@@ -76,10 +76,7 @@ class MoneyServices(WithRegistry):
         self.publishing = self._publishing()
 
     def require_adviser(self) -> Adviser:
-        """
-        Return the service that looks for savings. Refusal 503 while the registry, which keeps them, is
-        damaged.
-        """
+        """Return the service that looks for savings. Refusal 503 while the registry, which keeps them, is damaged."""
         self.require_registry()
         if self.adviser is None:
             raise Refusal(503, "no_recommendations", "savings are not looked for here")
@@ -87,8 +84,8 @@ class MoneyServices(WithRegistry):
 
     def require_reconciler(self) -> Reconciler:
         """
-        Return the service that compares bills. Refusal 503 while the registry, which keeps the statements, is
-        damaged.
+        Return the service that compares bills. Refusal 503 while the registry, which keeps the
+        statements, is damaged.
         """
         self.require_registry()
         if self.reconciler is None:
@@ -96,9 +93,7 @@ class MoneyServices(WithRegistry):
         return self.reconciler()
 
     async def known_values(self) -> Mapping[str, Sequence[str]]:
-        """
-        Return the values of each cost dimension, as of some seconds ago; none for a dimension with too many.
-        """
+        """Return the values of each cost dimension, as of some seconds ago; none for a dimension with too many."""
         now = self.clock.monotonic()
         if self._known_at is None or now - self._known_at > KNOWN_FOR_S:
             found = {name: await self.ledger.values(name) for name in self.ledger.dimensions()}
@@ -112,10 +107,7 @@ class MoneyServices(WithRegistry):
             self.budgets.made.wake()
 
     def require_budgets(self) -> BudgetEvaluator:
-        """
-        Return the service that evaluates budgets. Refusal 503 while the registry, which keeps them, is
-        damaged.
-        """
+        """Return the service that evaluates budgets. Refusal 503 while the registry, which keeps them, is damaged."""
         self.require_registry()
         if self.budgets is None:
             raise Refusal(503, "no_budgets", "budgets are not evaluated here")

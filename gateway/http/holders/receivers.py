@@ -65,8 +65,8 @@ class ReceiverServices:
 @dataclass(frozen=True, kw_only=True)
 class TopicServices:
     """
-    Devices, clusters with their files, usage events, streams of unit costs and billing drops, which need no
-    registry.
+    Devices, clusters with their files, usage events, streams of unit costs and billing drops, which
+    need no registry.
     """
 
     storage: Storage

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 @dataclass(kw_only=True)
 class WithRegistry:
     """
-    `registry` is None when its file is damaged, and `registry_problem` says so: the spool can still be looked
-    at.
+    `registry` is None when its file is damaged, and `registry_problem` says so: the spool can still be looked at.
     """
 
     registry: Registry | None

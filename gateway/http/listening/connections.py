@@ -1,6 +1,6 @@
 """
-Open connections, bounded and shared by whose they are: a flood of them costs its own owner the connections
-that idle.
+Open connections, bounded and shared by whose they are: a flood of them costs its own owner the
+connections that idle.
 
 A connection is its address's until a key was admitted on it, then that key's. Beyond the limit, the
 connection that idles longest is closed for a new one. It is one of the owner that has the most; when all of
@@ -101,8 +101,8 @@ def raise_descriptor_limit() -> None:
 
 def connection_limit(server: ServerSettings) -> int:
     """
-    Return how many connections HTTP and gRPC may have each, by `server.max_connections` and the process's
-    descriptors.
+    Return how many connections HTTP and gRPC may have each, by `server.max_connections` and
+    the process's descriptors.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = sys.maxsize if soft == resource.RLIM_INFINITY else soft

@@ -1,10 +1,10 @@
 """
-Where a request comes from when proxies stand between: the word of those that the configuration names, and of
-no other.
+Where a request comes from when proxies stand between: the word of those that the configuration names, and
+of no other.
 
 A proxy adds the address of whoever spoke to it to `X-Forwarded-For`, and says in `X-Forwarded-Proto` how.
-Read from the right, as far as named proxies reach, the list is true; what stands before that was written by
-the sender.
+Read from the right, as far as named proxies reach, the list is true; what stands before that was written
+by the sender.
 """
 
 from __future__ import annotations
@@ -82,10 +82,7 @@ def _parsed(text: str) -> Address | None:
 
 
 def _scheme(forwarded_proto: str, hops: int) -> str | None:
-    """
-    Return the scheme that the sender used, as the proxy says: some proxies append to a list, others replace
-    it.
-    """
+    """Return the scheme that the sender used, as the proxy says: some proxies append to a list, others replace it."""
     words = [word.strip().lower() for word in forwarded_proto.split(",")]
     word = words[-hops] if len(words) >= hops else words[0]
     return word if word in _SCHEMES else None

@@ -47,9 +47,7 @@ _TOO_MANY = (
 
 
 class Connection(PlainRequests):
-    """
-    A connection, counted, with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote them.
-    """
+    """A connection, counted, with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote them."""
 
     _first = True
     _is_refused = False
@@ -170,10 +168,7 @@ class Listener:
         return f"{'https' if self._tls else 'http'}://{self.address}"
 
     async def start(self, address: str, listening: socket.socket | None = None) -> None:
-        """
-        Listen, on a socket that does so already if there is one. OSError if the address is in use or not
-        ours.
-        """
+        """Listen, on a socket that does so already if there is one. OSError if the address is in use or not ours."""
         host, port = split_address(address)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
@@ -225,7 +220,5 @@ def operator_listen(server: ServerSettings) -> str | None:
 
 
 def uses_tls(server: ServerSettings, address: str) -> bool:
-    """
-    True if a listener of operators speaks TLS: one on this machine alone does not, as nobody can listen in.
-    """
+    """True if a listener of operators speaks TLS: one on this machine alone does not, as nobody can listen in."""
     return server.tls_cert_file is not None and not is_loopback(split_address(address)[0])

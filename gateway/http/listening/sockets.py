@@ -1,7 +1,4 @@
-"""
-Listening sockets that were opened before this process: by a service manager, or by the server that it
-follows.
-"""
+"""Listening sockets that were opened before this process: by a service manager, or by the server that it follows."""
 
 from __future__ import annotations
 

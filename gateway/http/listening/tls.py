@@ -57,9 +57,7 @@ class Certificate:
         return cls(server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file)
 
     def configure(self, server: ServerSettings) -> bool:
-        """
-        Use the files of these settings, for new connections; whether they are others, or hold something else.
-        """
+        """Use the files of these settings, for new connections; whether they are others, or hold something else."""
         if server.tls_cert_file and server.tls_key_file:
             self._cert, self._key, self._client_ca = (
                 server.tls_cert_file,

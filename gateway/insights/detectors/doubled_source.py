@@ -1,6 +1,5 @@
 """
-Calls that seem to arrive twice: two sources tell of the same model and tokens, with starts within five
-seconds.
+Calls that seem to arrive twice: two sources tell of the same model and tokens, with starts within five seconds.
 
 Their ids do not match, so both count; this detector reports the suspicion and changes nothing.
 """

@@ -1,6 +1,4 @@
-"""
-Definitions of allocation: which versions there are, and the dimensions of one with the rules behind them.
-"""
+"""Definitions of allocation: which versions there are, and the dimensions of one with the rules behind them."""
 
 from __future__ import annotations
 
@@ -150,9 +148,7 @@ def _namespace(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> str 
 async def _definition(
     version: DefinitionVersion, asking: Asking[MoneyServices], problems: list[str]
 ) -> Definition:
-    """
-    Return the definition of a version; an empty one, and one problem more, if the ledger cannot carry it out.
-    """
+    """Return the definition of a version; an empty one, and one problem more, if the ledger cannot carry it out."""
     try:
         return await asking.services.require_publishing().definition_of(version)
     except InvalidDefinition as error:
@@ -226,10 +222,16 @@ def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
     parts += problems
     if content.versions:
         rows = [
-            [cell(each.namespace), str(each.version), "yes" if each.is_in_force else "no", str(each.dimension_count),
-             each.published_at, cell(each.published_by)]
+            [
+                cell(each.namespace),
+                str(each.version),
+                "yes" if each.is_in_force else "no",
+                str(each.dimension_count),
+                each.published_at,
+                cell(each.published_by),
+            ]
             for each in content.versions
-        ]  # fmt: skip
+        ]
         parts.append(table(["namespace", "version", "in force", "dimensions", "published", "by"], rows))
     rules = [
         [cell(each.id), cell(each.name), str(place), cell(rule, _MOST_RULE_CELL)]

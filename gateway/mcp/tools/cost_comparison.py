@@ -1,6 +1,4 @@
-"""
-What changed: two spans of the same question, the change split into its parts, and the groups that drive it.
-"""
+"""What changed: two spans of the same question, the change split into its parts, and the groups that drive it."""
 
 from __future__ import annotations
 

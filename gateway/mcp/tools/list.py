@@ -34,20 +34,31 @@ from gateway.mcp.tools import (
 TOOLS: Mapping[str, Tool[Any]] = {
     each.TOOL.name: each.TOOL
     for each in (
-        org_context, dimensions, dimension_values, cost_data, cost_comparison, budgets, insights, recommendations,
-        savings, allocation, reconciliation, plan_costs, telemetry_streams, telemetry_data, resource_metadata,
+        org_context,
+        dimensions,
+        dimension_values,
+        cost_data,
+        cost_comparison,
+        budgets,
+        insights,
+        recommendations,
+        savings,
+        allocation,
+        reconciliation,
+        plan_costs,
+        telemetry_streams,
+        telemetry_data,
+        resource_metadata,
         reference_info,
         insight_log,
         org_context_setting,
     )
-}  # fmt: skip
+}
 
 
 @lru_cache(maxsize=8)
 def listed(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
-    """
-    The tools of these names as they are listed, in JSON: the same for everybody until dimensions change.
-    """
+    """The tools of these names as they are listed, in JSON: the same for everybody until dimensions change."""
     return msgspec.Raw(msgspec.json.encode([TOOLS[name].shown(dimensions) for name in names]))
 
 

@@ -1,6 +1,4 @@
-"""
-What the same work could cost less: recommendations with the formula behind each, and what they would save.
-"""
+"""What the same work could cost less: recommendations with the formula behind each, and what they would save."""
 
 from __future__ import annotations
 
@@ -132,10 +130,7 @@ async def _check(
     asking: Asking[InstallationServices],
     found: Sequence[Recommendation],
 ) -> None:
-    """
-    Invalid for a dimension that recommendations do not have, or a value that neither they nor the ledger
-    know.
-    """
+    """Invalid for a dimension that recommendations do not have, or a value that neither they nor the ledger know."""
     ledger = asking.ledger
     known = recommendation_dimensions(ledger.own_dimensions())
     for name, values in filters.items():
@@ -207,10 +202,17 @@ def _text(content: Recommendations) -> str:
         )
         parts.append(f"None matches: {types}. get_realized_savings tells of those that were followed.")
     rows = [
-        [cell(each.title), each.type, money_text(each.monthly_savings), money_text(each.spent), each.confidence,
-         each.effort, each.status]
+        [
+            cell(each.title),
+            each.type,
+            money_text(each.monthly_savings),
+            money_text(each.spent),
+            each.confidence,
+            each.effort,
+            each.status,
+        ]
         for each in content.recommendations[:MAX_TABLE_ROWS]
-    ]  # fmt: skip
+    ]
     if rows:
         columns = [
             "recommendation",

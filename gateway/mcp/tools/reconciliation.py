@@ -38,9 +38,7 @@ class ReconciliationQuestion(ToolInput):
 
 
 class BilledLine(ToolOutput):
-    """
-    Exact decimal text: billed is counted, and the parts volume, rate, other and own. `name` null is unknown.
-    """
+    """Exact decimal text: billed is counted, and the parts volume, rate, other and own. `name` null is unknown."""
 
     name: str | None
     billed: str

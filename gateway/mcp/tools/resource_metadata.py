@@ -118,9 +118,15 @@ async def run(asked: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAn
             raise Invalid(f"match, filters and id need a kind: one of {', '.join(KINDS)}")
         counts = {kind: len(await rows(asking.services)) for kind, rows in KINDS.items()}
         content = ResourceMetadata(
-            counts=counts, rows=[], total=sum(counts.values()), facets={}, untagged={}, as_of=now, truncated=False,
+            counts=counts,
+            rows=[],
+            total=sum(counts.values()),
+            facets={},
+            untagged={},
+            as_of=now,
+            truncated=False,
             next_cursor=None,
-        )  # fmt: skip
+        )
         return ToolAnswer(text=_counts_text(content), content=content, link=page(asking, "/devices"))
     known = await KINDS[asked.kind](asking.services)
     costs = await costs_of(asking, asked.kind)

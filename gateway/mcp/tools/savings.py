@@ -113,10 +113,15 @@ def _text(content: RealizedSavings) -> str:
         )
         parts.append(f"None matches: {types}. get_optimize_recs lists what could be saved.")
     rows = [
-        [cell(each.title), each.type, money_text(each.realized), f"{each.since or '-'} to {each.until or '-'}",
-         money_text(each.promised)]
+        [
+            cell(each.title),
+            each.type,
+            money_text(each.realized),
+            f"{each.since or '-'} to {each.until or '-'}",
+            money_text(each.promised),
+        ]
         for each in content.savings[:MAX_TABLE_ROWS]
-    ]  # fmt: skip
+    ]
     if rows:
         columns = ["recommendation", "type", f"saved ({content.currency})", "days", "promised a month"]
         parts.append(table(columns, rows))

@@ -69,13 +69,16 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
     record.region = region_of(address=event.endpoint, model=event.request_model)
     record.start_time = before(record.end_time, duration(event.duration))
     # Releases before August 2026 logged the provider's own count, without the cache; a larger cache shows it.
-    count_tokens(record, Tokens(
-        count(event.input_tokens, "gen_ai.usage.input_tokens"),
-        count(event.output_tokens, "gen_ai.usage.output_tokens"),
-        count(event.cache_read_tokens, "gen_ai.usage.cache_read.input_tokens"),
-        count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
-        count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
-    ))  # fmt: skip
+    count_tokens(
+        record,
+        Tokens(
+            count(event.input_tokens, "gen_ai.usage.input_tokens"),
+            count(event.output_tokens, "gen_ai.usage.output_tokens"),
+            count(event.cache_read_tokens, "gen_ai.usage.cache_read.input_tokens"),
+            count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
+            count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
+        ),
+    )
     fail_by_status(record, event.http_status)
     record.cost = known_cost(record, money(event.cost, "agw.ai.usage.cost.total"))
     metadata = Metadata()
@@ -86,15 +89,25 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
 
 def example(call: ExampleCall) -> Any:
     return {
-        "level": "info", "time": call.end, "duration": f"{call.duration_ms}ms", "scope": "request",
-        "gateway": "default/gw", "route": "default/example", "http.status": 200,
-        "trace.id": call.trace_id, "span.id": call.span_id, "jwt.sub": "example-user",
-        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai",
-        "gen_ai.request.model": call.model, "gen_ai.response.model": call.response_model,
+        "level": "info",
+        "time": call.end,
+        "duration": f"{call.duration_ms}ms",
+        "scope": "request",
+        "gateway": "default/gw",
+        "route": "default/example",
+        "http.status": 200,
+        "trace.id": call.trace_id,
+        "span.id": call.span_id,
+        "jwt.sub": "example-user",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": call.model,
+        "gen_ai.response.model": call.response_model,
         "gen_ai.usage.input_tokens": call.input_tokens,
         "gen_ai.usage.cache_read.input_tokens": call.cached_tokens,
-        "gen_ai.usage.output_tokens": call.output_tokens, "agw.ai.usage.cost.total": str(call.cost),
-    }  # fmt: skip
+        "gen_ai.usage.output_tokens": call.output_tokens,
+        "agw.ai.usage.cost.total": str(call.cost),
+    }
 
 
 FORMAT = ItemFormat(

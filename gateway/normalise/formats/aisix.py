@@ -1,7 +1,4 @@
-"""
-AISIX: lines of its object store exporter, one for each attempt. A restart writes them again under another
-name.
-"""
+"""AISIX: lines of its object store exporter, one for each attempt. A restart writes them again under another name."""
 
 from __future__ import annotations
 
@@ -120,13 +117,24 @@ def _count(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
 
 def example(call: ExampleCall) -> Any:
     return {
-        "schema_version": "1.0", "request_id": call.uuid, "trace_id": call.trace_id, "occurred_at": call.end,
-        "api_key_id": "example-key", "requested_model": call.model, "provider_model_version": call.response_model,
-        "attempt_index": 0, "prompt_tokens": call.input_tokens, "completion_tokens": call.output_tokens,
-        "cached_prompt_tokens": call.cached_tokens, "upstream_latency_ms": call.duration_ms, "status_code": 200,
-        "provider_request_id": call.response_id, "provider_kind": "openai", "cost_usd": call.cost,
+        "schema_version": "1.0",
+        "request_id": call.uuid,
+        "trace_id": call.trace_id,
+        "occurred_at": call.end,
+        "api_key_id": "example-key",
+        "requested_model": call.model,
+        "provider_model_version": call.response_model,
+        "attempt_index": 0,
+        "prompt_tokens": call.input_tokens,
+        "completion_tokens": call.output_tokens,
+        "cached_prompt_tokens": call.cached_tokens,
+        "upstream_latency_ms": call.duration_ms,
+        "status_code": 200,
+        "provider_request_id": call.response_id,
+        "provider_kind": "openai",
+        "cost_usd": call.cost,
         "cache_status": "miss",
-    }  # fmt: skip
+    }
 
 
 FORMAT = ItemFormat(

@@ -95,17 +95,24 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
 
 
 def example(call: ExampleCall) -> Any:
-    return [{
-        "start_time": call.start_ns // 1_000_000, "latency": float(call.duration_ms),
-        "response": {"status": 200},
-        "request": {"uri": "/v1/chat/completions", "headers": {"x-request-id": call.uuid}},
-        "route_id": "example-route", "consumer": {"username": "example-user"},
-        "llm_summary": {
-            "request_model": call.model, "model": call.response_model,
-            "prompt_tokens": str(call.input_tokens), "completion_tokens": str(call.output_tokens),
-            "cache_read_input_tokens": str(call.cached_tokens), "reasoning_tokens": "0",
-        },
-    }]  # fmt: skip
+    return [
+        {
+            "start_time": call.start_ns // 1_000_000,
+            "latency": float(call.duration_ms),
+            "response": {"status": 200},
+            "request": {"uri": "/v1/chat/completions", "headers": {"x-request-id": call.uuid}},
+            "route_id": "example-route",
+            "consumer": {"username": "example-user"},
+            "llm_summary": {
+                "request_model": call.model,
+                "model": call.response_model,
+                "prompt_tokens": str(call.input_tokens),
+                "completion_tokens": str(call.output_tokens),
+                "cache_read_input_tokens": str(call.cached_tokens),
+                "reasoning_tokens": "0",
+            },
+        }
+    ]
 
 
 FORMAT = ItemFormat(

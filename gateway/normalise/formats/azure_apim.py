@@ -1,9 +1,8 @@
 """
-Azure API Management: rows of its gateway LLM log, and those that `llm-emit-token-metric` leaves in
-AppMetrics.
+Azure API Management: rows of its gateway LLM log, and those that `llm-emit-token-metric` leaves in AppMetrics.
 
-One row of a call in the log has its counts, the others messages. A metric counts tokens of calls that it does
-not name.
+One row of a call in the log has its counts, the others messages. A metric counts tokens of calls that it
+does not name.
 """
 
 from __future__ import annotations
@@ -103,8 +102,7 @@ def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
 
 def _count(event: AzureApimEvent) -> Iterable[Count]:
     """
-    Tokens of a minute. They name no service, so that the calls of the log are known to be those that they
-    count.
+    Tokens of a minute. They name no service, so that the calls of the log are known to be those that they count.
     """
     name, dimensions = text(event.Name) or "", mapping(event.Properties)
     number = count(event.Sum, "Sum")
@@ -147,12 +145,18 @@ def _operation(name: str) -> str | None:
 
 
 def example(call: ExampleCall) -> Any:
-    return [{
-        "TimeGenerated": call.start, "OperationName": "ChatCompletions_Create",
-        "CorrelationId": call.uuid, "DeploymentName": call.model, "ModelName": call.response_model,
-        "PromptTokens": call.input_tokens, "CompletionTokens": call.output_tokens,
-        "RequestId": call.response_id,
-    }]  # fmt: skip
+    return [
+        {
+            "TimeGenerated": call.start,
+            "OperationName": "ChatCompletions_Create",
+            "CorrelationId": call.uuid,
+            "DeploymentName": call.model,
+            "ModelName": call.response_model,
+            "PromptTokens": call.input_tokens,
+            "CompletionTokens": call.output_tokens,
+            "RequestId": call.response_id,
+        }
+    ]
 
 
 FORMAT = ItemFormat(

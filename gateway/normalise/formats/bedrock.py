@@ -1,6 +1,5 @@
 """
-AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or these inside a Firehose
-delivery.
+AWS Bedrock's model invocation log: a record, lines, a CloudWatch subscription, or these inside a Firehose delivery.
 
 Of the bodies in it nothing is read but the provider's usage object, which has what the log's own counts leave out:
 writes to the cache by their life, and the kinds of tokens.
@@ -289,16 +288,23 @@ def _firehose_request_id(body: bytes) -> str | None:
 
 def example(call: ExampleCall) -> Any:
     return {
-        "schemaType": "ModelInvocationLog", "schemaVersion": "1.0", "timestamp": call.start,
-        "accountId": "123456789012", "identity": {"arn": "arn:aws:iam::123456789012:user/example-user"},
-        "region": "us-east-1", "requestId": call.uuid, "operation": "Converse",
+        "schemaType": "ModelInvocationLog",
+        "schemaVersion": "1.0",
+        "timestamp": call.start,
+        "accountId": "123456789012",
+        "identity": {"arn": "arn:aws:iam::123456789012:user/example-user"},
+        "region": "us-east-1",
+        "requestId": call.uuid,
+        "operation": "Converse",
         "modelId": "amazon.nova-lite-v1:0",
         "input": {
             "inputTokenCount": call.input_tokens,
-            "cacheReadInputTokenCount": 0, "cacheWriteInputTokenCount": 0,
+            "cacheReadInputTokenCount": 0,
+            "cacheWriteInputTokenCount": 0,
         },
-        "output": {"outputTokenCount": call.output_tokens}, "requestMetadata": {"team": "example-team"},
-    }  # fmt: skip
+        "output": {"outputTokenCount": call.output_tokens},
+        "requestMetadata": {"team": "example-team"},
+    }
 
 
 FORMAT = ItemFormat(

@@ -126,9 +126,7 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
 
 
 def _operation(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
-    """
-    The name's first word; else what the attempt states: its first releases called every call by its kind.
-    """
+    """The name's first word; else what the attempt states: its first releases called every call by its kind."""
     name = text(span.Name) or ""
     word = name.partition(" ")[0]
     if span.Kind == _CALL and word not in ("", _CALL):
@@ -155,15 +153,23 @@ def _tokens(attributes: BifrostAttributes) -> Tokens:
 
 def example(call: ExampleCall) -> Any:
     attributes = {
-        "gen_ai.provider.name": "openai", "gen_ai.request.model": call.model,
-        "gen_ai.response.model": call.response_model, "gen_ai.usage.prompt_tokens": call.input_tokens,
-        "gen_ai.usage.completion_tokens": call.output_tokens, "gen_ai.usage.cost": call.cost,
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": call.model,
+        "gen_ai.response.model": call.response_model,
+        "gen_ai.usage.prompt_tokens": call.input_tokens,
+        "gen_ai.usage.completion_tokens": call.output_tokens,
+        "gen_ai.usage.cost": call.cost,
         "bifrost.virtual_key.name": "example-key",
-    }  # fmt: skip
+    }
     span = {
-        "SpanID": call.span_id, "Name": f"chat {call.model}", "Kind": "llm.call", "StartTime": call.start,
-        "EndTime": call.end, "Status": "ok", "Attributes": attributes,
-    }  # fmt: skip
+        "SpanID": call.span_id,
+        "Name": f"chat {call.model}",
+        "Kind": "llm.call",
+        "StartTime": call.start,
+        "EndTime": call.end,
+        "Status": "ok",
+        "Attributes": attributes,
+    }
     return {
         "TraceID": call.trace_id,
         "RootSpan": {"SpanID": secrets.token_hex(8), "Kind": "http.request"},

@@ -86,12 +86,24 @@ def calls(event: CloudflareEvent) -> Iterable[Call]:
 
 
 def example(call: ExampleCall) -> Any:
-    return [{
-        "id": call.uuid, "cached": False, "created_at": call.start, "duration": call.duration_ms,
-        "model": call.model, "path": "chat/completions", "provider": "openai", "request_type": "chat",
-        "success": True, "status_code": 200, "tokens_in": call.input_tokens,
-        "tokens_out": call.output_tokens, "cost": call.cost, "metadata": {"user_id": "example-user"},
-    }]  # fmt: skip
+    return [
+        {
+            "id": call.uuid,
+            "cached": False,
+            "created_at": call.start,
+            "duration": call.duration_ms,
+            "model": call.model,
+            "path": "chat/completions",
+            "provider": "openai",
+            "request_type": "chat",
+            "success": True,
+            "status_code": 200,
+            "tokens_in": call.input_tokens,
+            "tokens_out": call.output_tokens,
+            "cost": call.cost,
+            "metadata": {"user_id": "example-user"},
+        }
+    ]
 
 
 FORMAT = ItemFormat(

@@ -103,13 +103,16 @@ def _of_gateway(event: DatabricksEvent) -> Inference:
     record.end_time = after(record.start_time, event.latency_ms)
     details = nested(event.token_details, DatabricksTokenDetails)
     # Unlike in Anthropic's own answers, input_tokens includes the cache.
-    count_tokens(record, Tokens(
-        count(event.input_tokens, "input_tokens"),
-        count(event.output_tokens, "output_tokens"),
-        count(details.cache_read_input_tokens, "token_details.cache_read_input_tokens"),
-        count(details.cache_creation_input_tokens, "token_details.cache_creation_input_tokens"),
-        count(details.output_reasoning_tokens, "token_details.output_reasoning_tokens"),
-    ))  # fmt: skip
+    count_tokens(
+        record,
+        Tokens(
+            count(event.input_tokens, "input_tokens"),
+            count(event.output_tokens, "output_tokens"),
+            count(details.cache_read_input_tokens, "token_details.cache_read_input_tokens"),
+            count(details.cache_creation_input_tokens, "token_details.cache_creation_input_tokens"),
+            count(details.output_reasoning_tokens, "token_details.output_reasoning_tokens"),
+        ),
+    )
     return record
 
 
@@ -177,17 +180,28 @@ def _identity(record: Inference, event: DatabricksEvent) -> Identity:
 
 
 def example(call: ExampleCall) -> Any:
-    return [{
-        "workspace_id": "1234567890123456", "request_id": call.uuid, "invocation_id": call.trace_id,
-        "endpoint_name": "example-endpoint", "event_time": call.start, "latency_ms": call.duration_ms,
-        "destination_type": _EXTERNAL, "destination_name": "main.default.example",
-        "destination_model": call.model, "requester": "example-user", "requester_type": "USER",
-        "api_type": "openai/v1/chat/completions", "request_tags": {"team": "example-team"},
-        "input_tokens": call.input_tokens, "output_tokens": call.output_tokens,
-        "total_tokens": call.input_tokens + call.output_tokens,
-        "token_details": {"cache_read_input_tokens": call.cached_tokens, "output_reasoning_tokens": 0},
-        "status_code": 200,
-    }]  # fmt: skip
+    return [
+        {
+            "workspace_id": "1234567890123456",
+            "request_id": call.uuid,
+            "invocation_id": call.trace_id,
+            "endpoint_name": "example-endpoint",
+            "event_time": call.start,
+            "latency_ms": call.duration_ms,
+            "destination_type": _EXTERNAL,
+            "destination_name": "main.default.example",
+            "destination_model": call.model,
+            "requester": "example-user",
+            "requester_type": "USER",
+            "api_type": "openai/v1/chat/completions",
+            "request_tags": {"team": "example-team"},
+            "input_tokens": call.input_tokens,
+            "output_tokens": call.output_tokens,
+            "total_tokens": call.input_tokens + call.output_tokens,
+            "token_details": {"cache_read_input_tokens": call.cached_tokens, "output_reasoning_tokens": 0},
+            "status_code": 200,
+        }
+    ]
 
 
 FORMAT = ItemFormat(

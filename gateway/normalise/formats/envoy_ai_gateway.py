@@ -68,13 +68,16 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     )
     record.end_time = after(record.start_time, event.duration)
     cached = first(event.cached_tokens, event.cache_read_tokens)
-    count_tokens(record, Tokens(
-        count(_filled(event.input_tokens, event.old_input_tokens), "gen_ai.usage.input_tokens"),
-        count(_filled(event.output_tokens, event.old_output_tokens), "gen_ai.usage.output_tokens"),
-        count(cached, "gen_ai.usage.cached_input_tokens"),
-        count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
-        count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
-    ))  # fmt: skip
+    count_tokens(
+        record,
+        Tokens(
+            count(_filled(event.input_tokens, event.old_input_tokens), "gen_ai.usage.input_tokens"),
+            count(_filled(event.output_tokens, event.old_output_tokens), "gen_ai.usage.output_tokens"),
+            count(cached, "gen_ai.usage.cached_input_tokens"),
+            count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
+            count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
+        ),
+    )
     if record.request_model is None and record.response_model is None:
         return ()
     if status_code(event.response_code) == 0:  # nobody answered
@@ -95,12 +98,19 @@ def _filled(today: Any, older: Any) -> Any:
 
 def example(call: ExampleCall) -> Any:
     return {
-        "x-request-id": call.uuid, "start_time": call.start, "duration": call.duration_ms,
-        "response_code": 200, "response_flags": "-", "x-envoy-origin-path": "/v1/chat/completions",
-        "route_name": "example-route", "gen_ai.provider.name": "default/example/route/rule/0",
-        "gen_ai.request.model": call.model, "gen_ai.request.model_override": None,
-        "gen_ai.usage.input_tokens": call.input_tokens, "gen_ai.usage.output_tokens": call.output_tokens,
-    }  # fmt: skip
+        "x-request-id": call.uuid,
+        "start_time": call.start,
+        "duration": call.duration_ms,
+        "response_code": 200,
+        "response_flags": "-",
+        "x-envoy-origin-path": "/v1/chat/completions",
+        "route_name": "example-route",
+        "gen_ai.provider.name": "default/example/route/rule/0",
+        "gen_ai.request.model": call.model,
+        "gen_ai.request.model_override": None,
+        "gen_ai.usage.input_tokens": call.input_tokens,
+        "gen_ai.usage.output_tokens": call.output_tokens,
+    }
 
 
 FORMAT = ItemFormat(

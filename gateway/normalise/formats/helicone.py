@@ -106,14 +106,20 @@ def _tokens(figures: HeliconeFigures, asked: ProviderBody, answered: ProviderBod
 
 def example(call: ExampleCall) -> Any:
     return {
-        "request_id": call.uuid, "user_id": "example-user", "request_body": "truncated",
-        "response_body": "truncated", "request_response_url": "https://example.com/bodies",
-        "model": call.model, "provider": "OPENAI",
+        "request_id": call.uuid,
+        "user_id": "example-user",
+        "request_body": "truncated",
+        "response_body": "truncated",
+        "request_response_url": "https://example.com/bodies",
+        "model": call.model,
+        "provider": "OPENAI",
         "metadata": {
-            "cost": call.cost, "promptTokens": call.input_tokens,
-            "completionTokens": call.output_tokens, "latencyMs": call.duration_ms,
+            "cost": call.cost,
+            "promptTokens": call.input_tokens,
+            "completionTokens": call.output_tokens,
+            "latencyMs": call.duration_ms,
         },
-    }  # fmt: skip
+    }
 
 
 FORMAT = ItemFormat(

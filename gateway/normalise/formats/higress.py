@@ -65,12 +65,15 @@ def calls(event: HigressEvent) -> Iterable[Call]:
     record.end_time = after(record.start_time, log.llm_service_duration)
     cached = first(log.cached_tokens, nested(log.input_token_details, Details).cached_tokens)
     reasoning = first(log.reasoning_tokens, nested(log.output_token_details, Details).reasoning_tokens)
-    count_tokens(record, Tokens(
-        count(log.input_token, "ai_log.input_token"),
-        count(log.output_token, "ai_log.output_token"),
-        count(cached, "ai_log.cached_tokens"),
-        reasoning=count(reasoning, "ai_log.reasoning_tokens"),
-    ))  # fmt: skip
+    count_tokens(
+        record,
+        Tokens(
+            count(log.input_token, "ai_log.input_token"),
+            count(log.output_token, "ai_log.output_token"),
+            count(cached, "ai_log.cached_tokens"),
+            reasoning=count(reasoning, "ai_log.reasoning_tokens"),
+        ),
+    )
     if not fail_by_status(record, event.response_code) and log.cache_status == "hit":
         record.status = "cached"
     metadata = Metadata()
@@ -80,23 +83,28 @@ def calls(event: HigressEvent) -> Iterable[Call]:
 
 
 def _identity(record: Inference, response_id: str | None) -> Identity:
-    """
-    Identify a call by the provider's response id, which SDKs see too. Callers may choose Envoy's request id.
-    """
+    """Identify a call by the provider's response id, which SDKs see too. Callers may choose Envoy's request id."""
     unique = response_id if response_id and is_long(response_id) else None
     return of_call(record, response_id=unique, shared_id=record.request_id)
 
 
 def example(call: ExampleCall) -> Any:
     log = {
-        "model": call.model, "input_token": str(call.input_tokens),
-        "output_token": str(call.output_tokens), "cached_tokens": str(call.cached_tokens),
-        "llm_service_duration": str(call.duration_ms), "consumer": "example-user",
-    }  # fmt: skip
+        "model": call.model,
+        "input_token": str(call.input_tokens),
+        "output_token": str(call.output_tokens),
+        "cached_tokens": str(call.cached_tokens),
+        "llm_service_duration": str(call.duration_ms),
+        "consumer": "example-user",
+    }
     return {
-        "ai_log": json.dumps(log), "start_time": call.start, "request_id": call.uuid,
-        "response_code": "200", "path": "/v1/chat/completions", "route_name": "example-route",
-    }  # fmt: skip
+        "ai_log": json.dumps(log),
+        "start_time": call.start,
+        "request_id": call.uuid,
+        "response_code": "200",
+        "path": "/v1/chat/completions",
+        "route_name": "example-route",
+    }
 
 
 FORMAT = ItemFormat(

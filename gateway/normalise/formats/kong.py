@@ -24,8 +24,15 @@ from spool.record import Inference
 NAME = "kong"
 
 _OBJECTS = (
-    "request", "response", "latencies", "trace_id", "consumer", "authenticated_entity", "route", "service",
-)  # fmt: skip
+    "request",
+    "response",
+    "latencies",
+    "trace_id",
+    "consumer",
+    "authenticated_entity",
+    "route",
+    "service",
+)
 # The plugin that answers the request itself, newest name first; the first one takes the request's id.
 _PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
 _UNSPECIFIED = "UNSPECIFIED"  # provider and models of a request that was answered before they were known
@@ -90,9 +97,7 @@ class KongEvent(msgspec.Struct):
 
 
 def calls(event: KongEvent) -> Iterable[Call | BadValue]:
-    """
-    Read one call from each block that has both `meta` and `usage`; a bad block does not affect the others.
-    """
+    """Read one call from each block that has both `meta` and `usage`; a bad block does not affect the others."""
     blocks = _blocks(payload.peek(event.ai))
     # Its objects out of JSON text, once for all blocks: there may be thousands.
     objects = {name: nested(getattr(event, name), KongObject) for name in _OBJECTS}
@@ -192,17 +197,24 @@ def _describe(record: Inference, event: KongEvent, plugin: str | None) -> Metada
 def example(call: ExampleCall) -> Any:
     return {
         "request": {"id": call.uuid.replace("-", ""), "uri": "/v1/chat/completions"},
-        "response": {"status": 200}, "started_at": call.start_ns // 1_000_000,
-        "latencies": {"request": call.duration_ms}, "workspace_name": "default",
-        "consumer": {"username": "example-user"}, "route": {"name": "example-route"},
-        "ai": {"proxy": {
-            "meta": {
-                "provider_name": "openai",
-                "request_model": call.model, "response_model": call.response_model,
-            },
-            "usage": call.usage | {"cost": call.cost}, "tried_targets": [{"route_type": "llm/v1/chat"}],
-        }},
-    }  # fmt: skip
+        "response": {"status": 200},
+        "started_at": call.start_ns // 1_000_000,
+        "latencies": {"request": call.duration_ms},
+        "workspace_name": "default",
+        "consumer": {"username": "example-user"},
+        "route": {"name": "example-route"},
+        "ai": {
+            "proxy": {
+                "meta": {
+                    "provider_name": "openai",
+                    "request_model": call.model,
+                    "response_model": call.response_model,
+                },
+                "usage": call.usage | {"cost": call.cost},
+                "tried_targets": [{"route_type": "llm/v1/chat"}],
+            }
+        },
+    }
 
 
 FORMAT = ItemFormat(

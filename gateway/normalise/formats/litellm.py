@@ -1,9 +1,8 @@
 """
-LiteLLM: the standard logging payload, rows of its spend-log table, and the old payload whose values are all
-text.
+LiteLLM: the standard logging payload, rows of its spend-log table, and the old payload whose values are all text.
 
-The hot path of the formats: one typed decode an event, and of the messages and the answer nothing but the
-model's name.
+The hot path of the formats: one typed decode an event, and of the messages and the answer nothing but
+the model's name.
 """
 
 from __future__ import annotations
@@ -297,8 +296,7 @@ def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
-    Read the usage object from the place where the sender's version has it; the oldest have it in the answer
-    alone.
+    Read the usage object from the place where the sender's version has it; the oldest have it in the answer alone.
     """
     for usage in (meta.usage_object, meta.additional_usage_values, event.usage):
         if usage is None:
@@ -330,19 +328,31 @@ def _is_tool_call(event: LiteLLMEvent, record: Inference) -> bool:
 
 
 def example(call: ExampleCall) -> Any:
-    return [{
-        "id": call.response_id, "litellm_call_id": str(uuid4()), "trace_id": call.trace_id,
-        "call_type": "acompletion", "status": "success", "custom_llm_provider": "openai",
-        "startTime": call.start_ns / 1e9, "endTime": call.end_ns / 1e9, "model": f"openai/{call.model}",
-        "model_group": call.model, "prompt_tokens": call.input_tokens,
-        "completion_tokens": call.output_tokens, "response_cost": call.cost,
-        "request_tags": ["env:example"],
-        "metadata": {
-            "user_api_key_alias": "example-key", "user_api_key_team_id": "example-team",
-            "user_api_key_user_id": "example-user", "usage_object": call.usage,
-        },
-        "response": {"id": call.response_id, "model": call.model},
-    }]  # fmt: skip
+    return [
+        {
+            "id": call.response_id,
+            "litellm_call_id": str(uuid4()),
+            "trace_id": call.trace_id,
+            "call_type": "acompletion",
+            "status": "success",
+            "custom_llm_provider": "openai",
+            "startTime": call.start_ns / 1e9,
+            "endTime": call.end_ns / 1e9,
+            "model": f"openai/{call.model}",
+            "model_group": call.model,
+            "prompt_tokens": call.input_tokens,
+            "completion_tokens": call.output_tokens,
+            "response_cost": call.cost,
+            "request_tags": ["env:example"],
+            "metadata": {
+                "user_api_key_alias": "example-key",
+                "user_api_key_team_id": "example-team",
+                "user_api_key_user_id": "example-user",
+                "usage_object": call.usage,
+            },
+            "response": {"id": call.response_id, "model": call.model},
+        }
+    ]
 
 
 FORMAT = ItemFormat(

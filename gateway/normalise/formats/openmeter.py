@@ -32,9 +32,14 @@ from spool.record import Inference, UsageMetric
 NAME = "openmeter"
 
 _TOKEN_TYPES = {
-    "input": "input", "prompt": "input", "system": "input", "request": "input",
-    "output": "output", "completion": "output", "response": "output",
-}  # fmt: skip
+    "input": "input",
+    "prompt": "input",
+    "system": "input",
+    "request": "input",
+    "output": "output",
+    "completion": "output",
+    "response": "output",
+}
 _KONG = "kong"
 
 
@@ -80,9 +85,7 @@ def calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
 
 
 def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
-    """
-    The one count of a standard event. A source's counts are told apart from those of others by its service.
-    """
+    """The one count of a standard event. A source's counts are told apart from those of others by its service."""
     number = count(data.tokens, "data.tokens")
     token_type = _TOKEN_TYPES.get(text(data.type) or "")
     if not number or token_type is None:  # without a type it could be added to no sum
@@ -109,8 +112,8 @@ def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
 
 def _identity(record: Inference, source: str | None) -> Identity:
     """
-    Identify an event by its id if that is long enough to be a response id, as LiteLLM's are; else by source
-    and id.
+    Identify an event by its id if that is long enough to be a response id, as LiteLLM's are; else by
+    source and id.
     """
     event_id = record.request_id
     if not source or not event_id:
@@ -130,13 +133,19 @@ def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
 
 def example(call: ExampleCall) -> Any:
     return {
-        "specversion": "1.0", "type": "litellm_tokens", "id": call.response_id, "time": call.start,
-        "subject": "example-user", "source": "tollhouse-example",
+        "specversion": "1.0",
+        "type": "litellm_tokens",
+        "id": call.response_id,
+        "time": call.start,
+        "subject": "example-user",
+        "source": "tollhouse-example",
         "data": {
-            "model": call.model, "prompt_tokens": call.input_tokens,
-            "completion_tokens": call.output_tokens, "cost": call.cost,
+            "model": call.model,
+            "prompt_tokens": call.input_tokens,
+            "completion_tokens": call.output_tokens,
+            "cost": call.cost,
         },
-    }  # fmt: skip
+    }
 
 
 FORMAT = ItemFormat(

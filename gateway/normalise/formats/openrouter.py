@@ -78,18 +78,23 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
         region=region_of(stats.data_region),
     )
     record.end_time = after(record.start_time, stats.latency)
-    count_tokens(record, Tokens(
-        count(stats.native_tokens_prompt, "native_tokens_prompt"),
-        count(stats.native_tokens_completion, "native_tokens_completion"),
-        count(stats.native_tokens_cached, "native_tokens_cached"),
-        reasoning=count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
-        meters=of_numbers({
-            "output_image_tokens": stats.native_tokens_completion_images,
-            "input_images": stats.num_media_prompt,
-            "output_images": stats.num_media_completion,
-            "web_search_results": stats.num_search_results,
-        }),
-    ))  # fmt: skip
+    count_tokens(
+        record,
+        Tokens(
+            count(stats.native_tokens_prompt, "native_tokens_prompt"),
+            count(stats.native_tokens_completion, "native_tokens_completion"),
+            count(stats.native_tokens_cached, "native_tokens_cached"),
+            reasoning=count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
+            meters=of_numbers(
+                {
+                    "output_image_tokens": stats.native_tokens_completion_images,
+                    "input_images": stats.num_media_prompt,
+                    "output_images": stats.num_media_completion,
+                    "web_search_results": stats.num_search_results,
+                }
+            ),
+        ),
+    )
     if is_true(stats.cancelled):
         fail(record, "cancelled")
     metadata = Metadata()
@@ -114,13 +119,22 @@ def _charged(stats: OpenRouterStats) -> str | None:
 
 
 def example(call: ExampleCall) -> Any:
-    return {"data": {
-        "id": f"gen-{call.end_ns // 10**9}-{secrets.token_urlsafe(15)}", "api_type": "completions",
-        "model": f"openai/{call.model}", "provider_name": "OpenAI", "created_at": call.start,
-        "latency": call.duration_ms, "native_tokens_prompt": call.input_tokens,
-        "native_tokens_completion": call.output_tokens, "native_tokens_cached": call.cached_tokens,
-        "total_cost": call.cost, "cancelled": False, "external_user": "example-user",
-    }}  # fmt: skip
+    return {
+        "data": {
+            "id": f"gen-{call.end_ns // 10**9}-{secrets.token_urlsafe(15)}",
+            "api_type": "completions",
+            "model": f"openai/{call.model}",
+            "provider_name": "OpenAI",
+            "created_at": call.start,
+            "latency": call.duration_ms,
+            "native_tokens_prompt": call.input_tokens,
+            "native_tokens_completion": call.output_tokens,
+            "native_tokens_cached": call.cached_tokens,
+            "total_cost": call.cost,
+            "cancelled": False,
+            "external_user": "example-user",
+        }
+    }
 
 
 FORMAT = ItemFormat(

@@ -1,6 +1,5 @@
 """
-Portkey: analytics rows, export lines, the JSON file of one log, perhaps with its row, and what its log hook
-posts.
+Portkey: analytics rows, export lines, the JSON file of one log, perhaps with its row, and what its log hook posts.
 
 Costs are in cents.
 """
@@ -58,9 +57,16 @@ NAME = "portkey"
 
 # Of the hook.
 _OPERATIONS = {
-    "chatComplete": CHAT, "messages": CHAT, "createModelResponse": CHAT, "complete": COMPLETION, "embed": EMBEDDINGS,
-    "rerank": RERANK, "imageGenerate": IMAGE, "createTranscription": TRANSCRIPTION, "createSpeech": SPEECH,
-}  # fmt: skip
+    "chatComplete": CHAT,
+    "messages": CHAT,
+    "createModelResponse": CHAT,
+    "complete": COMPLETION,
+    "embed": EMBEDDINGS,
+    "rerank": RERANK,
+    "imageGenerate": IMAGE,
+    "createTranscription": TRANSCRIPTION,
+    "createSpeech": SPEECH,
+}
 
 # Moves the point of any number in JSON. The default, 28 digits, would round, and an exponent overflow.
 _EXACT = Context(prec=4096, Emax=MAX_EMAX, Emin=MIN_EMIN)
@@ -141,8 +147,8 @@ def has_sign(members: Members) -> bool:
 
 def calls(event: PortkeyEvent) -> Iterable[Call]:
     """
-    Read one row, line, file or hook as one call. A line may hold what a file has; a file without bodies has
-    its row.
+    Read one row, line, file or hook as one call. A line may hold what a file has; a file without bodies
+    has its row.
 
     A hook that runs before the request has no answer yet, and is none.
     """
@@ -265,12 +271,20 @@ def _pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def example(call: ExampleCall) -> Any:
     return {
-        "id": call.uuid, "trace_id": call.trace_id, "created_at": call.start,
-        "response_time": call.duration_ms, "ai_org": "openai", "ai_model": call.model,
-        "req_units": call.input_tokens, "res_units": call.output_tokens, "cost": call.cost * 100,
-        "request_url": "https://api.openai.com/v1/chat/completions", "response_status_code": 200,
-        "workspace_slug": "example-team", "metadata": {"_user": "example-user", "env": "example"},
-    }  # fmt: skip
+        "id": call.uuid,
+        "trace_id": call.trace_id,
+        "created_at": call.start,
+        "response_time": call.duration_ms,
+        "ai_org": "openai",
+        "ai_model": call.model,
+        "req_units": call.input_tokens,
+        "res_units": call.output_tokens,
+        "cost": call.cost * 100,
+        "request_url": "https://api.openai.com/v1/chat/completions",
+        "response_status_code": 200,
+        "workspace_slug": "example-team",
+        "metadata": {"_user": "example-user", "env": "example"},
+    }
 
 
 FORMAT = ItemFormat(

@@ -65,10 +65,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
-    """
-    A row of the gateway names the models of one request, and is a call for each; one of the REST API names
-    one.
-    """
+    """A row of the gateway names the models of one request, and is a call for each; one of the REST API names one."""
     if first(event.AGENT_ID, event.AGENT_NAME) is not None:
         return
     if event.OPERATION_DETAILS is not None:
@@ -141,11 +138,17 @@ def _call(
 
 def example(call: ExampleCall) -> Any:
     return {
-        "REQUEST_ID": call.uuid, "GATEWAY_NAME": "example-gateway", "USER_ID": "1", "SERVICE_TYPE": "AI_INFERENCE",
-        "START_TIME": call.start, "CREDITS": call.cost,
-        "OPERATION_DETAILS": {call.model: {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens}},
+        "REQUEST_ID": call.uuid,
+        "GATEWAY_NAME": "example-gateway",
+        "USER_ID": "1",
+        "SERVICE_TYPE": "AI_INFERENCE",
+        "START_TIME": call.start,
+        "CREDITS": call.cost,
+        "OPERATION_DETAILS": {
+            call.model: {"input_tokens": call.input_tokens, "output_tokens": call.output_tokens}
+        },
         "CREDITS_GRANULAR": {call.model: call.cost},
-    }  # fmt: skip
+    }
 
 
 FORMAT = ItemFormat(

@@ -126,17 +126,20 @@ def _operation(method: str | None) -> str | None:
 
 def example(call: ExampleCall) -> Any:
     return {
-        "logging_time": call.start, "request_id": call.end_ns * 10 + secrets.randbelow(10),
-        "model": "gemini-2.5-flash", "api_method": "generateContent",
+        "logging_time": call.start,
+        "request_id": call.end_ns * 10 + secrets.randbelow(10),
+        "model": "gemini-2.5-flash",
+        "api_method": "generateContent",
         "full_request": {"labels": {"team": "example-team"}},
         "full_response": {
             "modelVersion": "gemini-2.5-flash",
             "usageMetadata": {
-                "promptTokenCount": call.input_tokens, "candidatesTokenCount": call.output_tokens,
+                "promptTokenCount": call.input_tokens,
+                "candidatesTokenCount": call.output_tokens,
                 "cachedContentTokenCount": call.cached_tokens,
             },
         },
-    }  # fmt: skip
+    }
 
 
 FORMAT = ItemFormat(

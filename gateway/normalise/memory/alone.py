@@ -27,9 +27,13 @@ from spool.identity import Identity, is_long, of_call, of_response, of_responses
 from spool.record import Inference
 
 _COUNTS: Final = (
-    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
     "cache_write_1h_tokens",
-)  # fmt: skip
+)
 _CALLER: Final = Caller.__struct_fields__
 _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _identity: Final = tuple.__new__
@@ -233,7 +237,7 @@ def _nothing(form: SpanForm) -> CallAlone:
     read = form.read
     return CallAlone(
         None, (), (), (), None, -1, None, -1, None, None, read.ignored, read.shown, read.left_out
-    )  # fmt: skip
+    )
 
 
 def _call(form: SpanForm, call: SpanCall) -> CallAlone | None:

@@ -25,10 +25,13 @@ _FACTORS: Final = sorted(
     key=lambda factors: sum(map(abs, factors)),
 )
 _RECORD: Final = tuple([name for name in Inference.__struct_fields__ if name != "tags"])
-_CALL: Final = tuple([
-    name for name in SpanCall.__struct_fields__
-    if name not in ("place", "record", "tokens", "caller", "resource_caller", "device")
-])  # fmt: skip
+_CALL: Final = tuple(
+    [
+        name
+        for name in SpanCall.__struct_fields__
+        if name not in ("place", "record", "tokens", "caller", "resource_caller", "device")
+    ]
+)
 _CALLER: Final = Caller.__struct_fields__
 _NODE: Final = ("agent", "is_border", "began", "stream", "ended", "below")
 

@@ -25,9 +25,15 @@ FIRST_TEXT: Final = 7
 PARTS: Final = ("..", CACHE_HIT)
 # Signs of these sums decide: they are all that `settle`, `agreeing` and `with_thoughts` compare.
 SUMS: Final = (
-    (-1, 0, 1, 1, 0, 0), (0, -1, 0, 0, 1, 0), (-1, -1, 0, 0, 0, 1), (-1, -1, -1, -1, 0, 1),
-    (-1, -1, -1, -1, -1, 1), (-1, -1, 0, 0, -1, 1), (0, 0, 1, 1, 0, 0), (1, 1, 0, 0, 0, 0),
-)  # fmt: skip
+    (-1, 0, 1, 1, 0, 0),
+    (0, -1, 0, 0, 1, 0),
+    (-1, -1, 0, 0, 0, 1),
+    (-1, -1, -1, -1, 0, 1),
+    (-1, -1, -1, -1, -1, 1),
+    (-1, -1, 0, 0, -1, 1),
+    (0, 0, 1, 1, 0, 0),
+    (1, 1, 0, 0, 0, 0),
+)
 _RULES: Final = {admission.SCALAR: 0, admission.WORDS: 1, admission.DROPPED: 2, admission.REDUCED: 3}
 
 

@@ -1,6 +1,5 @@
 """
-The memory of spans: what reading a span by itself gives is remembered for its kind, and found by the
-compiled module.
+The memory of spans: what reading a span by itself gives is remembered for its kind, and found by the compiled module.
 
 Everything that is not plain is read as it always was; the rules stay the only rules.
 """
@@ -189,8 +188,8 @@ class SpanMemory:
 
     def _look_up(self, asked: AskedBody, clock: SliceClock) -> Generator[None, None, list[LookedUp] | None]:
         """
-        Return what is known of each span; None if too few are known, if one that is compared differs, or if settings
-        changed meanwhile.
+        Return what is known of each span; None if too few are known, if one that is compared differs, or if
+        settings changed meanwhile.
         """
         found: list[LookedUp] = []
         options = self._options

@@ -1,8 +1,7 @@
 """
 Which attributes are decoded: content and e-mail addresses are dropped here.
 
-A few attributes of content and of request settings are reduced to the numbers or the model name in them at
-once.
+A few attributes of content and of request settings are reduced to the numbers or the model name in them at once.
 """
 
 from __future__ import annotations
@@ -34,9 +33,14 @@ _TEXTS: dict[str, Callable[[str], dict[str, Any]]] = {
     name: read for product in PRODUCTS for name, read in product.texts.items()
 }
 # Token counts of prompts and completions are named like them.
-_FIGURES = frozenset({
-    *FIELD_NAMES["input"], *FIELD_NAMES["output"], *FIELD_NAMES["total"], *semconv.METERS,
-})  # fmt: skip
+_FIGURES = frozenset(
+    {
+        *FIELD_NAMES["input"],
+        *FIELD_NAMES["output"],
+        *FIELD_NAMES["total"],
+        *semconv.METERS,
+    }
+)
 
 
 class _Rules(dict[str, str]):

@@ -40,10 +40,18 @@ LOGGED = LogDialect(
     shared_id=semconv.SHARED_ID,
     own_span=True,
 )
-_STEPS = frozenset({
-    "execute_tool", "invoke_agent", "create_agent", "agent_step", "invoke_workflow", "tool", "agent",
-    "handle_conversation_turn",
-})  # fmt: skip
+_STEPS = frozenset(
+    {
+        "execute_tool",
+        "invoke_agent",
+        "create_agent",
+        "agent_step",
+        "invoke_workflow",
+        "tool",
+        "agent",
+        "handle_conversation_turn",
+    }
+)
 _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {
     "prompt": INPUT,

@@ -1,7 +1,4 @@
-"""
-GitHub Copilot's credits, which its spans state: what a call is worth by GitHub's list, not what is paid for
-it.
-"""
+"""GitHub Copilot's credits, which its spans state: what a call is worth by GitHub's list, not what is paid for it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """
 What the OTLP decoder hands to the dialects: plain values, whichever encoding they came in.
 
-Attributes are one dict per item; content was dropped while decoding and is not in it, but for the two
-attributes that are read for numbers. Nested values are kept as dict and list only where a dialect asks for
-them.
+Attributes are one dict per item; content was dropped while decoding and is not in it, but for the two attributes
+that are read for numbers. Nested values are kept as dict and list only where a dialect asks for them.
 """
 
 from __future__ import annotations
@@ -65,9 +64,7 @@ class LogRecord(msgspec.Struct, gc=False):
 
 
 class Point(msgspec.Struct, gc=False):
-    """
-    A number or histogram point: of monotonic sums, sums of histograms, another Tollhouse's, or to be shown.
-    """
+    """A number or histogram point: of monotonic sums, sums of histograms, another Tollhouse's, or to be shown."""
 
     resource: Resource
     scope: Scope

@@ -15,7 +15,7 @@ def _names(field: str) -> Names:
 FIELD_NAMES: dict[str, Names] = {field: _names(field) for field in semconv.FIELDS}
 TAG_LISTS: Names = tuple([name for product in PRODUCTS for name in product.tag_lists])
 METADATA_BEGINNINGS: Names = tuple([beginning for product in PRODUCTS for beginning in product.metadata])
-QUOTED_METADATA: Names = tuple([
-    beginning for product in PRODUCTS if product.quotes_metadata for beginning in product.metadata
-])  # fmt: skip
+QUOTED_METADATA: Names = tuple(
+    [beginning for product in PRODUCTS if product.quotes_metadata for beginning in product.metadata]
+)
 NO_METADATA: Names = tuple([beginning for product in PRODUCTS for beginning in product.no_metadata])

@@ -1,6 +1,5 @@
 """
-What can be declared of a product: how its telemetry is recognised and how its spans, logs and metrics are
-read.
+What can be declared of a product: how its telemetry is recognised and how its spans, logs and metrics are read.
 
 A product's module holds one `Product` with all that is known of it; `products.PRODUCTS` lists them in order
 of precedence, and the engines collect from that list.
@@ -102,10 +101,24 @@ class TokenNames:
         )
 
 
-_STEPS = frozenset({
-    "agent", "tool", "chain", "workflow", "task", "run", "span", "event", "retriever", "prompt", "guardrail", "parser",
-    "memory", "unknown",
-})  # fmt: skip
+_STEPS = frozenset(
+    {
+        "agent",
+        "tool",
+        "chain",
+        "workflow",
+        "task",
+        "run",
+        "span",
+        "event",
+        "retriever",
+        "prompt",
+        "guardrail",
+        "parser",
+        "memory",
+        "unknown",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,7 @@
 """
-Attribute names by canonical field, strongest first: the semantic conventions, and what several products
-share.
+Attribute names by canonical field, strongest first: the semantic conventions, and what several products share.
 
-Names that one product alone writes are in its module. What a value means is read by
-gateway.normalise.reading.
+Names that one product alone writes are in its module. What a value means is read by gateway.normalise.reading.
 """
 
 from __future__ import annotations
@@ -33,29 +31,57 @@ _USAGE = "gen_ai.usage."
 INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 CACHE_READ = tuple(
-    _USAGE + name for name in (
-        "cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens",
-        "details.cache_read_input_tokens", "input_tokens.cached", "prompt_tokens_details.cached_tokens",
-        "prompt_token_details.cached_read_tokens", "cached_tokens", "input_tokens_details.cached_tokens",
-        "cache_read_tokens", "details.cached_tokens", "details.cached_content_tokens", "cached_prompt_tokens",
+    _USAGE + name
+    for name in (
+        "cache_read.input_tokens",
+        "cache_read_input_tokens",
+        "details.cache_read_tokens",
+        "details.cache_read_input_tokens",
+        "input_tokens.cached",
+        "prompt_tokens_details.cached_tokens",
+        "prompt_token_details.cached_read_tokens",
+        "cached_tokens",
+        "input_tokens_details.cached_tokens",
+        "cache_read_tokens",
+        "details.cached_tokens",
+        "details.cached_content_tokens",
+        "cached_prompt_tokens",
     )
-)  # fmt: skip
+)
 CACHE_WRITE = tuple(
-    _USAGE + name for name in (
-        "cache_write.input_tokens", "cache_creation.input_tokens", "cache_creation_input_tokens",
-        "cache_write_input_tokens", "details.cache_write_tokens", "details.cache_creation_input_tokens",
-        "input_tokens.cache_write", "prompt_token_details.cached_write_tokens", "cache_write_tokens",
-        "cache_creation_tokens", "prompt_tokens_details.cache_creation_tokens", "cached_creation_tokens",
+    _USAGE + name
+    for name in (
+        "cache_write.input_tokens",
+        "cache_creation.input_tokens",
+        "cache_creation_input_tokens",
+        "cache_write_input_tokens",
+        "details.cache_write_tokens",
+        "details.cache_creation_input_tokens",
+        "input_tokens.cache_write",
+        "prompt_token_details.cached_write_tokens",
+        "cache_write_tokens",
+        "cache_creation_tokens",
+        "prompt_tokens_details.cache_creation_tokens",
+        "cached_creation_tokens",
     )
-)  # fmt: skip
+)
 REASONING = tuple(
-    _USAGE + name for name in (
-        "reasoning.output_tokens", "reasoning_tokens", "output_tokens.reasoning",
-        "completion_tokens_details.reasoning_tokens", "completion_token_details.reasoning_tokens",
-        "details.reasoning_tokens", "experimental.reasoning_tokens", "output_tokens_details.reasoning_tokens",
-        "details.thoughts_tokens", "thinking_tokens", "thoughts_tokens", "output_tokens_details.thinking_tokens",
+    _USAGE + name
+    for name in (
+        "reasoning.output_tokens",
+        "reasoning_tokens",
+        "output_tokens.reasoning",
+        "completion_tokens_details.reasoning_tokens",
+        "completion_token_details.reasoning_tokens",
+        "details.reasoning_tokens",
+        "experimental.reasoning_tokens",
+        "output_tokens_details.reasoning_tokens",
+        "details.thoughts_tokens",
+        "thinking_tokens",
+        "thoughts_tokens",
+        "output_tokens_details.thinking_tokens",
     )
-)  # fmt: skip
+)
 TOTAL = ("gen_ai.usage.total_tokens",)
 
 
@@ -106,18 +132,31 @@ PLAIN_MODEL = (
 )  # of a call that names none of these
 PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
-    "gen_ai.response.id", "ai.response.id", "llm.response.id", "request_id", "response_id", "gen_ai.request.id",
+    "gen_ai.response.id",
+    "ai.response.id",
+    "llm.response.id",
+    "request_id",
+    "response_id",
+    "gen_ai.request.id",
     "client_request_id",
-)  # fmt: skip
+)
 # Of these, who gave the id: the provider, or a caller or proxy that may give it twice.
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "llm.response.id", "response_id")
 SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
-    "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.cost.amount", "gen_ai.usage.cost_usd",
-    "gen_ai.usage.total_cost", "gen_ai.cost.total_cost", "gen_ai.cost.amount",
+    "cost_usd",
+    "cost_usd_micros",
+    "gen_ai.usage.cost",
+    "gen_ai.usage.cost.amount",
+    "gen_ai.usage.cost_usd",
+    "gen_ai.usage.total_cost",
+    "gen_ai.cost.total_cost",
+    "gen_ai.cost.amount",
     # Sentry's names of dollars
-    "gen_ai.cost.total_tokens", "gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens",
-)  # fmt: skip
+    "gen_ai.cost.total_tokens",
+    "gen_ai.cost.input_tokens",
+    "gen_ai.cost.output_tokens",
+)
 # Of a span or an event, never of a resource: there it is where the sender runs.
 REGION = ("aws.region", "cloud.region")
 ADDRESS = ("server.address", "gen_ai.openai.api_base", "llm.openai.api_base", "net.peer.name")
@@ -130,17 +169,34 @@ HTTP_STATUS = ("status_code", "http.response.status_code")
 END_USER = "metadata.user_api_key_end_user_id"
 PRINCIPAL = "metadata.user_api_key_user_id"
 USER = (
-    "user.id", "enduser.id", "langfuse.user.id", "traceloop.association.properties.user_id",
-    "ai.telemetry.metadata.userId", PRINCIPAL, "llm.user", END_USER, "user.account_id",
-    "kong.auth.consumer.name", "jwt.sub", "user",
-)  # fmt: skip
+    "user.id",
+    "enduser.id",
+    "langfuse.user.id",
+    "traceloop.association.properties.user_id",
+    "ai.telemetry.metadata.userId",
+    PRINCIPAL,
+    "llm.user",
+    END_USER,
+    "user.account_id",
+    "kong.auth.consumer.name",
+    "jwt.sub",
+    "user",
+)
 TEAM = ("team.id", "team")
 SESSION = (
-    "session.id", "gen_ai.conversation.id", "conversation.id", "traceloop.association.properties.session_id",
-    "ai.telemetry.metadata.sessionId", "gcp.vertex.agent.session_id", "langfuse.session.id",
-    "langsmith.metadata.thread_id", "spring.ai.chat.client.conversation.id", "gen_ai.thread.id",
-    "gen_ai.realtime_session.id", "gen_ai.live_session.id",
-)  # fmt: skip
+    "session.id",
+    "gen_ai.conversation.id",
+    "conversation.id",
+    "traceloop.association.properties.session_id",
+    "ai.telemetry.metadata.sessionId",
+    "gcp.vertex.agent.session_id",
+    "langfuse.session.id",
+    "langsmith.metadata.thread_id",
+    "spring.ai.chat.client.conversation.id",
+    "gen_ai.thread.id",
+    "gen_ai.realtime_session.id",
+    "gen_ai.live_session.id",
+)
 # The resource is the last place, and only under the names that can be meant for everything the process sends.
 RESOURCE_USER = ("user.id", "enduser.id")
 RESOURCE_TEAM = ("team.id", "team")
@@ -163,14 +219,28 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
 # A tag only where it is a mode that has prices of its own (spool.processing).
 SERVICE_TIER = "service_tier"
 NAMED_TAGS[SERVICE_TIER] = (
-    "openai.response.service_tier", "gen_ai.openai.response.service_tier", "gen_ai.response.service_tier",
-    "gen_ai.usage.service_tier", "anthropic.response.service_tier",
-)  # fmt: skip
+    "openai.response.service_tier",
+    "gen_ai.openai.response.service_tier",
+    "gen_ai.response.service_tier",
+    "gen_ai.usage.service_tier",
+    "anthropic.response.service_tier",
+)
 METADATA_JSON = "metadata"  # OpenInference: a JSON object as text
-IDENTITY_KEYS = frozenset({
-    "user", "user_id", "userId", "user_name", "userName", "username", "session", "session_id", "sessionId",
-    "thread_id", "threadId",
-})  # fmt: skip
+IDENTITY_KEYS = frozenset(
+    {
+        "user",
+        "user_id",
+        "userId",
+        "user_name",
+        "userName",
+        "username",
+        "session",
+        "session_id",
+        "sessionId",
+        "thread_id",
+        "threadId",
+    }
+)
 FIELDS: dict[str, tuple[str, ...]] = {
     "input": INPUT,
     "output": OUTPUT,
@@ -382,8 +452,7 @@ def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Ite
     """
     True if `error` is the only reason to finish, in a list or its JSON text, and no answer is stated.
 
-    LangChain writes `error` for a reason that it does not know: beside an output or the answer's id it says
-    nothing.
+    LangChain writes `error` for a reason that it does not know: beside an output or the answer's id it says nothing.
     """
     for name in names:
         reasons = attributes.get(name)
@@ -423,10 +492,7 @@ def provider(written: str) -> str | None:
 
 @lru_cache(maxsize=2048)
 def model_provider(model: str) -> str | None:
-    """
-    Return the provider of a model by its name. In spans any segment before the slash is a provider
-    (INDEX.md).
-    """
+    """Return the provider of a model by its name. In spans any segment before the slash is a provider (INDEX.md)."""
     segment, slash, _ = model.lower().removeprefix("models/").partition("/")
     if slash and segment == "google":
         return "gcp.gen_ai"

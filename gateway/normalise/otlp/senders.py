@@ -140,8 +140,7 @@ def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -
 
 def _add_list(tags: dict[str, str], value: Any) -> int:
     """
-    Put a list of words as one tag, joined by commas; returns how many were no words, or 1 if it was over a
-    bound.
+    Put a list of words as one tag, joined by commas; returns how many were no words, or 1 if it was over a bound.
     """
     if isinstance(value, str) and value.startswith("["):
         value = values.unquoted(value)

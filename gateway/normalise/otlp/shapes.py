@@ -1,6 +1,5 @@
 """
-The shapes of items: what the names of their attributes say, from the names that products and conventions
-declare.
+The shapes of items: what the names of their attributes say, from the names that products and conventions declare.
 
 Items of one instrumentation have the same names, so a shape is worked out once and then found by the names.
 Of the ten spellings of a cached token count a span has one or two: only those are searched.
@@ -84,12 +83,14 @@ def _bears_mark(product: Product, present: frozenset[str], marked: Iterable[str]
 
 
 def _weak_marks(names: frozenset[str]) -> tuple[Any, ...]:
-    return tuple([
-        (product, holds)
-        for product in PRODUCTS
-        for name, holds in product.weak_marks.items()
-        if name in names
-    ])  # fmt: skip
+    return tuple(
+        [
+            (product, holds)
+            for product in PRODUCTS
+            for name, holds in product.weak_marks.items()
+            if name in names
+        ]
+    )
 
 
 def _metadata(names: Names) -> tuple[tuple[str, str | None], ...]:

@@ -11,9 +11,9 @@ from gateway.normalise.otlp.products import PRODUCTS
 
 _SDKS = {sdk: product for product in PRODUCTS for sdk in product.sdks}
 _SCOPES = {scope: product for product in PRODUCTS for scope in product.scopes}
-_SCOPE_BEGINNINGS = tuple([
-    (beginning, product) for product in PRODUCTS for beginning in product.scope_beginnings
-])  # fmt: skip
+_SCOPE_BEGINNINGS = tuple(
+    [(beginning, product) for product in PRODUCTS for beginning in product.scope_beginnings]
+)
 _SERVICES = {service: product for product in PRODUCTS for service in product.services}
 _LONGEST = 64  # longer than any name above
 

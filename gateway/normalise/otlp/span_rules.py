@@ -47,9 +47,7 @@ def failed(span: Span, shape: AttributeShape) -> bool:
 
 
 def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
-    """
-    True for the span of a tool or an agent: a call below it is a call of its own, whatever stands above.
-    """
+    """True for the span of a tool or an agent: a call below it is a call of its own, whatever stands above."""
     # A call's span may name the tool that the model asks for, so this is not a kind of a span.
     return shape.names_tool or _says_tool_or_agent(span, shape)
 

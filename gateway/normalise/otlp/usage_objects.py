@@ -307,9 +307,7 @@ _messages = msgspec.json.Decoder(list[ProviderAnswer])
 
 
 def answer_in(written: str) -> dict[str, Any]:
-    """
-    The counts, the id (`response_id`) and the `service_tier` of an answer in JSON; empty for any other text.
-    """
+    """The counts, the id (`response_id`) and the `service_tier` of an answer in JSON; empty for any other text."""
     if not written.startswith(_JSON):
         return {}
     try:
@@ -321,10 +319,7 @@ def answer_in(written: str) -> dict[str, Any]:
 
 
 def answer_id(*stated: Any) -> str | None:
-    """
-    The first that has the form of an id, where the framework around it says that it is an answer's; else
-    None.
-    """
+    """The first that has the form of an id, where the framework around it says that it is an answer's; else None."""
     return next((id for id in stated if _is_unique(id)), None)
 
 

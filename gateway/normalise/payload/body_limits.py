@@ -1,6 +1,5 @@
 """
-What one body may cost: how many items it holds, the memory for them, and the turns of the event loop in
-between.
+What one body may cost: how many items it holds, the memory for them, and the turns of the event loop in between.
 """
 
 from __future__ import annotations
@@ -64,17 +63,14 @@ class Allowance:
 
     def ahead(self) -> Allowance:
         """
-        Make an allowance for a walk ahead of the reading, from here on: its items are counted for the bound
-        alone.
+        Make an allowance for a walk ahead of the reading, from here on: its items are counted for the bound alone.
         """
         walk = self.again()
         walk._items = self._items
         return walk
 
     def count(self, items: int, size: int) -> None:
-        """
-        Count items that have so many bytes together. Refusal 413 for too many, 503 where there is no memory.
-        """
+        """Count items that have so many bytes together. Refusal 413 for too many, 503 where there is no memory."""
         self._items += items
         if self._items > self.max_items:
             many = f"The body holds more than {self.max_items} items (server.max_items)"

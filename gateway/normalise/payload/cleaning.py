@@ -61,9 +61,7 @@ def clean(raw: bytes | msgspec.Raw) -> bytes:
 
 
 def _in_utf8(text: bytes) -> bytes:
-    """
-    The same with U+FFFD, of three bytes, for each byte that is not text; as it came if very many are not.
-    """
+    """The same with U+FFFD, of three bytes, for each byte that is not text; as it came if very many are not."""
     if text.isascii():
         return text
     decoder, view, decoded = codecs.getincrementaldecoder("utf-8")("replace"), memoryview(text), BytesIO()

@@ -54,8 +54,8 @@ class TooBig(Exception):
 
 def check_containers(body: bytes, most: int) -> None:
     """
-    Refuse a body with more lists and objects than there may be, before it is decoded: each takes sixty bytes
-    and more.
+    Refuse a body with more lists and objects than there may be, before it is decoded: each takes sixty
+    bytes and more.
 
     Brackets in text count, too, so `most` leaves room for them. Refusal 413.
     """
@@ -89,10 +89,7 @@ def items(body: bytes) -> Iterator[Raw]:
 
 
 def array(raw: Raw) -> Iterator[Raw]:
-    """
-    The elements of one raw JSON value: of an array each, of anything else the value itself; TURN now and
-    then.
-    """
+    """The elements of one raw JSON value: of an array each, of anything else the value itself; TURN now and then."""
     return _elements(bytes(raw)) if first_sign(raw) == b"[" else iter((raw,))
 
 
@@ -139,11 +136,10 @@ def peek(raw: Raw) -> dict[str, msgspec.Raw]:
 
 def members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
     """
-    The members of a large object, one after the other: all at once, millions of them take twenty times their
-    bytes.
+    The members of a large object, one after the other: all at once, millions of them take twenty times their bytes.
 
-    None come after the first few thousand, which is more than any format has. One of UNREADABLE where it
-    breaks off.
+    None come after the first few thousand, which is more than any format has. One of UNREADABLE where
+    it breaks off.
     """
     text = object_text(raw)
     return ((name, piece(text, begin, end)) for name, begin, end in members_at(text, text.index(b"{")))
@@ -172,9 +168,7 @@ def problem(error: Exception) -> str:
 
 
 def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
-    """
-    Gzip, one member or several, TURN now and then; TooBig past `max_bytes`, ValueError when it is not gzip.
-    """
+    """Gzip, one member or several, TURN now and then; TooBig past `max_bytes`, ValueError when it is not gzip."""
     parts: list[bytes] = []
     left, place, members = max_bytes, 0, 0
     while place < len(packed):

@@ -1,6 +1,5 @@
 """
-Cuts a large JSON value at the elements of its arrays, in one pass: no object is made for what is not yet
-read.
+Cuts a large JSON value at the elements of its arrays, in one pass: no object is made for what is not yet read.
 
 Arrays are parsed a window at a time, and what is kept of them is where the windows are. Objects are walked
 through member by member. Knows no names and no types but those that it is given.
@@ -75,9 +74,7 @@ class Stretches(Sequence[JsonItem]):
 
 
 class JsonCut:
-    """
-    One value. What reads it yields TURN now and then; BadPayload where it is not JSON, or of a wrong type.
-    """
+    """One value. What reads it yields TURN now and then; BadPayload where it is not JSON, or of a wrong type."""
 
     def __init__(self, body: bytes, allowance: Allowance) -> None:
         self.body = body
@@ -100,8 +97,7 @@ class JsonCut:
         self, at: int, read: Mapping[bytes, Reader], where: str = "", *, depth: int = 0
     ) -> Read[dict[bytes, Any]]:
         """
-        An object's members by their readers, the text of the others; of a repeated one the last. Null has
-        none.
+        An object's members by their readers, the text of the others; of a repeated one the last. Null has none.
 
         Those of an object that is passed over (`depth`) are not kept.
         """
@@ -161,9 +157,7 @@ class JsonCut:
                 return values, at
 
     def elements(self, at: int, where: str = "", depth: int = 0) -> Read[Stretches]:
-        """
-        An array's elements, to be gone through later; null has none. Those that are passed over are not kept.
-        """
+        """An array's elements, to be gone through later; null has none. Those that are passed over are not kept."""
         stretches = Stretches(self._view)
         if self._is_null(at):
             return stretches, at + 4
@@ -206,9 +200,7 @@ class JsonCut:
         return self._after(_BLANK, at + 1), False
 
     def _window(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
-        """
-        Return the end of the last whole element in a window, and how many end before it; 0 if none is seen.
-        """
+        """Return the end of the last whole element in a window, and how many end before it; 0 if none is seen."""
         end = begin + WINDOW
         for _ in range(_TRIES):
             end = self.body.rfind(border, begin, end)
@@ -225,9 +217,7 @@ class JsonCut:
         return begin, 0
 
     def _members_window(self, at: int, border: bytes) -> int:
-        """
-        Return the begin of the last member in a window, behind whole ones; the same place if none is seen.
-        """
+        """Return the begin of the last member in a window, behind whole ones; the same place if none is seen."""
         end = at + WINDOW
         for _ in range(_TRIES):
             end = self.body.rfind(border, at, end)

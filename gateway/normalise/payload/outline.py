@@ -1,6 +1,4 @@
-"""
-The names in a large item, without its large values: enough to tell whose format it is, and no copy of it.
-"""
+"""The names in a large item, without its large values: enough to tell whose format it is, and no copy of it."""
 
 from __future__ import annotations
 
@@ -17,10 +15,7 @@ DEEPEST: Final = 3  # levels below which large values are null
 
 
 def outlined(raw: payload.Raw, most: int) -> payload.Raw:
-    """
-    A small item itself; of a large one what is small, with null for other values and `most` elements of a
-    list.
-    """
+    """A small item itself; of a large one what is small, with null for other values and `most` elements of a list."""
     if len(raw) < LARGE:
         return raw
     try:

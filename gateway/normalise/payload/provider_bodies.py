@@ -44,10 +44,12 @@ class PagesRead(msgspec.Struct):
 
     def tokens(self) -> Tokens:
         """Its pages. Some deployments count annotated ones alone: they were read, too."""
-        told = meters.of_numbers({
-            "input_document_pages": self.pages_processed,
-            "input_annotated_document_pages": self.pages_processed_annotation,
-        })  # fmt: skip
+        told = meters.of_numbers(
+            {
+                "input_document_pages": self.pages_processed,
+                "input_annotated_document_pages": self.pages_processed_annotation,
+            }
+        )
         if told and (annotated := told.get("input_annotated_document_pages")):
             read = told.get("input_document_pages", 0)
             told["input_document_pages"] = max(read, annotated, key=millionths)
@@ -150,11 +152,13 @@ def of_billed_units(billed: BilledUnits) -> Tokens:
     return Tokens(
         count(billed.input_tokens, "billed_units.input_tokens"),
         count(billed.output_tokens, "billed_units.output_tokens"),
-        meters=meters.of_numbers({
-            "rerank_searches": billed.search_units,
-            "input_classifications": billed.classifications,
-        }),
-    )  # fmt: skip
+        meters=meters.of_numbers(
+            {
+                "rerank_searches": billed.search_units,
+                "input_classifications": billed.classifications,
+            }
+        ),
+    )
 
 
 _TRAFFIC = {"ON_DEMAND_FLEX": "flex", "ON_DEMAND_PRIORITY": "priority", "PROVISIONED_THROUGHPUT": PROVISIONED}

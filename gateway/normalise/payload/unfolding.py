@@ -22,9 +22,7 @@ class Unfolding:
         self._left = MAX_WHOLE
 
     def take_off(self, wrapper: payload.Raw) -> Iterator[bytes]:
-        """
-        Count a wrapper, which is work even if nothing is in it; TURN when the event loop is due its own.
-        """
+        """Count a wrapper, which is work even if nothing is in it; TURN when the event loop is due its own."""
         self._allowance.count(1, len(wrapper))
         if self._allowance.is_due(len(wrapper)):
             yield TURN
@@ -33,8 +31,8 @@ class Unfolding:
         """
         Base64, of gzip or of plain bytes; TURN now and then.
 
-        ValueError if it is neither, payload.TooBig for a piece that can never pass, Refusal for a body with
-        too many.
+        ValueError if it is neither, payload.TooBig for a piece that can never pass, Refusal for a body
+        with too many.
         """
         body = yield from payload.base64(packed)
         if body.startswith(payload.GZIP_MAGIC):

@@ -10,9 +10,7 @@ _LARGEST_NUMBER = (1 << 29) - 1  # of a field
 
 
 def field_at(message: memoryview, begin: int) -> tuple[int, int, int]:
-    """
-    Tag, start of the payload and end of the field that begins there. BadPayload for what is no field.
-    """
+    """Tag, start of the payload and end of the field that begins there. BadPayload for what is no field."""
     size = len(message)
     tag, start = _read_varint(message, begin)
     kind = tag & 7

@@ -35,10 +35,19 @@ _CONTENT = frozenset({
     "tool_calls", "genkit:input", "genkit:output", "stack", "stacktrace", "stack_trace",
 })  # fmt: skip
 _CONTENT_BEGINNINGS = (
-    "gen_ai.prompt", "gen_ai.completion", "ai.prompt", "llm.input_messages", "llm.output_messages",
-    "llm.prompts", "llm.prompt_template", "llm.completions", "gcp.vertex.agent.tool_", "embedding.embeddings",
-    "retrieval.documents", "gen_ai.content",
-)  # fmt: skip
+    "gen_ai.prompt",
+    "gen_ai.completion",
+    "ai.prompt",
+    "llm.input_messages",
+    "llm.output_messages",
+    "llm.prompts",
+    "llm.prompt_template",
+    "llm.completions",
+    "gcp.vertex.agent.tool_",
+    "embedding.embeddings",
+    "retrieval.documents",
+    "gen_ai.content",
+)
 _CONTENT_ENDINGS = (
     ".content", ".contents", ".prompt", ".prompts", ".message", ".messages", ".input", ".inputs", ".output",
     ".outputs", ".completion", ".completions", ".arguments", ".system_instructions", ".prompt_json",
@@ -82,9 +91,22 @@ _DOUBTFUL_WORDS = frozenset({
 })  # fmt: skip
 # As _FACT_WORDS, for names with a doubtful word: `code_owner` and `log_group` are facts.
 _DOUBTFUL_FACTS = _FACT_WORDS | {
-    "account", "app", "branch", "env", "environment", "group", "level", "owner", "policy", "project", "repo",
-    "repository", "stream", "team", "user",
-}  # fmt: skip
+    "account",
+    "app",
+    "branch",
+    "env",
+    "environment",
+    "group",
+    "level",
+    "owner",
+    "policy",
+    "project",
+    "repo",
+    "repository",
+    "stream",
+    "team",
+    "user",
+}
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
@@ -104,9 +126,7 @@ def _is_content(name: str) -> bool:
 
 
 def may_hold_content(name: str) -> bool:
-    """
-    True if metadata of a name that a caller chose may be content: a word of it is, and it ends with no fact.
-    """
+    """True if metadata of a name that a caller chose may be content: a word of it is, and it ends with no fact."""
     if len(name) > LONGEST_CACHED:
         return _may_hold_content.__wrapped__(name)
     return _may_hold_content(name)
@@ -124,9 +144,7 @@ def _may_hold_content(name: str) -> bool:
 
 
 def is_doubtful(name: str) -> bool:
-    """
-    True if metadata of a free name is kept only where the operator names it: `code`, `tool_result`, `note`.
-    """
+    """True if metadata of a free name is kept only where the operator names it: `code`, `tool_result`, `note`."""
     return _is_doubtful(name) if len(name) <= LONGEST_CACHED else _is_doubtful.__wrapped__(name)
 
 

@@ -67,9 +67,7 @@ class Metadata:
         principal: str | None = None,
         end_user: str | None = None,
     ) -> None:
-        """
-        Fill the record's empty fields; the authenticated principal goes before a user that the caller names.
-        """
+        """Fill the record's empty fields; the authenticated principal goes before a user that the caller names."""
         supplied, session = _of_installation(end_user or self.user)
         if is_secret(supplied):
             supplied = None

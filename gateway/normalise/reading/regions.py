@@ -2,8 +2,7 @@
 Where a provider processed a call, in the provider's own word: a region of its cloud (`us-east-1`), or a
 geography that has prices of its own (`us`, `global`).
 
-The provider's answer or log tells it, or the address that was called. Where the sender itself runs is never
-meant.
+The provider's answer or log tells it, or the address that was called. Where the sender itself runs is never meant.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ _HOST = re.compile(
 _LOCATION = re.compile(r"/locations/(?P<region>[a-z0-9-]+)(?:/|$)")
 # Hosts of providers that name a region; what stands before a dot may be a customer's own.
 _HOSTS = tuple(
-    re.compile(form) for form in (
+    re.compile(form)
+    for form in (
         r"(?:.+\.)?bedrock[a-z-]*\.(?P<region>[a-z]{2}(?:-[a-z]+)+-\d)\.(?:vpce\.)?(?:amazonaws\.com(?:\.cn)?|api\.aws)",
         r"(?P<region>[a-z]+(?:-[a-z]+)+\d+)-aiplatform\.googleapis\.com",
         r"aiplatform\.(?P<region>[a-z]{2})\.rep\.googleapis\.com",
@@ -45,7 +45,7 @@ _HOSTS = tuple(
         r"(?P<region>[a-z]{2})-api\.together\.ai",
         r"(?P<region>[a-z]{2})\.openrouter\.ai",
     )
-)  # fmt: skip
+)
 _VERTEX = "aiplatform.googleapis.com"
 _ARN = re.compile(r"arn:aws[a-z-]*:bedrock:(?P<region>[a-z0-9-]+):.*")
 

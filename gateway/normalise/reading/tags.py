@@ -85,9 +85,7 @@ def text_of(value: Any) -> str | None:
 
 
 def put(tags: dict[str, str], name: str, value: Any) -> bool:
-    """
-    Add what a sender wrote when it may be a tag; False when it was left out, so that the caller counts it.
-    """
+    """Add what a sender wrote when it may be a tag; False when it was left out, so that the caller counts it."""
     text = text_of(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
@@ -145,9 +143,7 @@ def is_brief(text: str) -> bool:
 
 
 def put_label(tags: dict[str, str], name: str, text: str) -> bool:
-    """
-    Add a label, whose name an operator chose; False under a plain name of content, or when there is no room.
-    """
+    """Add a label, whose name an operator chose; False under a plain name of content, or when there is no room."""
     return len(name) <= MAX_NAME and not is_content(name) and _add(tags, name, text)
 
 

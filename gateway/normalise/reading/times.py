@@ -1,6 +1,5 @@
 """
-Times as nanoseconds since the epoch, exact: from epoch seconds to nanoseconds, RFC 3339, naive and BigQuery
-text.
+Times as nanoseconds since the epoch, exact: from epoch seconds to nanoseconds, RFC 3339, naive and BigQuery text.
 
 A time that cannot be read is None: the call is kept all the same, and sorted by the time of its receipt.
 """

@@ -31,10 +31,7 @@ class DraftToValidate(RequestBody):
 
 
 class DraftToPublish(DraftToValidate):
-    """
-    `base` is the version that it was made from: null for whichever is in force, 0 where nothing was
-    published.
-    """
+    """`base` is the version that it was made from: null for whichever is in force, 0 where nothing was published."""
 
     base: int | None = None
 
@@ -45,8 +42,7 @@ async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result
 
 async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Show a version with its text. `namespace` is the one that the definition belongs to, by default the
-    default one.
+    Show a version with its text. `namespace` is the one that the definition belongs to, by default the default one.
     """
     namespace = request.http.query.get("namespace", DEFAULT)
     version = find_version(request.services, namespace, request.word("version"))

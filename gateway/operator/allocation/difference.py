@@ -81,7 +81,9 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     whole = await ledger.whole_since()
     return {
         "diff": {
-            "from": since.isoformat(), "to": until.isoformat(), "namespace": draft.namespace,
+            "from": since.isoformat(),
+            "to": until.isoformat(),
+            "namespace": draft.namespace,
             "version": services.published.version or None,
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "border": describe(await border(ledger, sources_of(drafted))),
@@ -89,7 +91,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
         },
         "dimensions": _dimensions(result),
         "total": _spend(result.total),
-    }  # fmt: skip
+    }
 
 
 def _dimensions(found: Difference) -> list[Mapping[str, object]]:

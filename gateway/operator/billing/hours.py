@@ -17,9 +17,7 @@ MAX_DAYS = 62  # as long as the ledger keeps hours
 
 
 class Push(RequestBody):
-    """
-    `since` and `until` are days (UTC, the last is part of it) or RFC 3339 times; a dry run sends nothing.
-    """
+    """`since` and `until` are days (UTC, the last is part of it) or RFC 3339 times; a dry run sends nothing."""
 
     since: str
     until: str

@@ -67,15 +67,18 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     shown = await asyncio.to_thread(lambda: [_provider(each, by, most) for each in found.providers])
     payload: dict[str, Any] = {
         "reconciliation": {
-            "month": found.month.name, "by": by,
-            "from": moment(found.month.start), "to": moment(found.month.end),
+            "month": found.month.name,
+            "by": by,
+            "from": moment(found.month.start),
+            "to": moment(found.month.end),
             "whole_since": moment(whole) if found.month.start < whole else None,
             "truncated": any(each["truncated"] for each in shown),
         },
         "providers": shown,
-        "without_statement": [{"provider": name or None, "counted": money.text(cost)}
-                              for name, cost in found.without.items()],
-    }  # fmt: skip
+        "without_statement": [
+            {"provider": name or None, "counted": money.text(cost)} for name, cost in found.without.items()
+        ],
+    }
     if form == "csv":
         headers = {**UNCACHED, WHOLE_SINCE: moment(whole) or ""} if found.month.start < whole else UNCACHED
         return Pieces(pieces=csv_pieces(chain([COLUMNS], _lines(shown))), content_type=CSV, headers=headers)
@@ -89,10 +92,7 @@ def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
 
 
 def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
-    """
-    At most so many rows, the others as one: they still add up to `total`; and at most so many names of a
-    kind.
-    """
+    """At most so many rows, the others as one: they still add up to `total`; and at most so many names of a kind."""
     lines = found.lines(by)
     shown = lines
     if len(lines) > most:
@@ -116,11 +116,16 @@ def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
         "only_counted": {name: each[:most] for name, each in found.only_counted.items()},
         "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in found.renamed[:most]],
         "suggestions": [
-            *({"kind": "prices.override", "model": each.model, "toml": each.toml} for each in found.overrides[:most]),
-            *({"kind": "reconciliation.owner", "billed": each.billed, "days": each.days, "toml": each.toml}
-              for each in found.owners[:most]),
+            *(
+                {"kind": "prices.override", "model": each.model, "toml": each.toml}
+                for each in found.overrides[:most]
+            ),
+            *(
+                {"kind": "reconciliation.owner", "billed": each.billed, "days": each.days, "toml": each.toml}
+                for each in found.owners[:most]
+            ),
         ],
-    }  # fmt: skip
+    }
 
 
 def _describe(line: Line, by: str) -> dict[str, object]:

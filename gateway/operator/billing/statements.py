@@ -30,8 +30,8 @@ ELSEWHERE = "reports are imported on the machine of the server: tollhouse reconc
 
 class StatementFiles(RequestBody):
     """
-    `files` are absolute paths. Without `source` each file is recognised; without `account` it is what the
-    report says.
+    `files` are absolute paths. Without `source` each file is recognised; without `account` it is what
+    the report says.
 
     A dry run says what would change, and keeps nothing.
     """
@@ -216,8 +216,17 @@ def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str
         "equal": report.equal,
     }
     if statement is None or outcome is None:
-        return {**shown, "account": "", "from": None, "to": None, "rows": 0, "days": 0, "days_new": 0,
-                "days_changed": 0, "revisions": []}  # fmt: skip
+        return {
+            **shown,
+            "account": "",
+            "from": None,
+            "to": None,
+            "rows": 0,
+            "days": 0,
+            "days_new": 0,
+            "days_changed": 0,
+            "revisions": [],
+        }
     return {
         **shown,
         "account": statement.account,

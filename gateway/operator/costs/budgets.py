@@ -23,8 +23,8 @@ async def list_owners(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    List the alerts of a budget. Users with limited data access see those of the budget and its view as they
-    are now.
+    List the alerts of a budget. Users with limited data access see those of the budget and its view as
+    they are now.
     """
     budget = budget_of(request, await visible_to(request), request.word("id"))
     if request.is_limited:

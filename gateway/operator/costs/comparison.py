@@ -73,8 +73,11 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     )
     return {
         "comparison": {
-            "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
-            "against": {"from": baseline.since.isoformat(), "to": baseline.until.isoformat()}, "top": top,
+            "from": query.since.isoformat(),
+            "to": query.until.isoformat(),
+            "by": list(query.group_by),
+            "against": {"from": baseline.since.isoformat(), "to": baseline.until.isoformat()},
+            "top": top,
             "cost_type": cost_type,
             "sentence": sentence(found),
             "names": {each.name: each.label for each in await named_dimensions(request)},
@@ -83,7 +86,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
         "total": _describe(found.total),
         "billed": await billed_money.told(request, query) if is_billed else None,
         **page,
-    }  # fmt: skip
+    }
 
 
 def _describe(driver: Driver) -> Mapping[str, object]:

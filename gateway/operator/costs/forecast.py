@@ -43,13 +43,20 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
         bounds = {"total": shown(made.total), "low": shown(made.low), "high": shown(made.high)}
     return {
         "forecast": {
-            "per": per, "from": period.start.isoformat(), "to": period.end.isoformat(),
+            "per": per,
+            "from": period.start.isoformat(),
+            "to": period.end.isoformat(),
             "actual": shown(found.actual),
             **bounds,
             "reason": made.reason if isinstance(made, TooEarly) else None,
             "days": [
-                {"day": day.first_day, "amount": shown(day.amount), "low": shown(day.low), "high": shown(day.high)}
+                {
+                    "day": day.first_day,
+                    "amount": shown(day.amount),
+                    "low": shown(day.low),
+                    "high": shown(day.high),
+                }
                 for day in found.days
             ],
         }
-    }  # fmt: skip
+    }

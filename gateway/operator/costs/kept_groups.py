@@ -1,7 +1,4 @@
-"""
-Which groups a report shows by themselves: the largest. All others are one group, so that sums stay exact.
-Pure.
-"""
+"""Which groups a report shows by themselves: the largest. All others are one group, so that sums stay exact. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ def largest_groups(
     rows: Sequence[CostRow], places: Collection[tuple[int, Group]], most: int, *, by: str
 ) -> frozenset[Group] | None:
     """
-    The largest groups whose rows, with one for the others in each period, are at most so many; None if all
-    fit.
+    The largest groups whose rows, with one for the others in each period, are at most so many; None if all fit.
 
     `places` has the rows of an answer: which period, and which group.
     """

@@ -38,9 +38,7 @@ class FreezeRates(RequestBody):
 
 
 async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> Result:
-    """
-    Keep the rates of a month for ever: from now on no file and no setting changes what its amounts come to.
-    """
+    """Keep the rates of a month for ever: from now on no file and no setting changes what its amounts come to."""
     from gateway.currencies.frozen import days_of, digest_of
     from gateway.currencies.rates import ExchangeRates
 
@@ -116,10 +114,12 @@ async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     services.sums_changed()
     return {
         "rebuild": {
-            "periods": done.periods, "kept": done.kept, "first": done.first,
+            "periods": done.periods,
+            "kept": done.kept,
+            "first": done.first,
             "border": done.border and moment(done.border.timestamp()),
         }
-    }  # fmt: skip
+    }
 
 
 async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:

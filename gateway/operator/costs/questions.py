@@ -170,9 +170,7 @@ async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence
 def times(
     given: Mapping[str, str], now: float, *, default: str = "mtd"
 ) -> tuple[datetime, datetime, ZoneInfo]:
-    """
-    Return the begin, the end and the zone of the span in the parameters ONE_SPAN. Invalid for a wrong one.
-    """
+    """Return the begin, the end and the zone of the span in the parameters ONE_SPAN. Invalid for a wrong one."""
     zone = _zone(given.get("tz", "UTC"))
     if "range" in given and ("from" in given or "to" in given):
         raise Invalid("range says when it begins and ends; leave from and to out")

@@ -75,18 +75,30 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     )
     beside: dict[str, Any] = {
         "report": {
-            "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
-            "per": query.granularity, "show": list(question.show), "top": question.top,
-            "dimensions": list(known), "names": {each.name: each.label for each in named},
+            "from": query.since.isoformat(),
+            "to": query.until.isoformat(),
+            "by": list(query.group_by),
+            "per": query.granularity,
+            "show": list(question.show),
+            "top": question.top,
+            "dimensions": list(known),
+            "names": {each.name: each.label for each in named},
             "previous": previous and {"from": previous.since.isoformat(), "to": previous.until.isoformat()},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
-            "cut_periods": cut_periods, "currency": query.currency,
-            "cost_type": question.cost_type, "charges": answer.charges, "unconverted": answer.unconverted,
-            "unit": question.unit or None, "streams": await _streams(request),
-            "row_count": answer.row_count, "truncated": answer.is_truncated,
+            "cut_periods": cut_periods,
+            "currency": query.currency,
+            "cost_type": question.cost_type,
+            "charges": answer.charges,
+            "unconverted": answer.unconverted,
+            "unit": question.unit or None,
+            "streams": await _streams(request),
+            "row_count": answer.row_count,
+            "truncated": answer.is_truncated,
         },
-        "total": answer.total, "latency": answer.latency, "billed": billed,
-    }  # fmt: skip
+        "total": answer.total,
+        "latency": answer.latency,
+        "billed": billed,
+    }
     if not question.as_csv:
         show = answer.show
         if question.has_lines:

@@ -23,9 +23,7 @@ from spool.turns.ordering import ordered
 
 @dataclass(frozen=True, kw_only=True)
 class ReportAnswer:
-    """
-    `show` makes the row of a place. `row_count` is how many there are before `is_truncated` made them fewer.
-    """
+    """`show` makes the row of a place. `row_count` is how many there are before `is_truncated` made them fewer."""
 
     places: Sequence[Place]
     show: Callable[[Place], dict[str, object]]
@@ -85,8 +83,8 @@ def _placed_rows(
     question: ReportQuestion, now: Sequence[CostRow], before: Sequence[CostRow]
 ) -> dict[Place, tuple[list[CostRow], list[CostRow]]]:
     """
-    Group the rows of the span and of the span before by place. An earlier period without a counterpart has no
-    place.
+    Group the rows of the span and of the span before by place. An earlier period without a counterpart
+    has no place.
     """
     found: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
     starts = {start: index for index, (start, _) in enumerate(periods(question.query))}

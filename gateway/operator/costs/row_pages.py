@@ -1,6 +1,4 @@
-"""
-The rows of a report in the envelope of every list: one page has all of them unless a limit is asked for.
-"""
+"""The rows of a report in the envelope of every list: one page has all of them unless a limit is asked for."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ ONCE = ("from", "to", "range", "view", "tz")
 
 async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Everything closed by now: the ledger catches up first. Whole days of UTC that the span touches, the largest change
-    first.
+    Everything closed by now: the ledger catches up first. Whole days of UTC that the span touches, the
+    largest change first.
 
     `left_out` is the cost of small sums of days with very many: they are not worked out and in no row.
     """
@@ -77,21 +77,25 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     shown = await asyncio.to_thread(_largest_first, found.groups, (OTHER,) * len(query.group_by))
     return {
         "what_if": {
-            "model": model, "by": list(query.group_by), "days": len(days),
-            "from": _day(days[0]) if days else None, "to": _day(days[-1]) if days else None,
-            "price_book": book.version, "assumptions": list(ASSUMPTIONS),
+            "model": model,
+            "by": list(query.group_by),
+            "days": len(days),
+            "from": _day(days[0]) if days else None,
+            "to": _day(days[-1]) if days else None,
+            "price_book": book.version,
+            "assumptions": list(ASSUMPTIONS),
             "saves_a_month": money.text(found.total.saves * DAYS // max(1, len(days))),
             "left_out": money.text(max(0, cost - found.total.cost)),
         },
         "rows": [{**dict(zip(query.group_by, group, strict=True)), **_shown(each)} for group, each in shown],
         "total": _shown(found.total),
-    }  # fmt: skip
+    }
 
 
 def _largest_first(groups: Mapping[Group, Instead], others: Group) -> list[tuple[Group, Instead]]:
     """
-    Return MAX_TOP groups by what they save or cost, and the rest as one; of equal ones those that are first by their
-    names.
+    Return MAX_TOP groups by what they save or cost, and the rest as one; of equal ones those that are first
+    by their names.
     """
     by_name = ordered(groups.items(), lambda item: [word or "" for word in item[0]])
     rows = ordered(by_name, lambda item: -abs(item[1].saves))

@@ -1,7 +1,4 @@
-"""
-The calls of the operator API for what upstreams refused: dead letters, and records named by partial
-successes.
-"""
+"""The calls of the operator API for what upstreams refused: dead letters, and records named by partial successes."""
 
 from __future__ import annotations
 
@@ -111,9 +108,7 @@ async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result
 
 
 async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
-    """
-    Send a dead letter again with other values. The audit row has the fields, and a hash of either record.
-    """
+    """Send a dead letter again with other values. The audit row has the fields, and a hash of either record."""
     services = request.services
     id = request.number("id")
     letter = await _letter(request, id)

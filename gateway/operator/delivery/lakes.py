@@ -36,6 +36,9 @@ async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result
             done = await request.services.repair_lake(body.destination, dry_run=False)
     return {
         "repair": {
-            "destination": body.destination, "dry_run": body.dry_run, "put": list(done.put), "lost": dict(done.lost),
+            "destination": body.destination,
+            "dry_run": body.dry_run,
+            "put": list(done.put),
+            "lost": dict(done.lost),
         }
-    }  # fmt: skip
+    }

@@ -1,6 +1,4 @@
-"""
-What an operator may change of a refused record, under the rules of records that come from senders. Pure.
-"""
+"""What an operator may change of a refused record, under the rules of records that come from senders. Pure."""
 
 from __future__ import annotations
 
@@ -165,8 +163,15 @@ _WHO: Mapping[str, _Check] = dict.fromkeys(("user", "team", "session", "device")
 _WHEN: Mapping[str, _Check] = dict.fromkeys(("start_time", "end_time"), _time)
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 _TEXTS = (
-    "request_id", "trace_id", "span_id", "provider", "operation", "request_model", "response_model", "error_type",
-)  # fmt: skip
+    "request_id",
+    "trace_id",
+    "span_id",
+    "provider",
+    "operation",
+    "request_model",
+    "response_model",
+    "error_type",
+)
 _CHECKS: Mapping[type[Record], Mapping[str, _Check]] = {
     Inference: {
         **dict.fromkeys(_TEXTS, _text),
@@ -180,7 +185,11 @@ _CHECKS: Mapping[type[Record], Mapping[str, _Check]] = {
     },
     UsageMetric: {"model": _text, "token_type": _text, **_WHEN, **_WHO, "tags": _tags},
     UsageEvent: {
-        "event_type": _required_text, "subject": _text, "start_time": _time, "data": _data, "tags": _tags,
+        "event_type": _required_text,
+        "subject": _text,
+        "start_time": _time,
+        "data": _data,
+        "tags": _tags,
     },
     BillingDrop: {"body": _body},
-}  # fmt: skip
+}

@@ -19,9 +19,7 @@ class BackupPlace(RequestBody):
 
 
 async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Result:
-    """
-    Make a backup where the request says, on the server's machine; only the operator socket may ask for it.
-    """
+    """Make a backup where the request says, on the server's machine; only the operator socket may ask for it."""
     services = request.services
     elsewhere = "a backup is made on the machine of the server: tollhouse backup"
     place = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)

@@ -18,9 +18,7 @@ ELSEWHERE = "bundles are made on the machine of the server: tollhouse spool expo
 
 
 class BundleExport(RequestBody):
-    """
-    `file` is an absolute path; without `routes` all that have a backlog, those of unit-cost operations aside.
-    """
+    """`file` is an absolute path; without `routes` all that have a backlog, those of unit-cost operations aside."""
 
     file: str
     key: str

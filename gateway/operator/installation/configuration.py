@@ -49,6 +49,8 @@ async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -
         raise Refusal(422, "bad_configuration", told) from error
     return {
         "reload": {
-            "changed": done.changed, "needs_restart": done.needs_restart, "problems": done.problems,
+            "changed": done.changed,
+            "needs_restart": done.needs_restart,
+            "problems": done.problems,
         }
-    }  # fmt: skip
+    }

@@ -13,9 +13,7 @@ _FORM = re.compile(r"\d{4}-\d{2}(?:-\d{2})?", re.ASCII)
 
 
 def day_and_month(start_time: int | None, committed_at: float) -> tuple[str, str]:
-    """
-    Return the day and month in which the ledger counts a record: those of its start, else of its arrival.
-    """
+    """Return the day and month in which the ledger counts a record: those of its start, else of its arrival."""
     day = datetime.fromtimestamp(hour_of(start_time, committed_at), UTC).strftime("%Y-%m-%d")
     return day, day[:7]
 

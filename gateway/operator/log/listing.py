@@ -53,8 +53,7 @@ async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 class RecordRows:
     """
-    Records that a person may see as rows of a list. Those of dates are looked for where the log has what came
-    then.
+    Records that a person may see as rows of a list. Those of dates are looked for where the log has what came then.
     """
 
     def __init__(self, request: OperatorRequest[SpoolServices, None]) -> None:
@@ -125,9 +124,7 @@ class RecordRows:
     async def look_from(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
-        """
-        Search the records that were committed since a moment: a call may be reported long after its day.
-        """
+        """Search the records that were committed since a moment: a call may be reported long after its day."""
         passing: list[KeptRecord] = []
         read = seen = 0
         most = self._request.services.max_listed_records()

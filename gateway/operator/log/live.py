@@ -55,8 +55,7 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
     """
     Says what changed and nothing more: who listens asks again for what it shows.
 
-    Everybody hears of what he may open alone; who may see some calls alone hears of these, in steps of
-    OWN_EVERY_S.
+    Everybody hears of what he may open alone; who may see some calls alone hears of these, in steps of OWN_EVERY_S.
     """
     if request.is_limited:
         own = OwnNews(request)
@@ -233,8 +232,7 @@ async def follow(
     request: OperatorRequest[OperatorServices, Any], news: Callable[..., Any]
 ) -> web.StreamResponse:
     """
-    An event stream, as long as the session goes on with the same rights; the operator socket has none that
-    ends.
+    An event stream, as long as the session goes on with the same rights; the operator socket has none that ends.
 
     A browser comes back with the rights that it has then.
     """

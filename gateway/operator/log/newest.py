@@ -107,8 +107,7 @@ async def records_in_views(
 
 async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
-    Count the records of each source that were committed in the last minute, or in the part of it that was
-    searched.
+    Count the records of each source that were committed in the last minute, or in the part of it that was searched.
     """
     found, until = await newest(request, request.services), _until(request, request.services)
     seconds = RATE_S

@@ -1,6 +1,4 @@
-"""
-The call of the operator API on one record on file: what is kept of it, and the reason of each of its figures.
-"""
+"""The call of the operator API on one record on file: what is kept of it, and the reason of each of its figures."""
 
 from __future__ import annotations
 
@@ -159,9 +157,7 @@ def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRec
 def _passed(
     route: RouteState, found: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
 ) -> dict[str, object]:
-    """
-    Return how far a record is on a route; `passed` is delivered, refused in part, or older than the route.
-    """
+    """Return how far a record is on a route; `passed` is delivered, refused in part, or older than the route."""
     delivery = next((one for one in held if one.route == route.name), None)
     if delivery is not None:
         return {"route": route.name, "state": delivery.state, "last_error": delivery.last_error}

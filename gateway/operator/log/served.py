@@ -32,9 +32,7 @@ KINDS = {INPUT: "input_tokens", OUTPUT: "output_tokens"}
 
 @dataclass(slots=True)
 class ServedModel:
-    """
-    What came of one model on a day. `calls` are those that were told, `told_by` the sources that told them.
-    """
+    """What came of one model on a day. `calls` are those that were told, `told_by` the sources that told them."""
 
     name: str | None = None
     calls: int = 0
@@ -63,9 +61,7 @@ class ServedModel:
 
 
 class ServedDay:
-    """
-    Adds up the records of one day. A counter names one kind of token; its cached ones are among the input.
-    """
+    """Adds up the records of one day. A counter names one kind of token; its cached ones are among the input."""
 
     def __init__(self, day: str) -> None:
         self._day = day

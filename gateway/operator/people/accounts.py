@@ -113,8 +113,11 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
     """
     role = request.registry.roles.find_any(request.word("role"))
     operators = await request.registry.operators.all() if role.is_limiting else ()
-    newest = {session.account: session for session in sorted(
-        await request.registry.operators.sessions(), key=lambda each: each.created_at) if session.operator}  # fmt: skip
+    newest = {
+        session.account: session
+        for session in sorted(await request.registry.operators.sessions(), key=lambda each: each.created_at)
+        if session.operator
+    }
     groups = {account: holder_of(session).groups for account, session in newest.items()}
     by_group = {account for account, told in groups.items() if not set(role.groups).isdisjoint(told)}
     given = by_group.union(role.members)
@@ -202,8 +205,14 @@ async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
     async def page(query: ListQuery) -> ListPage[NamedRow]:
         found = await registry.audit_page(query)
         rows = await named_rows(registry, found.rows)
-        return ListPage(rows=rows, keys=found.keys, before=found.before, after=found.after, total=found.total,
-                        known=found.known)  # fmt: skip
+        return ListPage(
+            rows=rows,
+            keys=found.keys,
+            before=found.before,
+            after=found.after,
+            total=found.total,
+            known=found.known,
+        )
 
     return await request.list(AUDIT, StoredRows(page))
 

@@ -1,6 +1,4 @@
-"""
-The calls of the operator API for signing in with an OpenID provider, and for the provider that ends sessions.
-"""
+"""The calls of the operator API for signing in with an OpenID provider, and for the provider that ends sessions."""
 
 from __future__ import annotations
 

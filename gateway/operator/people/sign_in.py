@@ -77,10 +77,7 @@ async def _try(
 
 
 async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """
-    The session, what it may do and see, the version, and where telemetry goes: only who is signed in learns
-    it.
-    """
+    """The session, what it may do and see, the version, and where telemetry goes: only who is signed in learns it."""
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
     shown = _describe(request.session) if request.session else session
     rights = {
@@ -90,9 +87,11 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
         "cost_types": list(request.rights.cost_types),
     }
     return {
-        "session": shown, "rights": rights, "version": request.shared.version,
+        "session": shown,
+        "rights": rights,
+        "version": request.shared.version,
         "telemetry_url": request.shared.urls().telemetry,
-    }  # fmt: skip
+    }
 
 
 async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:

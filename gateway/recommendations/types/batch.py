@@ -52,9 +52,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def is_job(hours: Mapping[int, int]) -> bool:
-    """
-    True if nearly all calls of each day (by hour in epoch seconds) are within a few hours, on most days.
-    """
+    """True if nearly all calls of each day (by hour in epoch seconds) are within a few hours, on most days."""
     days: dict[int, dict[int, int]] = defaultdict(dict)
     for start, calls in hours.items():
         days[start // DAY_S][start % DAY_S // _HOUR_S] = calls

@@ -1,6 +1,5 @@
 """
-Somebody who pays far more per token than others do for the same work: the same tokens at the prices of their
-model.
+Somebody who pays far more per token than others do for the same work: the same tokens at the prices of their model.
 
 The same work is the same service (else the same source) with inputs and outputs of about the same length.
 """

@@ -1,6 +1,5 @@
 """
-Calls whose input is little over a size at which the price of the whole call rises: what it costs below that
-size.
+Calls whose input is little over a size at which the price of the whole call rises: what it costs below that size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """
-A newer model of the same family and rank that costs less for input and for output: the same tokens at its
-prices.
+A newer model of the same family and rank that costs less for input and for output: the same tokens at its prices.
 """
 
 from __future__ import annotations
@@ -60,9 +59,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
-    """
-    The newest model that follows on the one of a use and costs no more of anything, and less of something.
-    """
+    """The newest model that follows on the one of a use and costs no more of anything, and less of something."""
     input_sample = replace(
         use.tokens,
         calls=0,

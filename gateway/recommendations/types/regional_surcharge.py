@@ -1,6 +1,4 @@
-"""
-Models that are asked for within one region: what the same tokens cost under the global name of the model.
-"""
+"""Models that are asked for within one region: what the same tokens cost under the global name of the model."""
 
 from __future__ import annotations
 

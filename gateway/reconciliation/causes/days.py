@@ -203,9 +203,7 @@ def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]
 
 
 def shift_of(case: Case) -> Shift | None:
-    """
-    Find the hours by which the ledger's times are ahead; None if no shift explains the days, or most of them.
-    """
+    """Find the hours by which the ledger's times are ahead; None if no shift explains the days, or most of them."""
     by_day, counted = _days(case)
     if not case.hours or sum(map(abs, by_day.values())) <= LEAST_SHARE * sum(counted.values()):
         return None

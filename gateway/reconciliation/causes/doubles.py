@@ -14,9 +14,7 @@ NEAR = 0.05
 
 
 def counted_twice(case: Case) -> Iterator[Claim]:
-    """
-    Keys or models of which exactly twice as much was counted, on every day of theirs, by two sources alike.
-    """
+    """Keys or models of which exactly twice as much was counted, on every day of theirs, by two sources alike."""
     split = case.split
     left = case.left
     twice = split.repeats.counted
@@ -64,16 +62,20 @@ def double_report(case: Case) -> Iterator[Claim]:
     if twice and len(by_source) > 1:
         beside = named([source for source in sorted(by_source) if source != twice[0]])
         yield from case.taken(
-            "double_report", over, STRONG,
+            "double_report",
+            over,
+            STRONG,
             f"{percent(total, billed)} of what was billed was counted: day by day as much too much as "
             f"{twice[0]} "
             f"reports beside {beside}",
             f"Count one of them: `count = false` in [sources.{twice[0]}].",
-        )  # fmt: skip
+        )
     elif billed > 0 and abs(total / billed - 2) <= NEAR:
         yield from case.taken(
-            "double_report", over, WEAK,
+            "double_report",
+            over,
+            WEAK,
             f"{total / billed:.2f} times what was billed was counted, by {named(sorted(by_source))}",
             "Look which two report the same calls (`tollhouse report --by source`), and set `count = false` "
             "for one.",
-        )  # fmt: skip
+        )

@@ -39,9 +39,11 @@ def known_factor(
         # what is told was looked at before
         if is_near(factor, known) and not (cause == REGION and (regions_told or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
-            what = f"{next(iter(ratios))}, of which alone no other claim has the price," if is_one else (
-                "every kind of token"
-            )  # fmt: skip
+            what = (
+                f"{next(iter(ratios))}, of which alone no other claim has the price,"
+                if is_one
+                else ("every kind of token")
+            )
             return cause, sure, f"{what} was billed at {words}"
     if factor < 1 and not is_one:
         return "discount", STRONG, f"every kind of token was billed at {factor:.4f} of our price"

@@ -30,9 +30,7 @@ _LARGE = "; kinds of their input are apart as well, and which of them are dearer
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """
-    Places of one day with too many tokens and others with too few, so many apart in all of what was billed.
-    """
+    """Places of one day with too many tokens and others with too few, so many apart in all of what was billed."""
 
     places: list[Place]
     apart: float
@@ -168,9 +166,7 @@ def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
 
 
 def cache_split(case: Case) -> Iterator[Claim]:
-    """
-    All input agrees, its cached and uncached parts do not; if only writes disagree, how long they are kept.
-    """
+    """All input agrees, its cached and uncached parts do not; if only writes disagree, how long they are kept."""
     found: dict[str, list[Place]] = {"cache_split": [], "cache_ttl_1h": []}
     groups: dict[Cell, list[str]] = defaultdict(list)
     for cell, meter in case.left.extra:
@@ -249,8 +245,7 @@ def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
 
 def _of_untold_kinds(case: Case, cell: Cell, untold: Mapping[tuple[str, str], str]) -> dict[Entry, Portion]:
     """
-    Claim all tokens of a cell that are of kinds which the statement lacks, and as many of the kinds that hold
-    them.
+    Claim all tokens of a cell that are of kinds which the statement lacks, and as many of the kinds that hold them.
     """
     found: dict[Entry, Portion] = {}
     for (model, meter), target in untold.items():

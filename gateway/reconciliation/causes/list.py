@@ -54,8 +54,7 @@ _NO_CAUSE = frozenset({"rounding", "own_price"})
 
 def claims(case: Case) -> list[Claim]:
     """
-    Return the claims of every test, the largest first, each with the causes that cannot be distinguished from
-    it.
+    Return the claims of every test, the largest first, each with the causes that cannot be distinguished from it.
     """
     found = [claim for test in TESTS for claim in test(case)]
     found = [_named(claim, found, case) for claim in found]
@@ -85,8 +84,8 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     Name the causes among prices of the same models, or, where calls have their own price, of any model; if there
     are none, what else is claimed of such calls, or any price if no call has one.
 
-    None of models without a counted call: all that was billed for them is of calls that nobody told, whatever
-    the price.
+    None of models without a counted call: all that was billed for them is of calls that nobody told,
+    whatever the price.
     """
     models = {cell.model for cell in claim.by_cell} & {cell.model for cell in case.split.counted}
     if not models:

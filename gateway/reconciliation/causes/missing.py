@@ -44,10 +44,7 @@ class Doubts:
 
 
 def usage_missing(case: Case) -> Iterator[Claim]:
-    """
-    Calls in the ledger whose tokens nobody told; where calls are missing as well, each has its share by
-    number.
-    """
+    """Calls in the ledger whose tokens nobody told; where calls are missing as well, each has its share by number."""
     for model in case.models():
         if not any(sums.unsized for cell, sums in case.split.counted.items() if cell.model == model):
             continue
@@ -70,20 +67,22 @@ def usage_missing(case: Case) -> Iterator[Claim]:
         share = Fraction(ours.unsized, lacking)
         likely = max(MEAN_ALIKE * gap, LIKELY * mean * isqrt(ours.unsized))
         is_more = theirs is None and gap - ours.unsized * mean > likely
-        divided = "" if is_of_all else (
-            f", and {missing:,} calls are missing: both are divided by their number"
-        )  # fmt: skip
+        divided = (
+            "" if is_of_all else (f", and {missing:,} calls are missing: both are divided by their number")
+        )
         divided += "; the statement does not tell calls, and some may be missing as well" if is_more else ""
         yield from case.taken(
-            "usage_missing", entries, STRONG if is_alike and is_of_all else WEAK,
+            "usage_missing",
+            entries,
+            STRONG if is_alike and is_of_all else WEAK,
             f"{ours.unsized:,} calls of {named([model])} came without their tokens: at the mean of the "
             "others they are "
             f"{ours.unsized * mean:,} of the {gap:,} that are missing{divided}",
-            "Ask for usage in streams (`stream_options: {\"include_usage\": true}`); aborted streams tell "
+            'Ask for usage in streams (`stream_options: {"include_usage": true}`); aborted streams tell '
             "none.",
             portions={} if is_of_all else {entry: case.left.portion(entry, share) for entry in entries},
             beside=("unreported_calls",) if is_more or not is_of_all else (),
-        )  # fmt: skip
+        )
 
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
@@ -102,10 +101,12 @@ def batch_unreported(case: Case) -> Iterator[Claim]:
         and (entry[1].key, entry[1].model) not in told
     ]
     yield from case.taken(
-        "batch_unreported", entries, STRONG,
+        "batch_unreported",
+        entries,
+        STRONG,
         "the statement has batch tokens of a model, and the ledger has no batch call of it",
         "Report results of batches when they are fetched, with the tag `processing` = `batch`.",
-    )  # fmt: skip
+    )
 
 
 def unreported_calls(case: Case) -> Iterator[Claim]:
@@ -127,19 +128,20 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             continue
         doubts = _too_many(case, model, may_be_shifted=may_be_shifted) + _silent(case)
         yield from case.taken(
-            "unreported_calls", entries, STRONG,
+            "unreported_calls",
+            entries,
+            STRONG,
             f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} "
             "of them "
             f"failed; the missing ones have the same mean size{doubts.words}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
             beside=doubts.beside,
-        )  # fmt: skip
+        )
 
 
 def missing_share(case: Case) -> Iterator[Claim]:
     """
-    Claim a missing share if no calls are billed: all kinds of tokens of a model lack about one share, on many
-    days.
+    Claim a missing share if no calls are billed: all kinds of tokens of a model lack about one share, on many days.
     """
     may_be_shifted = hints_at_shift(case)
     for model in case.models():
@@ -170,19 +172,19 @@ def missing_share(case: Case) -> Iterator[Claim]:
         unusual = _unusual_days(case)
         doubts = _unsized(ours) + _too_many(case, model, may_be_shifted=may_be_shifted) + _silent(case)
         yield from case.taken(
-            "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
+            "unreported_calls",
+            [entry for entry in entries if entry[1].day not in unusual],
+            WEAK,
             f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the "
             "statement "
             f"does not tell how many calls that were{doubts.words}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
             beside=doubts.beside,
-        )  # fmt: skip
+        )
 
 
 def _meter(meter: str) -> str:
-    """
-    Input that a cache had, wrote or did not see as one: what varies from call to call evens out in the sum.
-    """
+    """Input that a cache had, wrote or did not see as one: what varies from call to call evens out in the sum."""
     return meter if meter == OUTPUT else INPUT
 
 
@@ -284,8 +286,8 @@ def _too_many(case: Case, model: str, *, may_be_shifted: bool) -> Doubts:
 
 def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
     """
-    Return the counted sums of a model and the number of billed calls (None: not stated), where they are not
-    explained yet.
+    Return the counted sums of a model and the number of billed calls (None: not stated), where they are
+    not explained yet.
     """
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():

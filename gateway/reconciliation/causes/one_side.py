@@ -22,10 +22,7 @@ _POINT = (
 
 
 def unreported_traffic(case: Case) -> Iterator[Claim]:
-    """
-    Keys and models that are billed and that the ledger has no call of; then keys that are as large as the
-    gap.
-    """
+    """Keys and models that are billed and that the ledger has no call of; then keys that are as large as the gap."""
     for name in ("key", "model"):
         for value in _only(case, name, billed=True):
             entries = _entries(case, name, value)
@@ -114,9 +111,7 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
 
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
-    """
-    Words about a name that only the other side has, with about as many tokens: it may be the same; else "".
-    """
+    """Words about a name that only the other side has, with about as many tokens: it may be the same; else ""."""
     place = attrgetter(name)
     sides = (case.split.billed, case.split.counted) if billed else (case.split.counted, case.split.billed)
 

@@ -1,7 +1,4 @@
-"""
-Tokens that agree, at another price: tiers, discounts, regions, large inputs, dear writes, a price that
-changed.
-"""
+"""Tokens that agree, at another price: tiers, discounts, regions, large inputs, dear writes, a price that changed."""
 
 from __future__ import annotations
 
@@ -31,9 +28,7 @@ _OVERRIDE = "If the bill is right, put its price into [[prices.override]]; the r
 
 
 def reported_cost(case: Case) -> Iterator[Claim]:
-    """
-    Sources report costs that agree with the bill where the price book does not: the two undo each other.
-    """
+    """Sources report costs that agree with the bill where the price book does not: the two undo each other."""
     left, levels = case.left, case.split.levels
     own: dict[object, int] = defaultdict(int)
     rate: dict[object, int] = defaultdict(int)
@@ -42,7 +37,7 @@ def reported_cost(case: Case) -> Iterator[Claim]:
             (own if entry[0] == OWN else rate)[levels.coarse(entry[1])] += amount
     undone = {
         cell for cell, amount in own.items() if amount and abs(amount + rate[cell]) <= abs(amount) // 100
-    }  # fmt: skip
+    }
     entries = [
         entry for entry in left.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone
     ]
@@ -225,10 +220,7 @@ def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> boo
 def _on_days(
     case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
 ) -> Iterator[Claim]:
-    """
-    A claim for each set of days that has a price of its own; one that stays to the end is a price that
-    changed.
-    """
+    """A claim for each set of days that has a price of its own; one that stays to the end is a price that changed."""
     every = sorted(days_of(meters))
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     sets = sets_of_days(meters)

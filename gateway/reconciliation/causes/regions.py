@@ -1,6 +1,4 @@
-"""
-Tokens that agree, dearer in a region: by where the ledger, or else the bill, says that calls were processed.
-"""
+"""Tokens that agree, dearer in a region: by where the ledger, or else the bill, says that calls were processed."""
 
 from __future__ import annotations
 
@@ -41,10 +39,7 @@ _ADVICE_UNTOLD = (
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """
-    Of one cell and meter: what is left of the rate, what the tokens are worth, and of that what is of a
-    region.
-    """
+    """Of one cell and meter: what is left of the rate, what the tokens are worth, and of that what is of a region."""
 
     cell: Cell
     meter: str
@@ -247,9 +242,7 @@ def _apart(rates: list[_Rates], regions: list[str], most: Decimal) -> _Fit | Non
 
 
 def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
-    """
-    The unknowns of linear equations, whose last column is the right side; None if there is no one solution.
-    """
+    """The unknowns of linear equations, whose last column is the right side; None if there is no one solution."""
     size = len(equations)
     for place in range(size):
         pivot = next((row for row in range(place, size) if equations[row][place]), None)

@@ -47,10 +47,7 @@ def not_tokens(case: Case) -> Iterator[Claim]:
 
 
 def own_price(case: Case) -> Iterator[Claim]:
-    """
-    The ledger's cost is not its tokens at the price book: calls without a price, or costs that sources
-    report.
-    """
+    """The ledger's cost is not its tokens at the price book: calls without a price, or costs that sources report."""
     claim = case.left.take(
         "own_price",
         case.left.of(OWN),
@@ -67,9 +64,8 @@ def rounding(case: Case) -> Iterator[Claim]:
     """
     Rates that are as small as the last digit of the amounts that were billed, where no tokens are apart.
 
-    Each is at most half of that digit for each of its lines. Rounding goes up and down, so that all of it
-    grows with the root of the lines alone: what is more has another cause, but for a small share of a large
-    bill.
+    Each is at most half of that digit for each of its lines. Rounding goes up and down, so that all of it grows
+    with the root of the lines alone: what is more has another cause, but for a small share of a large bill.
     """
     left = case.left
     split = case.split

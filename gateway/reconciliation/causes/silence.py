@@ -107,8 +107,8 @@ def billed_twice(case: Case) -> Iterator[Claim]:
 
 def _twice_in_calls(case: Case) -> dict[int, int]:
     """
-    Days with a multiple of the calls of each key and model, some of which have no tokens; none if most days
-    are so.
+    Days with a multiple of the calls of each key and model, some of which have no tokens; none if most
+    days are so.
     """
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
@@ -286,8 +286,8 @@ def _open(case: Case) -> set[int]:
 
 def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     """
-    Return the rest of the tokens on some days, with the rates there unless the model has them on other days
-    as well.
+    Return the rest of the tokens on some days, with the rates there unless the model has them on other
+    days as well.
     """
     left = case.left
     chosen = set(days)

@@ -28,9 +28,7 @@ COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "s
 
 
 def bucket_of(row: Row, start: int, end: int) -> Bucket:
-    """
-    The dimensions of a result. Fast mode stands in place of the tier, because it is what sets the price.
-    """
+    """The dimensions of a result. Fast mode stands in place of the tier, because it is what sets the price."""
     geo = text(row, "inference_geo")
     tier = text(row, "service_tier")
     return Bucket(

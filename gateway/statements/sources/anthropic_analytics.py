@@ -1,6 +1,5 @@
 """
-Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, a row for each
-group.
+Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, a row for each group.
 
 What is paid less than at list prices is a discount. Everything after `data_refreshed_at` is incomplete.
 Rows of a group of access rules overlap the others and are left out.

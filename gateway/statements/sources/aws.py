@@ -2,9 +2,9 @@
 AWS: lines of a Cost and Usage Report (CUR 2.0, and legacy by either of its spellings) and answers of Cost
 Explorer, as far as they are of Bedrock.
 
-Models of the Marketplace are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a line
-is told by its service, type of usage and resource. Three generations of names stand beside each other, with
-different units.
+Models of the Marketplace are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a
+line is told by its service, type of usage and resource. Three generations of names stand beside each other,
+with different units.
 """
 
 from __future__ import annotations
@@ -52,21 +52,31 @@ _CLASSIC = re.compile(
 )
 _DISCOUNT, _FEE = "discount", "throughput"
 _TYPES = {
-    "Tax": "tax", "Credit": "credit", "Refund": REFUND, "EdpDiscount": _DISCOUNT, "PrivateRateDiscount": _DISCOUNT,
-    "BundledDiscount": _DISCOUNT, "RIFee": _FEE, "Fee": _FEE, "SavingsPlanRecurringFee": _FEE,
+    "Tax": "tax",
+    "Credit": "credit",
+    "Refund": REFUND,
+    "EdpDiscount": _DISCOUNT,
+    "PrivateRateDiscount": _DISCOUNT,
+    "BundledDiscount": _DISCOUNT,
+    "RIFee": _FEE,
+    "Fee": _FEE,
+    "SavingsPlanRecurringFee": _FEE,
     "SavingsPlanUpfrontFee": _FEE,
-}  # fmt: skip
+}
 _NEGATION = "SavingsPlanNegation"  # takes back what usage would cost that a savings plan covers
 _COVERED = {
     "DiscountedUsage": ("reservation_net_effective_cost", "reservation_effective_cost"),
     "SavingsPlanCoveredUsage": (
-        "savings_plan_net_savings_plan_effective_cost", "savings_plan_savings_plan_effective_cost",
+        "savings_plan_net_savings_plan_effective_cost",
+        "savings_plan_savings_plan_effective_cost",
     ),
-}  # fmt: skip
+}
 _COMMITMENTS = (
-    "reservation_reservation_a_r_n", "reservation_reservation_arn", "savings_plan_savings_plan_a_r_n",
+    "reservation_reservation_a_r_n",
+    "reservation_reservation_arn",
+    "savings_plan_savings_plan_a_r_n",
     "savings_plan_savings_plan_arn",
-)  # fmt: skip
+)
 _NOTHING = Decimal(0)
 
 
@@ -116,8 +126,7 @@ def _add(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
 
 def region_of(usage_type: str) -> str | None:
     """
-    Return the region as calls name it, or as the bill does if it is not known here; `global` for endpoints
-    anywhere.
+    Return the region as calls name it, or as the bill does if it is not known here; `global` for endpoints anywhere.
     """
     if "global" in cloud_meters.words(usage_type):
         return "global"

@@ -20,8 +20,17 @@ from spool.statements.values import REFUND
 PROVIDER = "azure.ai.openai"
 _SERVICES = ("openai", "foundry", "cognitive services", "cognitiveservices", "azure ai")
 _CHARGES = {"refund": REFUND, "tax": "tax", "roundingadjustment": "rounding", "adjustment": "credit"}
-_REGIONS = {"glbl": "global", "gl": "global", "global": "global", "dzone": "data_zone", "dz": "data_zone",
-            "zone": "data_zone", "regnl": "regional", "rgnl": "regional", "regional": "regional"}  # fmt: skip
+_REGIONS = {
+    "glbl": "global",
+    "gl": "global",
+    "global": "global",
+    "dzone": "data_zone",
+    "dz": "data_zone",
+    "zone": "data_zone",
+    "regnl": "regional",
+    "rgnl": "regional",
+    "regional": "regional",
+}
 # Words of a meter that are not of the model's name.
 _NO_MODEL = frozenset({
     *_REGIONS, "data", "batch", "flex", "pp", "priority", "cached", "cchd", "cd", "inp", "input", "inpt", "outp",

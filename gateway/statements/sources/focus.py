@@ -21,10 +21,15 @@ from spool.statements.values import CORRECTION, COVERED, PURCHASE, REFUND, UNUSE
 
 AI = "ai and machine learning"
 _SELLERS = {
-    "aws": "aws.bedrock", "amazon web services": "aws.bedrock", "microsoft": "azure.ai.openai",
-    "microsoft azure": "azure.ai.openai", "azure": "azure.ai.openai", "google cloud": "gcp.vertex_ai",
-    "google": "gcp.vertex_ai", "google cloud platform": "gcp.vertex_ai",
-}  # fmt: skip
+    "aws": "aws.bedrock",
+    "amazon web services": "aws.bedrock",
+    "microsoft": "azure.ai.openai",
+    "microsoft azure": "azure.ai.openai",
+    "azure": "azure.ai.openai",
+    "google cloud": "gcp.vertex_ai",
+    "google": "gcp.vertex_ai",
+    "google cloud platform": "gcp.vertex_ai",
+}
 _FEE = "throughput"
 _CATEGORIES = {"tax": "tax", "credit": "credit", "adjustment": "credit", "purchase": _FEE}
 _CORRECTED = {"usage": CORRECTION, "adjustment": CORRECTION, "credit": REFUND}
@@ -109,10 +114,7 @@ def _category(row: Row) -> str:
 
 
 def _line_type(row: Row) -> str | None:
-    """
-    Return what the line is besides usage, taxes and credits; a tax or a fee stays one where it is
-    corrected.
-    """
+    """Return what the line is besides usage, taxes and credits; a tax or a fee stays one where it is corrected."""
     category = _category(row)
     is_correction = (text(row, "chargeclass") or "").lower() == "correction"
     if is_correction and category in _CORRECTED:
@@ -124,8 +126,7 @@ def _line_type(row: Row) -> str | None:
 
 def _model(row: Row, provider: str, meter: str) -> str | None:
     """
-    Return the model as the cloud's own report names it: the number of a SKU names a kind of tokens, and no
-    model.
+    Return the model as the cloud's own report names it: the number of a SKU names a kind of tokens, and no model.
     """
     if provider == aws.PROVIDER:
         return aws.model_of(

@@ -26,15 +26,31 @@ _VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
 _GEMINI = ("gemini api", "generative language")
 _COST_TYPES = {"tax": "tax", "rounding_error": "rounding"}
 _ADJUSTMENT = "adjustment"
-_NO_TOKENS = frozenset({
-    "storage", "throughput", "other", "images", "seconds", "pages", "characters", "web_search", "file_search",
-})  # fmt: skip
+_NO_TOKENS = frozenset(
+    {
+        "storage",
+        "throughput",
+        "other",
+        "images",
+        "seconds",
+        "pages",
+        "characters",
+        "web_search",
+        "file_search",
+    }
+)
 # Types of credits that lower a price. All others are given: free tiers, promotions, benefits of
 # subscriptions.
-_DISCOUNTS = frozenset({
-    "DISCOUNT", "SUSTAINED_USAGE_DISCOUNT", "COMMITTED_USAGE_DISCOUNT", "COMMITTED_USAGE_DISCOUNT_DOLLAR_BASE",
-    "RESELLER_MARGIN", "FEE_UTILIZATION_OFFSET",
-})  # fmt: skip
+_DISCOUNTS = frozenset(
+    {
+        "DISCOUNT",
+        "SUSTAINED_USAGE_DISCOUNT",
+        "COMMITTED_USAGE_DISCOUNT",
+        "COMMITTED_USAGE_DISCOUNT_DOLLAR_BASE",
+        "RESELLER_MARGIN",
+        "FEE_UTILIZATION_OFFSET",
+    }
+)
 _MODEL = re.compile(
     r"^(.*?)(?: GA)?(?: (?:Global|Regional|Thinking|Text|Image|Audio|Video|Input|Output|Caching|Batch|Flex|Priority"
     r"|Long|Predictions)\b.*)?$"
@@ -125,9 +141,7 @@ def _add(row: Row, cells: Cells) -> None:
 
 
 def _kind(said: list[str], unit: str | None) -> str:
-    """
-    Tokens are told by the SKU, for the unit of theirs is `count` or `requests`; hours and bytes are none.
-    """
+    """Tokens are told by the SKU, for the unit of theirs is `count` or `requests`; hours and bytes are none."""
     known = set(said)
     if "storage" in known:
         return "storage"

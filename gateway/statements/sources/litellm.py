@@ -1,6 +1,5 @@
 """
-LiteLLM's spend logs, and its daily sums: rows of `LiteLLM_SpendLogs`, `/spend/logs/v2`, or
-`LiteLLM_DailyUserSpend`.
+LiteLLM's spend logs, and its daily sums: rows of `LiteLLM_SpendLogs`, `/spend/logs/v2`, or `LiteLLM_DailyUserSpend`.
 
 Prompt tokens hold what a cache had. An answer from LiteLLM's own cache was billed by nobody and is left out.
 """

@@ -1,6 +1,5 @@
 """
-OpenAI's costs: pages of `/v1/organization/costs` and the dashboard's export of them. They agree with the
-invoice.
+OpenAI's costs: pages of `/v1/organization/costs` and the dashboard's export of them. They agree with the invoice.
 
 A line item is free text: `MODEL, input` and the like are money for tokens. Its quantities are not read: the
 tokens are those of the usage report.

@@ -1,6 +1,6 @@
 """
-OpenAI's usage: pages of `/v1/organization/usage/completions`, the dashboard's export of them, and pages of
-embeddings.
+OpenAI's usage: pages of `/v1/organization/usage/completions`, the dashboard's export of them, and
+pages of embeddings.
 
 `input_tokens` hold cached tokens and those written to the cache; audio and images stand apart here. A bucket
 without data is covered all the same.

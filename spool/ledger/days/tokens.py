@@ -20,10 +20,7 @@ _Named = tuple[int, int, Dimensions]  # the negative of a cost, the number of it
 
 
 class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """
-    Calls of one day and one set of dimensions. `cost` is what counts of them, in units of
-    `spool.ledger.money`.
-    """
+    """Calls of one day and one set of dimensions. `cost` is what counts of them, in units of `spool.ledger.money`."""
 
     day: int  # epoch seconds
     dimensions: Dimensions

@@ -1,7 +1,4 @@
-"""
-The sums of a day as a provider bills them: every call that it answered, also those without a price or a
-count.
-"""
+"""The sums of a day as a provider bills them: every call that it answered, also those without a price or a count."""
 
 from __future__ import annotations
 
@@ -34,8 +31,8 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
 
 def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
     """
-    The sums of a day (UTC), calls that a gateway's cache answered left out. `whole`: by users, devices and tags,
-    too.
+    The sums of a day (UTC), calls that a gateway's cache answered left out. `whole`: by users, devices
+    and tags, too.
     """
     nobody: Mapping[str, Any] = {} if whole else _NOBODY
     summed: dict[Dimensions, Measures] = {}

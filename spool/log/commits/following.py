@@ -226,9 +226,7 @@ class Following:
             return self.last.at - first.at, self.last.size - first.size
 
     def time_of_next(self, now: float) -> float:
-        """
-        The time for a row that follows: never before that of the row before, unless that one is unbelievable.
-        """
+        """The time for a row that follows: never before that of the row before, unless that one is unbelievable."""
         before = self.last.at
         return before if now < before <= now + SOONER_S else now
 

@@ -236,9 +236,7 @@ class GroupWriter:
         return first.turns.expects_lighter(min(map(_used, group)))
 
     def _take(self) -> list[_WaitingSubmission]:
-        """
-        The next group: what waits of parties that used less comes first, that of one party in its order.
-        """
+        """The next group: what waits of parties that used less comes first, that of one party in its order."""
         if len(self._waiting) == 1 and not self._waiting[0].receipt.done():  # a lone sender
             self._passed_over = False
             return [self._waiting.popleft()]
@@ -365,9 +363,7 @@ def _until(one: _WaitingSubmission) -> float:
 
 
 def _charge(group: Sequence[_WaitingSubmission]) -> None:
-    """
-    Charge each party with its part of the work; not of the time, most of which may be the wait for the disk.
-    """
+    """Charge each party with its part of the work; not of the time, most of which may be the wait for the disk."""
     for one in group:
         if one.party is not None:
             one.party.spend(SUBMISSION_S + one.records * RECORD_S)

@@ -61,9 +61,7 @@ def cut(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
 
 
 def seal(packed: bytes, place: str) -> EntryBody:
-    """
-    Compress and sum packed records. `place` says where they belong: the same bytes elsewhere count as damage.
-    """
+    """Compress and sum packed records. `place` says where they belong: the same bytes elsewhere count as damage."""
     data = zstd.compress(packed, LEVEL)
     return EntryBody(VERSION, checksum(data, place), data)
 
@@ -83,9 +81,7 @@ def checksum(data: bytes, place: str) -> int:
 
 
 def check_entry(body: EntryBody, place: str) -> bytes:
-    """
-    The packed bytes of a stored entry; EntryUnreadable when a bit of them changed or the form is unknown.
-    """
+    """The packed bytes of a stored entry; EntryUnreadable when a bit of them changed or the form is unknown."""
     if body.version != VERSION:
         raise EntryUnreadable(f"the entry has form {body.version}, this Tollhouse knows {VERSION}")
     if checksum(body.data, place) != body.checksum:
@@ -101,9 +97,7 @@ def check_entry(body: EntryBody, place: str) -> bytes:
 
 
 def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], bytes]:
-    """
-    The records of a stored entry, undecoded: each, and all as they are packed. EntryUnreadable when damaged.
-    """
+    """The records of a stored entry, undecoded: each, and all as they are packed. EntryUnreadable when damaged."""
     packed = check_entry(body, entry_place(topic, first, count))
     found = raws(packed)
     if len(found) != count:

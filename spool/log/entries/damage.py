@@ -23,9 +23,14 @@ def log_damage(topic: str, damage: Iterable[Damage]) -> None:
     for one in damage:
         _log.error(
             "an entry is damaged and set aside",
-            extra={"action": "entry_damaged", "topic": topic, "first": one.first, "records": one.records,
-                   "reason": one.reason},
-        )  # fmt: skip
+            extra={
+                "action": "entry_damaged",
+                "topic": topic,
+                "first": one.first,
+                "records": one.records,
+                "reason": one.reason,
+            },
+        )
 
 
 def log_damaged_amendment(topic: str, number: int, error: EntryUnreadable) -> None:

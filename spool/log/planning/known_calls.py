@@ -1,6 +1,5 @@
 """
-What a plan does with a report of a call that is known: it amends the record, and bridges two that are one
-call.
+What a plan does with a report of a call that is known: it amends the record, and bridges two that are one call.
 
 A report may fit two records by its names. While both are open the later one becomes a shadow of the earlier,
 which takes over what only the later one knows. Whoever finds the shadow by one of its names is led on to the
@@ -69,8 +68,7 @@ class KnownCalls:
 
     def joined(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
         """
-        The record and the place of the open one that it joins; with what a closed one tells of it, and no
-        place.
+        The record and the place of the open one that it joins; with what a closed one tells of it, and no place.
         """
         for name in names:
             id = self._index.id_of(name)
@@ -189,8 +187,7 @@ class KnownCalls:
 
     def note(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
         """
-        Have the record at a place known under a name; False if something is already, in runs of `known_in`,
-        too.
+        Have the record at a place known under a name; False if something is already, in runs of `known_in`, too.
         """
         index = self._index
         plan = self._plan
@@ -241,10 +238,7 @@ class KnownCalls:
         return place
 
     def _bridged(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
-        """
-        The place of the one record that a report fits, once all that it fits are one; else the place as it
-        is.
-        """
+        """The place of the one record that a report fits, once all that it fits are one; else the place as it is."""
         if record.shadow or place == IN_A_RUN:
             return place
         others = list(self._other_sides(identity.links, hours))
@@ -277,8 +271,7 @@ class KnownCalls:
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
-        Yield the other call of each pair whose link this report is the first to name, one call for all its
-        names.
+        Yield the other call of each pair whose link this report is the first to name, one call for all its names.
 
         Each comes with the names under which the pair is known from then on, if names of one side fit several
         of the other.
@@ -340,9 +333,7 @@ class KnownCalls:
         return fields
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
-        """
-        Two reports may each know a part of what a call is priced by. The estimate of another Tollhouse stays.
-        """
+        """Two reports may each know a part of what a call is priced by. The estimate of another Tollhouse stays."""
         decides = not PRICED_BY.isdisjoint(fields) or changes_mode(known, fields)
         if self._price is None or not decides:
             return

@@ -90,9 +90,7 @@ class Plan:
         return books.totals(self.submissions)
 
     def answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
-        """
-        The receipts of `submissions` in the order of the group, with an error in the place of what was stale.
-        """
+        """The receipts of `submissions` in the order of the group, with an error in the place of what was stale."""
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
         return [self._refusal(place) if place in self.stale else next(rest) for place in places]

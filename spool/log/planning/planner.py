@@ -126,9 +126,7 @@ class Planner:
         return plan
 
     def _is_known(self, plan: Plan, place: int, submission: Submission) -> bool:
-        """
-        True if the whole request was stored before. A request whose key stands for another body is refused.
-        """
+        """True if the whole request was stored before. A request whose key stands for another body is refused."""
         request = submission.request
         if request is None:
             return False

@@ -19,9 +19,7 @@ class Barrier:
         self._next: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
-        """
-        Wait until all commits before this call are confirmed; raise the error of the wait if they are not.
-        """
+        """Wait until all commits before this call are confirmed; raise the error of the wait if they are not."""
         if self._next is None:
             self._next = asyncio.create_task(self._run(self._running), name="barrier")
             self._next.add_done_callback(_heard)

@@ -31,9 +31,7 @@ class Unconfirmed(NotCertain):
 
 
 class DiskIsFull(SpoolFull, SpoolUnavailable):
-    """
-    The disk of the database has no room: the sender repeats, and so does a task that waits for the database.
-    """
+    """The disk of the database has no room: the sender repeats, and so does a task that waits for the database."""
 
 
 def translated(error: psycopg.Error) -> Exception:

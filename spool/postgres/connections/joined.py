@@ -25,8 +25,7 @@ Answer = psycopg.Cursor[tuple[Any, ...]]
 
 class JoinedTransaction:
     """
-    A transaction in two round trips: all that is sent within `begun` is answered at its end, and so with
-    `committed`.
+    A transaction in two round trips: all that is sent within `begun` is answered at its end, and so with `committed`.
 
     A statement between the two takes a round trip of its own. Where a standby is needed, the question about
     it goes with both, so that it costs none. `doubt`: what says that no standby confirmed the last commit for
@@ -79,10 +78,7 @@ class JoinedTransaction:
             self._judge(self._before, behind, barrier)
 
     def alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
-        """
-        A statement that is a transaction of its own, in one round trip; in two steps where a standby is
-        needed.
-        """
+        """A statement that is a transaction of its own, in one round trip; in two steps where a standby is needed."""
         done = self.connection.cursor()
         self._is_committing = True
         if not needs_standby:
@@ -114,8 +110,8 @@ class JoinedTransaction:
 
     def _send_barrier(self) -> Answer:
         """
-        Send a barrier in its own transaction and in the same Sync: no pooler lends the session to others in
-        between.
+        Send a barrier in its own transaction and in the same Sync: no pooler lends the session to
+        others in between.
         """
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)

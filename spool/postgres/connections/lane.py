@@ -223,8 +223,7 @@ class Lane:
 
     def _newest(self, sessions: list[ServerSession]) -> ServerSession:
         """
-        A new connection to a server that is not an old primary, which goes on beside the one promoted in its
-        place.
+        A new connection to a server that is not an old primary, which goes on beside the one promoted in its place.
         """
         if not self._reachability.was_looked_at:
             self._look_at_each()
@@ -248,9 +247,7 @@ class Lane:
         raise failed
 
     def _look_at_each(self) -> None:
-        """
-        A process that has just begun does not know which was promoted: an old primary may be named first.
-        """
+        """A process that has just begun does not know which was promoted: an old primary may be named first."""
         _, *each = self._target.addresses()
         for address in each:
             with (

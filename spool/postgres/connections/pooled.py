@@ -1,8 +1,7 @@
 """
 A connection through a pooler, which lends a session of the server for one transaction at a time.
 
-What a server, a database or a role says otherwise cannot be set once for all: each transaction brings its
-settings.
+What a server, a database or a role says otherwise cannot be set once for all: each transaction brings its settings.
 """
 
 from __future__ import annotations

@@ -35,8 +35,7 @@ class Reachability:
 
     def noticed_answer(self) -> None:
         """
-        Note an answer: only one connection was silent, or the server is back. Long work has its whole time
-        again.
+        Note an answer: only one connection was silent, or the server is back. Long work has its whole time again.
         """
         self._silent_until = -math.inf
 

@@ -30,8 +30,7 @@ WAIT_ENDED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for
 
 class _TextDumper(StrDumperUnknown):
     """
-    Text with replacements for what PostgreSQL keeps in none: one such text must not cost its neighbours'
-    commit.
+    Text with replacements for what PostgreSQL keeps in none: one such text must not cost its neighbours' commit.
     """
 
     def dump(self, obj: str) -> bytes:
@@ -59,9 +58,7 @@ class ServerSession:
         self.timeline: int | None = None
 
     def is_usable(self) -> bool:
-        """
-        True if the connection is there, in no transaction, and the server said nothing unasked, as of an end.
-        """
+        """True if the connection is there, in no transaction, and the server said nothing unasked, as of an end."""
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
             return False
@@ -76,9 +73,7 @@ class ServerSession:
         return self.connection.pgconn.status != ConnStatus.OK
 
     def read_timeline(self) -> None:
-        """
-        A pooler says nothing of the next transaction's server; others than PostgreSQL may not know timelines.
-        """
+        """A pooler says nothing of the next transaction's server; others than PostgreSQL may not know timelines."""
         if not self._is_pooled:
             try:
                 row = self.connection.execute(TIMELINE).fetchone()
@@ -178,8 +173,8 @@ class ServerSession:
 
     def _check_confirmed(self, transaction: JoinedTransaction | None = None) -> None:
         """
-        Raise Unconfirmed if the server said that it did not wait; if the transaction leaves doubt, ask by a
-        barrier.
+        Raise Unconfirmed if the server said that it did not wait; if the transaction leaves doubt, ask
+        by a barrier.
         """
         found = WAIT_ENDED.intersection(self._notices)
         self._notices.clear()
@@ -192,8 +187,7 @@ class ServerSession:
         """
         Wait until a standby has everything that was committed before; Unconfirmed if it does not.
 
-        A role that may not see standbys waits until the configuration that was just read is that of all
-        processes.
+        A role that may not see standbys waits until the configuration that was just read is that of all processes.
         """
         self._notices.clear()
         if self.connection.commits_since is None:
@@ -215,9 +209,7 @@ class ServerSession:
 
 @contextmanager
 def long_snapshot(target: DatabaseTarget) -> Iterator[Connection]:
-    """
-    A connection of its own on this thread, all of whose reads are of one moment, however long they take.
-    """
+    """A connection of its own on this thread, all of whose reads are of one moment, however long they take."""
     try:
         session = ServerSession(target, target.dsn, "copy")
         try:

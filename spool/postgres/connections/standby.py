@@ -1,6 +1,5 @@
 """
-Whether a standby has what was committed: evidence about that commit, not what a setting says at another
-moment.
+Whether a standby has what was committed: evidence about that commit, not what a setting says at another moment.
 
 Whoever empties synchronous_standby_names lets those commits go that wait, as if a standby had confirmed them;
 whoever sets it again makes the setting look right. So a role that may see standbys (pg_monitor) asks how far

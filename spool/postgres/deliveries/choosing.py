@@ -1,6 +1,5 @@
 """
-Which delivery a route sends next, taken in the same step. Functions of a connection, whose statements stand
-alone.
+Which delivery a route sends next, taken in the same step. Functions of a connection, whose statements stand alone.
 
 Whoever finds that another one was faster says so in `DeliveryChoice.has_moved`, and is asked again.
 """

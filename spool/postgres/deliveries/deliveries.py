@@ -1,6 +1,5 @@
 """
-The routes' side of the log on PostgreSQL: numbered requests, stored before they are first sent, by whichever
-node.
+The routes' side of the log on PostgreSQL: numbered requests, stored before they are first sent, by whichever node.
 
 A verb reads, asks the rules, and writes in one statement on the condition that nothing of what it read has
 changed; if something has, it begins again. So nobody holds a lock while he thinks. Each row says which
@@ -254,8 +253,7 @@ class PostgresDeliveries(SentDeliveries):
 
     def _waiting(self, state: RouteState, *, has_standby: bool) -> str | None:
         """
-        Why a route waits: as every gateway can see, as the one that runs it has met it lately, or as commits
-        say.
+        Why a route waits: as every gateway can see, as the one that runs it has met it lately, or as commits say.
         """
         if state.state == ORPHANED:
             return state.reason
@@ -362,8 +360,8 @@ class PostgresDeliveries(SentDeliveries):
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> Delivery | None:
         """
-        Take the delivery that `choose` wrote for this session. If nothing is due, close what is overdue and
-        choose again.
+        Take the delivery that `choose` wrote for this session. If nothing is due, close what is overdue
+        and choose again.
         """
         taken, closed = await self._choose(choose, route)
         is_behind = self._log.closed_below(topic_of(route)) > closed
@@ -420,8 +418,8 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Settle a delivery without asking for a standby: see above. The next send confirms it all, as it is
-        written behind.
+        Settle a delivery without asking for a standby: see above. The next send confirms it all, as it
+        is written behind.
         """
         session, in_hand = self._session(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
@@ -490,8 +488,7 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _transaction(self, work: Callable[[Connection], T], *, is_answered: bool = False) -> T:
         """
-        All of it or nothing; again when something moved under it. `is_answered`: somebody hears that it is
-        done.
+        All of it or nothing; again when something moved under it. `is_answered`: somebody hears that it is done.
         """
 
         def within(connection: Connection) -> T:

@@ -1,6 +1,4 @@
-"""
-Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection.
-"""
+"""Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection."""
 
 from __future__ import annotations
 

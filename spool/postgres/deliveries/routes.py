@@ -1,6 +1,5 @@
 """
-What the log and the operator ask of the routes: their terms, what they still need, and the skipping of the
-rest.
+What the log and the operator ask of the routes: their terms, what they still need, and the skipping of the rest.
 
 Methods take a connection, so that the log calls them inside its own transactions.
 """

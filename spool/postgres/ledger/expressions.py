@@ -53,9 +53,7 @@ def stored(value: Any) -> Any:
 
 
 def tag_values(tags: str) -> str:
-    """
-    The tags as they are asked for. Of a text that an earlier version cut off nothing is known: it is not JSON.
-    """
+    """The tags as they are asked for. Of a text that an earlier version cut off nothing is known: it is not JSON."""
     try:
         values = json.loads(tags) if tags else {}
     except ValueError:

@@ -279,8 +279,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         else:  # days have their sums of these
             within = f"({billed.kept_sums(self.prefix, asked.text(since), asked.text(until))}) h WHERE TRUE"
         of_bills = [
-            f"arranged & {asked.text(query.arranged)} <> 0", *self._filters(filters.of_bills, known, asked)
-        ]  # fmt: skip
+            f"arranged & {asked.text(query.arranged)} <> 0",
+            *self._filters(filters.of_bills, known, asked),
+        ]
         # Looking up the dimensions of every row takes longer than adding it up.
         limbs = ", ".join(f"SUM({limb})::bigint AS {limb}" for limb in billed.LIMBS)
         kept = f" GROUP BY {', '.join(apart)}" if apart else ""
@@ -341,9 +342,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         return found
 
     def _expression(self, dimension: str | Derived, asked: AskedStatement) -> str:
-        """
-        SQL for a dimension; a derived one is joined, as it is only known here what it is of which sources.
-        """
+        """SQL for a dimension; a derived one is joined, as it is only known here what it is of which sources."""
         if not isinstance(dimension, Derived):
             return own(dimension, asked)
         known = self._sources_of(dimension)
@@ -379,9 +378,9 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _ask(self, statement: str, asked: AskedStatement) -> list[tuple[Any, ...]]:
         """
-        Run a statement that was made for one question, past the cache of `Database.sql`, which would remember
-        each of them. It is planned for its values: a plan for any values takes a filter to let nearly nothing
-        through.
+        Run a statement that was made for one question, past the cache of `Database.sql`, which would
+        remember each of them. It is planned for its values: a plan for any values takes a filter to let
+        nearly nothing through.
         """
         text = statement.replace("{schema}", self._database.schema).encode()
         return self._connection.execute(text, asked.values, prepare=False).fetchall()

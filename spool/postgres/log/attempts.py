@@ -1,6 +1,4 @@
-"""
-One attempt to commit a group: planned and written under the head, in one transaction.
-"""
+"""One attempt to commit a group: planned and written under the head, in one transaction."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ def nothing_moves(connection: Connection, submissions: Sequence[Submission]) -> 
 
 
 class TooMuchUnconfirmed(SpoolUnavailable):
-    """
-    The standby has not confirmed a lot of what was committed, up to `commit`: nothing is committed behind it.
-    """
+    """The standby has not confirmed a lot of what was committed, up to `commit`: nothing is committed behind it."""
 
     def __init__(self, commit: int) -> None:
         super().__init__("the standby does not confirm what is kept: look at the standby, then repeat")

@@ -1,6 +1,4 @@
-"""
-The time of a log that several nodes share: the clock of the database.
-"""
+"""The time of a log that several nodes share: the clock of the database."""
 
 from __future__ import annotations
 

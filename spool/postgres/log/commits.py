@@ -1,6 +1,4 @@
-"""
-Commits a group of submissions: attempts it until its outcome is known.
-"""
+"""Commits a group of submissions: attempts it until its outcome is known."""
 
 from __future__ import annotations
 
@@ -71,8 +69,7 @@ class GroupCommits:
 
     async def prove(self) -> None:
         """
-        Confirm at a start that the rows read outlive the machine. While no standby answers, that is not known
-        yet.
+        Confirm at a start that the rows read outlive the machine. While no standby answers, that is not known yet.
         """
         async with self._memory.turn:
             newest = self._memory.following.last.id

@@ -77,9 +77,7 @@ class ConfirmedCommits:
             self._is_written = False
 
     async def write(self) -> None:
-        """
-        Write the commits noted since the last time. If the disk cannot be written, only this memory is lost.
-        """
+        """Write the commits noted since the last time. If the disk cannot be written, only this memory is lost."""
         if self._is_written:
             return
         self._is_written = True
@@ -96,8 +94,8 @@ class ConfirmedCommits:
 
     async def check(self, database: Database) -> LostCommits | None:
         """
-        Find commits that the database has lost since; report them once, and keep them in a file for
-        `tollhouse doctor`.
+        Find commits that the database has lost since; report them once, and keep them in a file
+        for `tollhouse doctor`.
         """
         missing = await self._missing(database)
         if not missing:
@@ -111,8 +109,10 @@ class ConfirmedCommits:
         try:
             await asyncio.to_thread(_write, path, text)
         except OSError as error:
-            _log.error("lost commits cannot be written down", extra={"action": "lost_not_written", "path": str(path),
-                       "reason": error.strerror})  # fmt: skip
+            _log.error(
+                "lost commits cannot be written down",
+                extra={"action": "lost_not_written", "path": str(path), "reason": error.strerror},
+            )
         return lost
 
     async def told(self, database: Database) -> Sequence[LostCommits]:

@@ -86,8 +86,10 @@ def book(database: Database, connection: Connection) -> bool:
         raise BookedMeanwhile
     for commit in commits:
         if commit.terms is None:
-            _log.error("the terms of a commit are damaged: the books lack what it counted",
-                       extra={"action": "terms_damaged", "commit": commit.id})  # fmt: skip
+            _log.error(
+                "the terms of a commit are damaged: the books lack what it counted",
+                extra={"action": "terms_damaged", "commit": commit.id},
+            )
     sums = total(commits)
     if sums:
         count(database, connection, queries.COUNT, sums)

@@ -1,6 +1,4 @@
-"""
-Folding: the newest of the known ids become sorted runs, which one node at a time stores.
-"""
+"""Folding: the newest of the known ids become sorted runs, which one node at a time stores."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ class Folds:
         Newest ids become runs: planned beside the commits that follow if they can wait, else now. The caller
         has the turn.
 
-        Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among the
-        newest, too.
+        Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among
+        the newest, too.
         """
         now = self._clock.now()
         closed = self._memory.closed

@@ -1,6 +1,4 @@
-"""
-What a node does between its own commits: it follows the other nodes, and does what none of them has done.
-"""
+"""What a node does between its own commits: it follows the other nodes, and does what none of them has done."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogFollower:
-    """
-    Runs until it is closed: follows, closes what is due when nobody commits, counts commits into the books.
-    """
+    """Runs until it is closed: follows, closes what is due when nobody commits, counts commits into the books."""
 
     def __init__(
         self, database: Database, *, memory: NodeMemory, horizon: PostgresHorizon, commits: GroupCommits

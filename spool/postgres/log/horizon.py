@@ -1,6 +1,4 @@
-"""
-Which records are closed, as a node knows it from the commit rows that it followed.
-"""
+"""Which records are closed, as a node knows it from the commit rows that it followed."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ class PostgresHorizon:
         return self._readers.changes(topic)
 
     def is_overdue(self) -> bool:
-        """
-        True if an empty commit would have more closed: by what its row says, or as proof of those before it.
-        """
+        """True if an empty commit would have more closed: by what its row says, or as proof of those before it."""
         following = self._following
         now = self._clock.now()
         last = following.last

@@ -1,7 +1,6 @@
 """
-What a plan reads of the records that are kept, under the head: whoever waits for the head waits for it too,
-so that all records that a group may tell again are asked for in one round trip, or in few if they lie far
-apart.
+What a plan reads of the records that are kept, under the head: whoever waits for the head waits for it too, so
+that all records that a group may tell again are asked for in one round trip, or in few if they lie far apart.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """
-The log on PostgreSQL: appends in groups under the head, follows what other nodes commit, reads what is
-closed.
+The log on PostgreSQL: appends in groups under the head, follows what other nodes commit, reads what is closed.
 
-Numbers, known ids and what is open are in the memory of every node, as of the newest commit row that it
-followed.
+Numbers, known ids and what is open are in the memory of every node, as of the newest commit row that it followed.
 """
 
 from __future__ import annotations
@@ -365,9 +363,7 @@ class PostgresLog:
         return await self._repeated.count(self._memory.index)
 
     async def retain(self) -> int:
-        """
-        Never raises for errors of the database: the next run finds the same work, and readiness reports them.
-        """
+        """Never raises for errors of the database: the next run finds the same work, and readiness reports them."""
         return await self._upkeep.retain()
 
     def settled(self) -> None:

@@ -1,6 +1,5 @@
 """
-What a node has in memory of the log: read at a start, then brought up to date from the commit rows of all
-nodes.
+What a node has in memory of the log: read at a start, then brought up to date from the commit rows of all nodes.
 """
 
 from __future__ import annotations
@@ -32,15 +31,12 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryIsAhead(SpoolUnavailable):
-    """
-    The newest commit that is known is not in the database: another server, or an older state of it, answers.
-    """
+    """The newest commit that is known is not in the database: another server, or an older state of it, answers."""
 
 
 class NodeMemory:
     """
-    Numbers, known ids and what is open, as of the newest commit row that was followed; and the entries last
-    read.
+    Numbers, known ids and what is open, as of the newest commit row that was followed; and the entries last read.
 
     A commit, a fold and following read and change it: each of them has the turn.
     """
@@ -82,8 +78,8 @@ class NodeMemory:
     @property
     def closed(self) -> dict[str, int]:
         """
-        Return the horizon of each topic from the newest commit row; from the durable commits if records close
-        at once.
+        Return the horizon of each topic from the newest commit row; from the durable commits if records
+        close at once.
         """
         return by_topic(self.following.closed_at(-inf, durable=self.following.durable))
 

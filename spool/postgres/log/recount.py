@@ -61,8 +61,7 @@ class Border:
 
 def border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
     """
-    Read in one snapshot: counters with the commits that are not in them yet, routes and borders belong
-    together.
+    Read in one snapshot: counters with the commits that are not in them yet, routes and borders belong together.
     """
     marks = connection.execute(database.sql(queries.MARKS)).fetchone()
     newest = connection.execute(database.sql(queries.NEWEST)).fetchone()
@@ -81,9 +80,7 @@ def border(database: Database, connection: Connection, routes: RouteTerms) -> Bo
 
 @dataclass(kw_only=True)
 class Recount:
-    """
-    The terms as rows and entries have them, a sentence for everything that is wrong there, and damage found.
-    """
+    """The terms as rows and entries have them, a sentence for everything that is wrong there, and damage found."""
 
     sums: TermCounter
     wrong: list[str] = field(default_factory=list)

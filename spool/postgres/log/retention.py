@@ -1,6 +1,6 @@
 """
-Deleting: what age and space allow is marked as removed at once, entry by entry, and goes from the disk with
-its period.
+Deleting: what age and space allow is marked as removed at once, entry by entry, and goes from the disk
+with its period.
 
 A period is a partition of each table. Bodies are never deleted row by row, so nothing has to be vacuumed.
 """
@@ -105,9 +105,7 @@ class PostgresRetention:
     # -- periods ---------------------------------------------------------------------------------------------
 
     async def begin_period(self, now: float) -> bool:
-        """
-        Have what is appended from now on go to partitions of its own, if the present period is long enough.
-        """
+        """Have what is appended from now on go to partitions of its own, if the present period is long enough."""
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
         query = self._database.sql(queries.FULL_PERIOD)
         row = await self._database.read(lambda connection: connection.execute(query, full).fetchone())
@@ -165,9 +163,7 @@ class PostgresRetention:
         return self.used(connection) - self._goal
 
     async def _drop_periods(self) -> None:
-        """
-        Periods of which every number is removed, every commit row carried forward, and every id in a run.
-        """
+        """Periods of which every number is removed, every commit row carried forward, and every id in a run."""
         for period in await self._database.read(self._done_with):
             for table in queries.PARTITIONED:
                 await self._run(queries.DROP_PARTITION % {"table": table, "period": period})
@@ -212,8 +208,8 @@ class PostgresRetention:
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
         """
-        Remove the rest of the oldest period if nobody needs its end: earlier than its age asks, since space
-        is short.
+        Remove the rest of the oldest period if nobody needs its end: earlier than its age asks, since
+        space is short.
         """
         periods = self._periods(connection)
         removed = 0

@@ -1,6 +1,4 @@
-"""
-Whether the log has room for more, within `spool.max_bytes`.
-"""
+"""Whether the log has room for more, within `spool.max_bytes`."""
 
 from __future__ import annotations
 

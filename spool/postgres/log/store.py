@@ -1,6 +1,6 @@
 """
-Writes a plan under the head, and reads the memory of the log at a start. Functions of a connection inside one
-transaction.
+Writes a plan under the head, and reads the memory of the log at a start. Functions of a connection
+inside one transaction.
 """
 
 from __future__ import annotations
@@ -148,8 +148,7 @@ def write(
     node: UUID,
 ) -> CommitRow:
     """
-    Write the rows of a commit, without what moves with it in other tables, and return its row. Inside a
-    pipeline.
+    Write the rows of a commit, without what moves with it in other tables, and return its row. Inside a pipeline.
 
     `closed` None: everything is closed at once.
     """

@@ -1,6 +1,4 @@
-"""
-When retention runs, and what has to be done around it: periods, folds, room for the next commit.
-"""
+"""When retention runs, and what has to be done around it: periods, folds, room for the next commit."""
 
 from __future__ import annotations
 
@@ -37,8 +35,8 @@ class Upkeep:
     """
     Removes what age and space allow, but nothing that one of `readers` still needs.
 
-    `trim` removes some of what has had its time beside the log, in transactions of its own, until there is
-    nothing left.
+    `trim` removes some of what has had its time beside the log, in transactions of its own, until there
+    is nothing left.
     """
 
     def __init__(
@@ -86,9 +84,7 @@ class Upkeep:
                 _log.warning("a new period did not begin: %s", error, extra={"action": "period_not_begun"})
 
     async def make_room(self) -> bool:
-        """
-        Remove entries that no reader needs before their time; False when none went, now or a second ago.
-        """
+        """Remove entries that no reader needs before their time; False when none went, now or a second ago."""
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self.lock.locked():
             return False
@@ -102,9 +98,7 @@ class Upkeep:
         return removed > 0
 
     async def retain(self) -> int:
-        """
-        Never raises for errors of the database: the next run finds the same work, and readiness reports them.
-        """
+        """Never raises for errors of the database: the next run finds the same work, and readiness reports them."""
         async with self.lock:
             try:
                 return await self._retain()

@@ -49,8 +49,8 @@ class Verification:
         self, twice: Callable[[], TwiceAccepted]
     ) -> tuple[Books, Sequence[tuple[str, Damage]], TwiceAccepted]:
         """
-        Count again; return the books with what is wrong, the damaged entries by topic, and a new `twice` with what
-        it saw.
+        Count again; return the books with what is wrong, the damaged entries by topic, and a new `twice` with
+        what it saw.
         """
         for _ in range(RECOUNTS):
             found = await self._border()
@@ -67,8 +67,8 @@ class Verification:
 
     async def set_damaged_aside(self) -> None:
         """
-        Set damaged terms aside before retention carries damaged rows forward: the numbers show what their
-        commits stored.
+        Set damaged terms aside before retention carries damaged rows forward: the numbers show what
+        their commits stored.
         """
         found = await self._border()
         counted = await recount_commits(self._database, found)
@@ -76,9 +76,7 @@ class Verification:
         await self._set_terms_aside(found, counted)
 
     async def _set_terms_aside(self, found: Border, counted: Recount) -> None:
-        """
-        Damaged rows are told once: the counters have what they counted. The caller keeps retention away.
-        """
+        """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
         known = books.terms_of_damaged(found.counters, counted.sums, found.routes)

@@ -1,10 +1,9 @@
 """
-Whether the keys under which something is sent are still good, asked where it is kept:
-`spool.registry.shared`.
+Whether the keys under which something is sent are still good, asked where it is kept: `spool.registry.shared`.
 
-A transaction that keeps something has a key end before it or after it: it holds the registry's head, or the
-rows of its keys. A commit of the log takes no lock beside its own head: whoever ends a key waits for that
-head instead.
+A transaction that keeps something has a key end before it or after it: it holds the registry's head, or
+the rows of its keys. A commit of the log takes no lock beside its own head: whoever ends a key waits for
+that head instead.
 """
 
 from __future__ import annotations

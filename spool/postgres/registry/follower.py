@@ -1,6 +1,6 @@
 """
-What other processes changed is brought into this one's memory: keys and small tables at once, the rest within
-seconds.
+What other processes changed is brought into this one's memory: keys and small tables at once, the
+rest within seconds.
 """
 
 from __future__ import annotations

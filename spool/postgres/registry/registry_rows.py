@@ -20,9 +20,8 @@ class PostgresRegistryRows(SqlRegistryRows):
     See `spool.registry.registry_rows.RegistryRows`. `sql` fills in the schema's name.
 
     `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`.
-    `ends_keys`: a secret may open no more, so that a commit that began before must be waited for.
-    `shuts_key`: no secret of a key opens any more. `is_audited`: somebody asked for it. `has_written`: a row
-    was changed.
+    `ends_keys`: a secret may open no more, so that a commit that began before must be waited for. `shuts_key`:
+    no secret of a key opens any more. `is_audited`: somebody asked for it. `has_written`: a row was changed.
     """
 
     facts = "registry_facts"

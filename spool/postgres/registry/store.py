@@ -150,9 +150,7 @@ def lock_head(connection: Connection, database: Database) -> None:
 
 
 def note_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
-    """
-    Tell the other nodes, in the transaction of the change, which holds the head; its place in the order.
-    """
+    """Tell the other nodes, in the transaction of the change, which holds the head; its place in the order."""
     [[seq]] = connection.execute(database.sql(_ADVANCE)).fetchall()
     kinds, ids = zip(*sorted(changed), strict=True)
     values = {"seq": seq, "kinds": list(kinds), "ids": list(ids), "now": database.now()}

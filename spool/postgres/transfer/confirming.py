@@ -1,6 +1,4 @@
-"""
-A copy counts once the standby has all of it: whether it confirms is asked, and told while it is waited for.
-"""
+"""A copy counts once the standby has all of it: whether it confirms is asked, and told while it is waited for."""
 
 from __future__ import annotations
 
@@ -17,10 +15,7 @@ TELL_S = 20.0  # between two lines that say what is waited for
 
 
 async def confirm(database: Database) -> None:
-    """
-    Returns when what was committed before is where the durability wants it; Unconfirmed if it may not be
-    there.
-    """
+    """Returns when what was committed before is where the durability wants it; Unconfirmed if it may not be there."""
     await database.pool.confirm(needs_standby=database.needs_standby)
 
 

@@ -92,8 +92,7 @@ class NewestIds:
 
     def rest(self) -> bytes:
         """
-        Pack the ids of commits that were carried forward already, and the names stored apart from their
-        records.
+        Pack the ids of commits that were carried forward already, and the names stored apart from their records.
         """
         found = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
         return _packed(found + [name for name in self._apart if name[0] not in self._known])

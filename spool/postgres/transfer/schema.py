@@ -5,9 +5,18 @@ from __future__ import annotations
 from spool.postgres.database import Connection, Database
 
 # Of the nodes that run, and what each copy makes anew. A new schema has rows in some of them.
-OF_NODES = frozenset({
-    "nodes", "leases", "heads", "marks", "periods", "folds", "registry_head", "registry_changes",
-})  # fmt: skip
+OF_NODES = frozenset(
+    {
+        "nodes",
+        "leases",
+        "heads",
+        "marks",
+        "periods",
+        "folds",
+        "registry_head",
+        "registry_changes",
+    }
+)
 # Copied with what they belong to: entries, and the contents of container files.
 WITH_OTHERS = frozenset(
     {

@@ -154,10 +154,7 @@ class PostgresTables:
 
 
 async def tables(options: StorageOptions) -> OpenTables:
-    """
-    Open the tables of a schema. NotAllowed if there is none, if it is of a later release, or if a node uses
-    it.
-    """
+    """Open the tables of a schema. NotAllowed if there is none, if it is of a later release, or if a node uses it."""
     database = open_database(options.storage, options.clock)
     try:
         version = await found_version(database)

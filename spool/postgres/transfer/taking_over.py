@@ -232,8 +232,7 @@ class _TakingOver:
 
     def _take_log(self, facts: Mapping[str, bytes]) -> None:
         """
-        Numbers are those of the newest commit row, which is added: rows before it may have lost their
-        neighbours.
+        Numbers are those of the newest commit row, which is added: rows before it may have lost their neighbours.
         """
         folded = msgspec.msgpack.decode(facts["ids"], type=FoldedIds) if "ids" in facts else FoldedIds()
         through = {topic: folded.first(topic) - 1 for topic in TOPICS}
@@ -311,8 +310,8 @@ class _TakingOver:
 
     def _closed(self, folded_through: Mapping[str, int]) -> dict[str, int]:
         """
-        Return the first number of each topic that may be open; the records behind it close when their time
-        has come.
+        Return the first number of each topic that may be open; the records behind it close when their
+        time has come.
         """
         closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
         for route in self._rows("routes"):

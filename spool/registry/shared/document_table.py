@@ -42,10 +42,7 @@ class MemoryTable(Protocol):
 
     @property
     def about(self) -> tuple[Subject, ...]:
-        """
-        Return the subjects that this table holds in memory, under which other processes announce their
-        changes.
-        """
+        """Return the subjects that this table holds in memory, under which other processes announce their changes."""
         ...
 
     async def load(self) -> None:

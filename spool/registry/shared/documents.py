@@ -1,8 +1,7 @@
 """
 Rows that are kept as documents: one kind for each class of rows, a JSON object by its id.
 
-For small tables that are read as a whole. A field that a class gains has a default: documents of before lack
-it.
+For small tables that are read as a whole. A field that a class gains has a default: documents of before lack it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """
-What every table does when somebody edits a row of it: nothing for nothing, and nothing over somebody else's
-edit.
+What every table does when somebody edits a row of it: nothing for nothing, and nothing over somebody else's edit.
 """
 
 from __future__ import annotations

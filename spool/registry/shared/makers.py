@@ -1,6 +1,5 @@
 """
-Which key made a row of a table that is one for all keys: a document for each such row, none for what a person
-made.
+Which key made a row of a table that is one for all keys: a document for each such row, none for what a person made.
 
 No key makes more rows than it leaves free; see `spool.shares`. People have all that is left.
 """

@@ -1,6 +1,4 @@
-"""
-Work of which a few run at once: of those who wait, each name in its turn, however often one of them asks.
-"""
+"""Work of which a few run at once: of those who wait, each name in its turn, however often one of them asks."""
 
 from __future__ import annotations
 

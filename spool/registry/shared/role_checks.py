@@ -26,8 +26,7 @@ from spool.registry.shared.texts import check_one_of, check_text, optional_text,
 
 def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
     """
-    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked
-    elsewhere.
+    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked elsewhere.
     """
     check_one_of("data_access", draft.data_access, DATA_ACCESS)
     if draft.data_access == LIMITED and not draft.filters:

@@ -1,6 +1,6 @@
 """
-What a submission takes its streams to be, as what it is made from: nothing is kept that disagrees with what
-they are.
+What a submission takes its streams to be, as what it is made from: nothing is kept that disagrees with
+what they are.
 
 Only where several processes share a storage can another one have defined a stream that this one does not
 know. Those that are new to all of them are as many as there is room for.
@@ -31,9 +31,7 @@ def claims(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
 
 
 def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int) -> dict[bytes, int]:
-    """
-    Return the expectations that hold; `known` are the existing streams, `room` is how many more there may be.
-    """
+    """Return the expectations that hold; `known` are the existing streams, `room` is how many more there may be."""
     new = sorted({stream.name for stream in claimed.values()} - known.keys())
     over = set(new[max(0, room) :])
     return {

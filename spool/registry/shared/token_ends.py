@@ -16,8 +16,8 @@ def end_sign_in(
     rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
 ) -> None:
     """
-    End every token of one sign-in at the provider, and of its person those that were issued by then and name
-    no sign-in.
+    End every token of one sign-in at the provider, and of its person those that were issued by then and
+    name no sign-in.
     """
     _put(rows, _id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
     if subject is not None:

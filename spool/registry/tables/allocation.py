@@ -1,6 +1,5 @@
 """
-Allocation in a registry: namespaces, versions of definitions and publish jobs, every change with its audit
-row.
+Allocation in a registry: namespaces, versions of definitions and publish jobs, every change with its audit row.
 
 All but the texts is kept in memory, too. A version and the end of the job that published it are one
 transaction: a process that is killed has kept both or neither.
@@ -62,8 +61,7 @@ class AllocationTable(DocumentTable[Namespace]):
     """
     Namespaces are its documents, with the versions and jobs of each.
 
-    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. `DEFAULT` is a namespace that is
-    there.
+    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. `DEFAULT` is a namespace that is there.
     """
 
     kind = NAMESPACES
@@ -85,9 +83,7 @@ class AllocationTable(DocumentTable[Namespace]):
         self._remember_all(await self._changes.read(_all))
 
     async def changes(self) -> None:
-        """
-        Wait until something was changed since the last call, here or by another process; for one reader.
-        """
+        """Wait until something was changed since the last call, here or by another process; for one reader."""
         await self._news.wait()
         self._news.clear()
 
@@ -123,9 +119,7 @@ class AllocationTable(DocumentTable[Namespace]):
         return await self._edit(id, edit, actor=actor)
 
     async def delete_namespace(self, id: str, *, actor: Actor) -> None:
-        """
-        NotAllowed while its dimensions are in force or a job is under way for it. Its versions go with it.
-        """
+        """NotAllowed while its dimensions are in force or a job is under way for it. Its versions go with it."""
         await self._remove(id, check=_delete_versions, actor=actor)
 
     # -- versions --------------------------------------------------------------------------------------------
@@ -174,12 +168,10 @@ class AllocationTable(DocumentTable[Namespace]):
         self, text: str, *, namespace: str, base: int | None, most: int, actor: Actor
     ) -> PublishJob:
         """
-        A job that waits. `base` None: the version that is in force. NotAllowed for another, or when `most`
-        wait.
+        A job that waits. `base` None: the version that is in force. NotAllowed for another, or when `most` wait.
 
-        NotAllowed too for a key or a person of whom more would wait than there is room for besides. The
-        oldest jobs that are over are forgotten, of whoever has the most, so that no more than `most` are
-        kept.
+        NotAllowed too for a key or a person of whom more would wait than there is room for besides. The oldest
+        jobs that are over are forgotten, of whoever has the most, so that no more than `most` are kept.
         """
         now = self._changes.now()
         id = secrets.token_hex(16)
@@ -193,9 +185,17 @@ class AllocationTable(DocumentTable[Namespace]):
             _make_room(rows, documents.jobs.values(), most, actor)
             number = max((each.number for each in documents.jobs.values()), default=0) + 1
             job = PublishJob(
-                id=id, number=number, namespace=namespace, base=latest, state=QUEUED, submitted=now,
-                submitted_by=actor.name, submitted_from=actor.address, last_updated=now, is_of_key=actor.is_key,
-            )  # fmt: skip
+                id=id,
+                number=number,
+                namespace=namespace,
+                base=latest,
+                state=QUEUED,
+                submitted=now,
+                submitted_by=actor.name,
+                submitted_from=actor.address,
+                last_updated=now,
+                is_of_key=actor.is_key,
+            )
             JOBS.put(rows, job)
             rows.put_document(JOB_TEXT_KIND, id, {"text": text})
             rows.add_audit(
@@ -237,8 +237,7 @@ class AllocationTable(DocumentTable[Namespace]):
         self, id: str, *, dimensions: Sequence[str], border: Mapping[str, Any], most: int
     ) -> DefinitionVersion:
         """
-        The version of a job that is publishing, which is in force from now on. NotAllowed if its base is
-        stale.
+        The version of a job that is publishing, which is in force from now on. NotAllowed if its base is stale.
 
         The oldest versions of the namespace are forgotten, so that no more than `most` are kept.
         """
@@ -253,9 +252,13 @@ class AllocationTable(DocumentTable[Namespace]):
             _check_base(job.base, latest)
             text = _text(rows, JOB_TEXT_KIND, id)
             made = DefinitionVersion(
-                namespace=job.namespace, number=latest + 1, dimensions=tuple(dimensions), bytes=len(text.encode()),
-                created=now, created_by=job.submitted_by,
-            )  # fmt: skip
+                namespace=job.namespace,
+                number=latest + 1,
+                dimensions=tuple(dimensions),
+                bytes=len(text.encode()),
+                created=now,
+                created_by=job.submitted_by,
+            )
             VERSIONS.put(rows, made)
             rows.put_document(VERSION_TEXT_KIND, made.id, {"text": text})
             _forget_versions(

@@ -1,6 +1,5 @@
 """
-The budgets of a registry: every change with its audit row, and all of them in memory for those that evaluate
-them.
+The budgets of a registry: every change with its audit row, and all of them in memory for those that evaluate them.
 
 What an evaluation found is kept in one transaction: the states of thresholds, their notices and their
 insights. A process that is killed has kept all of it or nothing, so no alert is lost and none is told twice.

@@ -40,10 +40,7 @@ class _ConnectionRows:
 
 
 class ConnectionTable(DocumentTable[BillingConnection]):
-    """
-    Create, change and delete connections. A method that raises (Invalid, NotAllowed, NotThere) changes
-    nothing.
-    """
+    """Create, change and delete connections. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = _ConnectionRows()
     draft = ConnectionDraft
@@ -66,9 +63,7 @@ class ConnectionTable(DocumentTable[BillingConnection]):
         return await self._make(id, draft, most=most, actor=actor)
 
     async def establish(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
-        """
-        Add a connection that the configuration names, whatever its id looks like; nothing if it is there.
-        """
+        """Add a connection that the configuration names, whatever its id looks like; nothing if it is there."""
         if self.find(id) is None:
             await self._make(id, draft, most=None, actor=actor)
 

@@ -47,9 +47,7 @@ _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
 
 class InsightTable:
-    """
-    Create, change and delete insights. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
-    """
+    """Create, change and delete insights. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     def __init__(self, changes: Changes, notices: NoticeTable) -> None:
         self._changes = changes
@@ -93,9 +91,7 @@ class InsightTable:
         return await self._changes.change(work)
 
     async def log(self, draft: Draft, *, actor: Actor) -> Insight:
-        """
-        The insight of exactly this draft: a new one, or the one that was logged before, as it stands by now.
-        """
+        """The insight of exactly this draft: a new one, or the one that was logged before, as it stands by now."""
         draft, now = check_draft(draft), self._changes.now()
         insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
 
@@ -134,8 +130,7 @@ class InsightTable:
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
         """
-        Delete it; the ids of the insight and its comments. What a detector still finds comes back as a new
-        insight.
+        Delete it; the ids of the insight and its comments. What a detector still finds comes back as a new insight.
         """
 
         def work(rows: RegistryRows) -> list[int]:
@@ -202,8 +197,7 @@ class InsightTable:
         self, findings: Sequence[Finding], *, looked_for: Collection[str], cut: Collection[str] = ()
     ) -> Merged:
         """
-        Take in everything that one run of the detectors `looked_for` found; a finding's key begins with
-        "detector:".
+        Take in everything that one run of the detectors `looked_for` found; a finding's key begins with "detector:".
 
         Comments stay, and so does the status of what is found again; an addressed insight that returns is new
         again. What was not found is gone, and addressed if it was open. A detector of `cut` may have found
@@ -330,9 +324,7 @@ def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool
 
 
 def _closed(insight: Insight, now: float) -> Insight:
-    """
-    Address an open insight that was not found. If somebody opened it again after it was gone, it stays open.
-    """
+    """Address an open insight that was not found. If somebody opened it again after it was gone, it stays open."""
     is_anybodys_word = insight.touched and not insight.present
     if insight.status not in OPEN or is_anybodys_word:
         return insight

@@ -1,6 +1,6 @@
 """
-The keys of a registry: every change in one transaction with its audit row, and the whole table in memory for
-checks.
+The keys of a registry: every change in one transaction with its audit row, and the whole table in
+memory for checks.
 
 Memory follows the commit before the change returns: after the answer to a deletion nobody passes.
 """
@@ -53,10 +53,7 @@ _REMEMBERED_DELETIONS = 10_000
 
 
 class KeyTable:
-    """
-    Create, change, find and delete keys. A method that raises (Invalid, NotAllowed, NotThere) changes
-    nothing.
-    """
+    """Create, change, find and delete keys. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     about = ((KEYS, ""), (DOCUMENTS, FILE_KEY))
 
@@ -79,8 +76,8 @@ class KeyTable:
 
     def find(self, secret: str) -> Key | None:
         """
-        Return the key of a secret, also a disabled one; None if unknown, over or expired. A near miss takes as
-        long.
+        Return the key of a secret, also a disabled one; None if unknown, over or expired. A near miss
+        takes as long.
         """
         digest = self._digest(secret)
         owner = self._owners.get(digest[:16])
@@ -255,9 +252,8 @@ class KeyTable:
 
     async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[Key, str]:
         """
-        A new secret; the one before opens for `overlap_s` more. With 0 every older secret ends at once;
-        otherwise a rotation whose overlap still runs must end first, so that no service loses a key it was
-        promised.
+        A new secret; the one before opens for `overlap_s` more. With 0 every older secret ends at once; otherwise
+        a rotation whose overlap still runs must end first, so that no service loses a key it was promised.
         """
         if not 0 <= overlap_s <= MAX_OVERLAP_S:
             raise Invalid(f"an overlap lasts from 0 to {MAX_OVERLAP_S / 86400:.0f} days")

@@ -1,6 +1,5 @@
 """
-The notifications of a registry: each notice is stored for each of its channels before anybody tries to send
-it.
+The notifications of a registry: each notice is stored for each of its channels before anybody tries to send it.
 
 Those that wait and those that are over are apart, so that the sending task reads no history.
 """
@@ -45,8 +44,8 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
     """
     Store a notification for each notice and channel, within the transaction of what the notices are about.
 
-    One that is known already, waiting or over, stays as it is. Where MAX_WAITING wait already, it has failed
-    at once.
+    One that is known already, waiting or over, stays as it is. Where MAX_WAITING wait already, it has
+    failed at once.
     """
     checked = [check_notice(notice) for notice in notices]
     for channel in channels:
@@ -81,9 +80,7 @@ def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Coll
 
 
 class NoticeTable:
-    """
-    What waits and what is over. No row is kept in memory: notices are added within other tables' changes.
-    """
+    """What waits and what is over. No row is kept in memory: notices are added within other tables' changes."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -135,9 +132,7 @@ class NoticeTable:
         return await self._changes.read(_reader(_WAITING))
 
     async def confirm(self) -> None:
-        """
-        Asked before what waits is sent: it is kept for good, so that it never leaves again under another id.
-        """
+        """Asked before what waits is sent: it is kept for good, so that it never leaves again under another id."""
         await self._changes.confirm()
 
     async def changes(self, channel: str) -> int:
@@ -219,9 +214,7 @@ class NoticeTable:
         changed: Callable[[Notification, _ChannelBooks], Notification | None],
         actor: Actor,
     ) -> int:
-        """
-        Change notices by hand and return how many changed. NotThere if an id is unknown: then none changed.
-        """
+        """Change notices by hand and return how many changed. NotThere if an id is unknown: then none changed."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> int:

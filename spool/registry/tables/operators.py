@@ -138,8 +138,7 @@ class OperatorTable:
         """
         A new session and its secret; None when e-mail or password is wrong, after the same time for both.
 
-        Of those who wait for the check of a password each `turn` has its own: the address, unless another is
-        named.
+        Of those who wait for the check of a password each `turn` has its own: the address, unless another is named.
         """
         try:
             operator = await self.get(email.strip().lower())
@@ -213,9 +212,7 @@ class OperatorTable:
         return await self._changes.read(work)
 
     async def add_person(self, person: Person, *, address: str, takes_accounts: bool) -> Operator:
-        """
-        The operator that a person of a provider is, added if there is none; refused as `sign_in_person` does.
-        """
+        """The operator that a person of a provider is, added if there is none; refused as `sign_in_person` does."""
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
         from spool.registry.shared.provider_people import kept_operator

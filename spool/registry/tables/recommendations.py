@@ -1,6 +1,6 @@
 """
-The recommendations of a registry, their types and the comments on them; every change by a person with its
-audit row.
+The recommendations of a registry, their types and the comments on them; every change by a person with
+its audit row.
 
 Kept beside the keys: what people decided must survive a ledger that is rebuilt, repriced or lost.
 """
@@ -83,8 +83,7 @@ class RecommendationTable:
         Take in what one look found for the types `looked_for`, and by id what addressed ones have saved.
 
         Status, assignee and comments stay. An addressed one keeps its figures, and is new again when it is
-        found. What was not found is closed. Beyond MAX_RECOMMENDATIONS, what is found is left out and
-        counted.
+        found. What was not found is closed. Beyond MAX_RECOMMENDATIONS, what is found is left out and counted.
         """
         now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
@@ -126,10 +125,7 @@ class RecommendationTable:
         actor: Actor,
         hidden: Container[str] = (),
     ) -> Mapping[str, Recommendation | None]:
-        """
-        Set the status or the assignee of several; each by its id, None where there is none that is not
-        hidden.
-        """
+        """Set the status or the assignee of several; each by its id, None where there is none that is not hidden."""
         if not 0 < len(ids) <= MAX_AT_ONCE:
             raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
         if status is None and assignee is None:
@@ -216,10 +212,7 @@ class RecommendationTable:
         return await self._changes.read(work)
 
     async def change_type(self, type: str, changes: Mapping[str, Any], *, actor: Actor) -> TypeSettings:
-        """
-        Set `enabled`, `least_savings` or `least_share`. A type that is switched off closes its
-        recommendations.
-        """
+        """Set `enabled`, `least_savings` or `least_share`. A type that is switched off closes its recommendations."""
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
         now = self._changes.now()
 

@@ -1,6 +1,5 @@
 """
-The roles of a registry: every change with its audit row, and all of them in memory for every request of a
-person.
+The roles of a registry: every change with its audit row, and all of them in memory for every request of a person.
 """
 
 from __future__ import annotations
@@ -49,9 +48,7 @@ class RoleTable(NamedTable[Role]):
         return self._in_force.of_holder(holder)
 
     def rights_with(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
-        """
-        Return the rights of a person if a draft were a role, in place of the one with the id `replaced`.
-        """
+        """Return the rights of a person if a draft were a role, in place of the one with the id `replaced`."""
         tried = Role(id="", **stated(draft))
         others = (role for id, role in self._rows.items() if id != replaced)
         return Roles(map(self._matched, [*others, tried])).of_holder(holder)

@@ -1,6 +1,6 @@
 """
-The statements of a registry: a document for each day of a source and account, and one for each month that
-lists them.
+The statements of a registry: a document for each day of a source and account, and one for each month
+that lists them.
 
 See `spool.statements.protocols.Statements`. A day whose rows are the same is not written again.
 """
@@ -36,9 +36,7 @@ MAX_MONTHS = 5000
 
 
 class _Day(msgspec.Struct, kw_only=True):
-    """
-    What a month says of a day. `until` is the latest end of its rows; `whole`: a statement covered all of it.
-    """
+    """What a month says of a day. `until` is the latest end of its rows; `whole`: a statement covered all of it."""
 
     digest: str
     rows: int
@@ -290,10 +288,7 @@ def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
 
 
 def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
-    """
-    Consecutive days of a provider. A day without a row is of every provider that the source reports around
-    it.
-    """
+    """Consecutive days of a provider. A day without a row is of every provider that the source reports around it."""
     runs: list[StatementInfo] = []
     for provider in sorted({provider for entry in days.values() for provider in entry.providers}):
         run: StatementInfo | None = None

@@ -1,6 +1,4 @@
-"""
-The views of a registry: every change with its audit row, and all of them in memory for those that ask costs.
-"""
+"""The views of a registry: every change with its audit row, and all of them in memory for those that ask costs."""
 
 from __future__ import annotations
 

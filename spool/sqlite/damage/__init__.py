@@ -1,3 +1,1 @@
-"""
-What is done about a damaged spool.sqlite: noticed, remembered over a restart, and read as far as it goes.
-"""
+"""What is done about a damaged spool.sqlite: noticed, remembered over a restart, and read as far as it goes."""

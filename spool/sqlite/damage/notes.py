@@ -1,6 +1,5 @@
 """
-Small files beside the database that outlive its damage: the marker and the note. Both are on disk when
-written.
+Small files beside the database that outlive its damage: the marker and the note. Both are on disk when written.
 
 The marker says that the next opening must salvage, and under which name the damaged file is moved aside. The
 note holds how many records of each topic are kept, and the highest number that was acknowledged.
@@ -28,8 +27,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class Note:
     """
-    When it was written: by topic the records that were kept and the highest number given, by route its
-    progress.
+    When it was written: by topic the records that were kept and the highest number given, by route its progress.
 
     The progress of a route is the lowest number that was not settled.
     """
@@ -104,10 +102,7 @@ def _counts(found: object) -> dict[str, int]:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """
-    Write a draft, flush it and rename it, so that a crash or a power cut leaves the old content or the new
-    one.
-    """
+    """Write a draft, flush it and rename it, so that a crash or a power cut leaves the old content or the new one."""
     draft = path.with_name(f"{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

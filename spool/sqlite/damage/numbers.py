@@ -1,9 +1,8 @@
 """
 Numbers, books and routes of a log of which something was lost, made to agree again.
 
-Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not
-become damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's
-transaction.
+Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not become
+damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -189,8 +188,8 @@ def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -
     """
     The highest number that retention took, and the highest that was given; `first` is the lowest kept, or 0.
 
-    What came before is not known where the counters are lost: then the note tells how many were kept, if
-    anything does.
+    What came before is not known where the counters are lost: then the note tells how many were kept,
+    if anything does.
     """
     gone = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
     given = counters[topic, books.ACCEPTED]

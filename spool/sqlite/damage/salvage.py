@@ -90,8 +90,7 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
     Rows from the front, leaping over what is damaged; without row ids from both ends.
 
-    None of a table that the damaged file does not have, because it is of an earlier version or its line is
-    lost.
+    None of a table that the damaged file does not have, because it is of an earlier version or its line is lost.
     """
     try:
         columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
@@ -121,8 +120,7 @@ def _until_damaged(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, .
 
 def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
-    Rows in their order, but for those between some damage and where the leap over it ended, which come
-    backwards.
+    Rows in their order, but for those between some damage and where the leap over it ended, which come backwards.
 
     The row before a damaged one is read on its own: reading on, Python would drop it for the error behind it.
     """

@@ -31,13 +31,22 @@ MOST_REPEATS = 10_000  # a damaged page can lead back to those before it, and no
 
 # What reading a value raises that is not what it was written as.
 VALUE_ERRORS = (
-    TypeError, ValueError, KeyError, AttributeError, ArithmeticError, struct.error, msgspec.MsgspecError
-)  # fmt: skip
+    TypeError,
+    ValueError,
+    KeyError,
+    AttributeError,
+    ArithmeticError,
+    struct.error,
+    msgspec.MsgspecError,
+)
 LARGEST = 1 << 53  # no count, number or time in seconds is larger
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "INTEGER": (int,), "REAL": (float,), "TEXT": (str,), "BLOB": (bytes,)
-}  # fmt: skip
+    "INTEGER": (int,),
+    "REAL": (float,),
+    "TEXT": (str,),
+    "BLOB": (bytes,),
+}
 
 Row = Mapping[str, Any]
 

@@ -1,9 +1,8 @@
 """
 A damaged file, opened so that all that is readable of it can be read.
 
-First as it is, with SQLite's own checks switched off. If its header or its list of tables is damaged, or the
-log beside it, then a copy: padded to whole pages, the pages of the log laid over it, and under a fresh first
-page.
+First as it is, with SQLite's own checks switched off. If its header or its list of tables is damaged, or the log
+beside it, then a copy: padded to whole pages, the pages of the log laid over it, and under a fresh first page.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ COPY = "spool.sqlite.copy"
 
 @contextmanager
 def opened(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """
-    `fresh` is an empty database of this version in memory. sqlite3.DatabaseError when nothing can be read.
-    """
+    """`fresh` is an empty database of this version in memory. sqlite3.DatabaseError when nothing can be read."""
     copy = damaged.with_name(COPY)
     try:
         with _connected(damaged, copy, fresh) as connection:

@@ -35,9 +35,7 @@ class Frame(NamedTuple):
 
 
 def frames(path: Path, page_size: int) -> Sequence[Frame]:
-    """
-    The frames of the newest generation, up to the last that its own salts still mark; none without a log.
-    """
+    """The frames of the newest generation, up to the last that its own salts still mark; none without a log."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -116,8 +114,7 @@ def newest_page(path: Path, page_size: int, number: int) -> bytes:
 
 def count_seen(shared: Path) -> int:
     """
-    Return the number of frames that SQLite found when it opened the database, from its shared index; 0
-    without one.
+    Return the number of frames that SQLite found when it opened the database, from its shared index; 0 without one.
     """
     try:
         head = shared.read_bytes()[: SHARED.size]
@@ -134,10 +131,7 @@ def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
 
 
 def lay_over(log: Path, database: Path, page_size: int) -> None:
-    """
-    Write the pages of every commit in the log into the database, unsound ones too: rows have sums of their
-    own.
-    """
+    """Write the pages of every commit in the log into the database, unsound ones too: rows have sums of their own."""
     found = list(frames(log, page_size))
     while found and not found[-1].pages_after:  # a transaction without its end was never committed
         found.pop()

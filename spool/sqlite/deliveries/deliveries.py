@@ -1,8 +1,8 @@
 """
 The routes' side of the log on SQLite: numbered requests, stored before they are first sent.
 
-Every verb is one transaction. Which deliveries are being sent belongs to the process alone: after a crash they
-are due.
+Every verb is one transaction. Which deliveries are being sent belongs to the process alone: after a crash
+they are due.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""
-Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection.
-"""
+"""Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection."""
 
 from __future__ import annotations
 
@@ -47,10 +45,32 @@ def read_delivery(connection: sqlite3.Connection, statement: str, values: Values
 
 def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
     (
-        id, route, first, last, replay, fence, state, not_before, attempts, key, ambiguous, server_errors, passed,
-        refusals, refused_at, proof, last_error, mark, sending, answer, same_answers, kept_at, packed, topic,
+        id,
+        route,
+        first,
+        last,
+        replay,
+        fence,
+        state,
+        not_before,
+        attempts,
+        key,
+        ambiguous,
+        server_errors,
+        passed,
+        refusals,
+        refused_at,
+        proof,
+        last_error,
+        mark,
+        sending,
+        answer,
+        same_answers,
+        kept_at,
+        packed,
+        topic,
         acceptances,
-    ) = row  # fmt: skip
+    ) = row
     entry = None
     if packed is not None:
         entry = Entry(topic=topic, first=first, committed_at=kept_at, records=unpack(packed))

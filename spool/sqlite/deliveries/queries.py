@@ -11,9 +11,22 @@ from spool.deliveries.values import RUNNING
 
 # What a transition may change of a delivery.
 CHANGED = (
-    "state", "not_before", "attempts", "idempotency_key", "ambiguous", "server_errors", "passed", "refusals",
-    "refused_at", "proof", "last_error", "mark", "sending", "answer", "same_answers",
-)  # fmt: skip
+    "state",
+    "not_before",
+    "attempts",
+    "idempotency_key",
+    "ambiguous",
+    "server_errors",
+    "passed",
+    "refusals",
+    "refused_at",
+    "proof",
+    "last_error",
+    "mark",
+    "sending",
+    "answer",
+    "same_answers",
+)
 INSERTED = (
     "route",
     "first",

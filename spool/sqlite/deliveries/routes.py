@@ -1,6 +1,5 @@
 """
-What the log and the operator ask of the routes: their terms, what they still need, and the skipping of the
-rest.
+What the log and the operator ask of the routes: their terms, what they still need, and the skipping of the rest.
 
 Functions of a connection, so that the log calls them inside its own transactions.
 """
@@ -60,10 +59,7 @@ def cut_below(connection: sqlite3.Connection, topic: str) -> int:
 
 
 def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
-    """
-    Give up what optional routes have not delivered below a number; returns the records, summed over the
-    routes.
-    """
+    """Give up what optional routes have not delivered below a number; returns the records, summed over the routes."""
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
         route = delivery_rows.route(row)

@@ -118,8 +118,15 @@ def versions() -> Sequence[str]:
         f" key INTEGER NOT NULL, {sums}, PRIMARY KEY (rollup, width, start, key)) STRICT, WITHOUT ROWID;"
     )
     later = (
-        "\n".join(added), _REGIONS, _SENDERS, _METERS, billed, _ROLLED + rollups, billed_sums, billed_rollups,
-    )  # fmt: skip
+        "\n".join(added),
+        _REGIONS,
+        _SENDERS,
+        _METERS,
+        billed,
+        _ROLLED + rollups,
+        billed_sums,
+        billed_rollups,
+    )
     return (schema + tables, *later)
 
 

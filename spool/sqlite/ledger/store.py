@@ -106,9 +106,7 @@ async def _open(path: Path, clock: Clock) -> Database:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """
-    Every sum is flushed, as the log's records are: a full log lets entries go as soon as they are counted.
-    """
+    """Every sum is flushed, as the log's records are: a full log lets entries go as soon as they are counted."""
     prepare(connection)
     if any(type(value) is not int for value in SqliteLedgerRows(connection).state().values()):
         raise damage("a value of its state has another type")  # found now and not later

@@ -199,10 +199,7 @@ def _entry(
 def _amendments(
     connection: sqlite3.Connection, topic: str, first: int, last: int
 ) -> dict[int, dict[str, object]]:
-    """
-    Return the amended fields by number. A damaged amendment is left out, so its record stands as it first
-    came.
-    """
+    """Return the amended fields by number. A damaged amendment is left out, so its record stands as it first came."""
     found = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
         try:

@@ -1,6 +1,5 @@
 """
-Whether the log can keep what it is given: known from the last commit, and after a failed one from a test
-commit.
+Whether the log can keep what it is given: known from the last commit, and after a failed one from a test commit.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ class LogHealth:
     Taken from the last real write.
 
     After a failed flush nothing is acknowledged until a test commit has passed. SQLite writes the frames of a
-    failed commit again in the same place, so a page that the kernel dropped after the error does not stay
-    lost.
+    failed commit again in the same place, so a page that the kernel dropped after the error does not stay lost.
     """
 
     def __init__(
@@ -49,8 +47,7 @@ class LogHealth:
 
     def check_files(self) -> None:
         """
-        SpoolUnavailable while one of the files is not where it was opened: what is kept now is gone at a
-        restart.
+        SpoolUnavailable while one of the files is not where it was opened: what is kept now is gone at a restart.
         """
         gone = ", ".join([name for name, is_in_place in self.files.items() if not is_in_place()])
         if gone != self.files_gone:
@@ -101,9 +98,7 @@ class LogHealth:
         return SpoolUnavailable(f"the last commit failed: {self.last_error}")
 
     async def recover(self) -> None:
-        """
-        A test commit, and before it the reserve again; SpoolFull or SpoolUnavailable while either fails.
-        """
+        """A test commit, and before it the reserve again; SpoolFull or SpoolUnavailable while either fails."""
         now = str(self._clock.now()).encode()
         try:
             if self._disk_full and not self._reserve.restore():

@@ -1,6 +1,4 @@
-"""
-The log on SQLite: appends in groups, reads what is closed, keeps the books, frees space.
-"""
+"""The log on SQLite: appends in groups, reads what is closed, keeps the books, frees space."""
 
 from __future__ import annotations
 
@@ -290,9 +288,7 @@ class SqliteLog:
         self._unfolded.folded(fold.taken)
 
     def _first_kept(self, taken: int = 0) -> dict[str, int]:
-        """
-        Return the lowest number of each topic that is open, or whose id is in no run once the oldest ids are.
-        """
+        """Return the lowest number of each topic that is open, or whose id is in no run once the oldest ids are."""
         closed = self._horizon.closed()
         left = self._unfolded.first_left(taken)
         return {topic: min(closed.get(topic, 1), left.get(topic, closed.get(topic, 1))) for topic in TOPICS}
@@ -302,9 +298,7 @@ class SqliteLog:
             await self._keep_fold(fold)
 
     async def _make_room(self) -> bool:
-        """
-        Remove entries that no reader needs before their time; False when none went, now or a second ago.
-        """
+        """Remove entries that no reader needs before their time; False when none went, now or a second ago."""
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self._upkeep.locked():
             return False
@@ -471,8 +465,8 @@ class SqliteLog:
 
     async def _set_damaged_aside(self) -> None:
         """
-        Set damaged terms aside before retention carries damaged rows forward: the entries show what their
-        commits stored.
+        Set damaged terms aside before retention carries damaged rows forward: the entries show what
+        their commits stored.
         """
         found, kept = await self._database.transaction(
             lambda connection: (border(connection, self._routes), store.kept(connection))
@@ -483,9 +477,7 @@ class SqliteLog:
     async def _set_terms_aside(
         self, found: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
     ) -> bool:
-        """
-        Damaged rows are told once: the counters have what they counted. The caller keeps retention away.
-        """
+        """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
         if not commits or len(commits) < len(wrong):
             return False
         known = books.terms_of_damaged(found.counters, sums, found.routes)
@@ -549,9 +541,7 @@ class SqliteLog:
         return await self._repeated.count(self._index)
 
     async def retain(self) -> int:
-        """
-        Never raises for errors of the disk: the next run finds the same work, and readiness reports them.
-        """
+        """Never raises for errors of the disk: the next run finds the same work, and readiness reports them."""
         async with self._upkeep:
             try:
                 with self._translated():

@@ -1,6 +1,5 @@
 """
-What is done when commits or settlements have come, so that damage done to the files later is noticed or does
-less.
+What is done when commits or settlements have come, so that damage done to the files later is noticed or does less.
 
 The note says which numbers were acknowledged and settled: a start finds by it what a damaged write-ahead log
 lost. And what is in the file itself is not lost with that log.

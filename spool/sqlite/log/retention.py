@@ -1,6 +1,5 @@
 """
-Deleting: entries that age and space allow; their commit rows are carried forward, free pages go back to the
-disk.
+Deleting: entries that age and space allow; their commit rows are carried forward, free pages go back to the disk.
 
 Small transactions, so that a commit never waits long behind one, and each leaves the books balanced.
 """
@@ -66,8 +65,8 @@ def space(connection: sqlite3.Connection) -> Space:
 
 def holds(connection: sqlite3.Connection, size: int) -> bool:
     """
-    True if the records and indexes take at least that many bytes. Every commit asks: most know by the size of
-    the file.
+    True if the records and indexes take at least that many bytes. Every commit asks: most know by the size
+    of the file.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return pages * PAGE >= size and space(connection).used >= size
@@ -97,8 +96,8 @@ class Retention:
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0) -> int:
         """
-        Remove all that may go; return the number of entries removed. `wanted`: bytes to make room for, on a
-        full disk.
+        Remove all that may go; return the number of entries removed. `wanted`: bytes to make room for, on
+        a full disk.
 
         Entries go by age, and before their time when the file is nearly full or bytes are wanted.
         """

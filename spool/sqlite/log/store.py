@@ -1,6 +1,5 @@
 """
-Writes a plan, and reads the memory of the log back at a start. Functions of a connection inside one
-transaction.
+Writes a plan, and reads the memory of the log back at a start. Functions of a connection inside one transaction.
 """
 
 from __future__ import annotations
@@ -86,8 +85,8 @@ def write(
     connection: sqlite3.Connection, plan: Plan, names: int, check: Callable[[], None] | None = None
 ) -> int:
     """
-    Write everything of a commit; return the id of its row. `names`: the number of names of earlier records, if it
-    has any.
+    Write everything of a commit; return the id of its row. `names`: the number of names of earlier records,
+    if it has any.
 
     `check` may raise between its parts, to end it.
     """
@@ -236,9 +235,9 @@ class _Arrived(NamedTuple):
 
 def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UnfoldedCommits, int]:
     """
-    Runs as stored, the newest ids from the entries after them, and the names that are kept beside these, in the order
-    of their arrival: after a crash nothing is forgotten. Returns the commits of the newest ids, and the highest number
-    of names.
+    Runs as stored, the newest ids from the entries after them, and the names that are kept beside these, in
+    the order of their arrival: after a crash nothing is forgotten. Returns the commits of the newest ids, and
+    the highest number of names.
     """
     id_runs = []
     for key, hour, arrived_at, checksum, data in _rows(connection, queries.RUNS):
@@ -302,9 +301,7 @@ def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...
 
 
 def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
-    """
-    The next number of every topic, by the counters and by the entries: the higher one is free in any case.
-    """
+    """The next number of every topic, by the counters and by the entries: the higher one is free in any case."""
     numbers = {}
     for topic, term, n, _ in connection.execute(queries.BOOKS):
         if term == books.ACCEPTED:

@@ -1,7 +1,4 @@
-"""
-Whether a registry was here before, as spool.sqlite remembers it: one that is gone is damage, not a first
-start.
-"""
+"""Whether a registry was here before, as spool.sqlite remembers it: one that is gone is damage, not a first start."""
 
 from __future__ import annotations
 

@@ -78,9 +78,7 @@ class SqliteRegistry:
 async def open_registry(
     directory: Path, *, secret: bytes, clock: Clock, watch: Watch | None = None
 ) -> Registry:
-    """
-    The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read.
-    """
+    """The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read."""
     store = await SqliteRegistry.open(directory)
     if watch is not None:
         watch(FILE, store.is_in_place)
@@ -90,10 +88,15 @@ async def open_registry(
 def versions() -> Sequence[str]:
     """The statements of each version."""
     names = (
-        "registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql", "sign_in.sql",
+        "registry.sql",
+        "insights.sql",
+        "sessions.sql",
+        "connections.sql",
+        "documents.sql",
+        "sign_in.sql",
         "no_role.sql",
         "insight_concerns.sql",
-    )  # fmt: skip
+    )
     return [script(f"registry/{name}") for name in names]
 
 

@@ -30,10 +30,7 @@ _NUMBERS = "SELECT name, seq FROM sqlite_sequence"
 
 
 class SqliteTables:
-    """
-    See `spool.transfer.tables.KeptTables`. Used on the thread that opened it; rows come in order of their
-    ids.
-    """
+    """See `spool.transfer.tables.KeptTables`. Used on the thread that opened it; rows come in order of their ids."""
 
     def __init__(self, directory: Path, connections: dict[str, sqlite3.Connection]) -> None:
         self.secret = installation.installation_secret(directory)

@@ -2,8 +2,8 @@
 Takes over what another storage kept, into a new data directory: same numbers, ids and receipts.
 
 Tables have the columns that they have here; a column that the source does not know keeps what a new row has
-in it. What was kept of known ids beyond the stored runs is read from the records at the first start, as after
-a crash.
+in it. What was kept of known ids beyond the stored runs is read from the records at the first start, as
+after a crash.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     """
     Fill a new directory, marked as unfinished from its first moment.
 
-    NotAllowed where the directory holds anything but an unfinished copy; SpoolLocked while somebody makes one
-    there.
+    NotAllowed where the directory holds anything but an unfinished copy; SpoolLocked while somebody
+    makes one there.
     """
     directory = options.directory
     unfinished.check_free(directory)
@@ -108,8 +108,11 @@ def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
                 if value != getattr(settings, name):
                     _log.warning(
                         "spool.%s was %s in the storage that is copied; %s in the configuration counts now",
-                        name, value, getattr(settings, name), extra={"action": "setting_differs", "setting": name},
-                    )  # fmt: skip
+                        name,
+                        value,
+                        getattr(settings, name),
+                        extra={"action": "setting_differs", "setting": name},
+                    )
 
 
 def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress) -> set[str]:

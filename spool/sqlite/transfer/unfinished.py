@@ -1,7 +1,4 @@
-"""
-The mark of a data directory that is being made as a copy of another storage: until it goes, nobody may use
-it.
-"""
+"""The mark of a data directory that is being made as a copy of another storage: until it goes, nobody may use it."""
 
 from __future__ import annotations
 
@@ -34,9 +31,7 @@ def check_free(directory: Path) -> None:
 
 
 def begin(directory: Path) -> None:
-    """
-    Empty the directory but for the mark of an unfinished copy. The caller holds the lock of the directory.
-    """
+    """Empty the directory but for the mark of an unfinished copy. The caller holds the lock of the directory."""
     check_free(directory)
     (directory / MARK).touch(mode=0o600)
     flush_directory(directory)

@@ -1,6 +1,4 @@
-"""
-Commands that are killed in their work: when that is, is measured, because machines differ and so do versions.
-"""
+"""Commands that are killed in their work: when that is, is measured, because machines differ and so do versions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """
-Tollhouse whose parked routes are tried again after two seconds: `python -m
-tests.acceptance.lifecycle.parked_soon`
+Tollhouse whose parked routes are tried again after two seconds: `python -m tests.acceptance.lifecycle.parked_soon`
 
 That it is a minute otherwise, tests/exporters/test_route_loop.py shows under a clock of its own.
 """

@@ -35,10 +35,7 @@ def send(one: Tollhouse, key: str, count: int, first: int = 0) -> None:
 
 
 def test_a_backup_under_load_is_whole(installations: Installations) -> None:
-    """
-    Everything acknowledged before it is in it; books balance, the ledger agrees, keys work, files are
-    private.
-    """
+    """Everything acknowledged before it is in it; books balance, the ledger agrees, keys work, files are private."""
     one = installations()
     key = one.key("load")
     url = one.start()
@@ -84,10 +81,7 @@ use_cases = ["Send AI Telemetry"]
 
 
 def test_what_waited_is_not_sent_twice_in_silence(installations: Installations) -> None:
-    """
-    Without a decision nothing is restored; held back it waits for one; resent, cut deliveries keep their
-    keys.
-    """
+    """Without a decision nothing is restored; held back it waits for one; resent, cut deliveries keep their keys."""
     one = installations(config=UNREACHABLE)
     key = one.key("sender")
     one.start(env={"NOBODY_ASKS_FOR_IT": "a-secret-of-the-upstream"})
@@ -155,9 +149,7 @@ def whole_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def test_a_kill_leaves_nothing_that_looks_whole(
     installations: Installations, whole_s: list[float], share: float
 ) -> None:
-    """
-    Of a backup or of a restore: either it is complete or it is not there, and the next attempt succeeds.
-    """
+    """Of a backup or of a restore: either it is complete or it is not there, and the next attempt succeeds."""
     one = installations()
     one.key("sender")
     backup, other = (

@@ -1,6 +1,4 @@
-"""
-Budgets of a server that is killed again and again: every threshold is told once, and nothing is forgotten.
-"""
+"""Budgets of a server that is killed again and again: every threshold is told once, and nothing is forgotten."""
 
 from __future__ import annotations
 

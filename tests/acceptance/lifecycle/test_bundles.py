@@ -70,10 +70,7 @@ def bring(other: Tollhouse, one: Tollhouse, bundle: Path) -> dict[str, Any]:
 def test_a_backlog_is_delivered_once(
     installations: Installations, leaving: Tollhouse, is_running: bool
 ) -> None:
-    """
-    By the installation that imports it, however often it does; both books balance, and the first sends
-    nothing.
-    """
+    """By the installation that imports it, however often it does; both books balance, and the first sends nothing."""
     if is_running:
         start_and_be_refused(leaving)
     bundle = export(leaving)

@@ -1,6 +1,4 @@
-"""
-Notifications of a real server to a real receiver, over kills; and what check and doctor say of channels.
-"""
+"""Notifications of a real server to a real receiver, over kills; and what check and doctor say of channels."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ def with_hook(installations: Any, receiver: Receiver, more: str = "") -> Any:
 
 
 def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, receiver: Receiver) -> None:
-    """
-    Killed while the receiver holds the first one: all arrive in their order, and the repeat has the same id.
-    """
+    """Killed while the receiver holds the first one: all arrive in their order, and the repeat has the same id."""
     tollhouse = with_hook(installations, receiver)
     tollhouse.start()
     made = [tollhouse.json("notifications", "test", "hook")["notification"]["notice"] for _ in range(3)]

@@ -50,8 +50,7 @@ def logged(one: Tollhouse, action: str) -> int:
 @contextmanager
 def noted(one: Tollhouse, action: str = "reloaded") -> Iterator[None]:
     """
-    Wait for the line in the log that what is done here causes: else the next one who waits would take it for
-    his.
+    Wait for the line in the log that what is done here causes: else the next one who waits would take it for his.
     """
     before = logged(one, action)
     yield
@@ -66,19 +65,13 @@ def hang_up(one: Tollhouse, action: str = "reloaded") -> None:
 
 
 def served(tally: Tally) -> None:
-    """
-    Wait until calls have come and gone since: more than there are connections, so some began after this
-    moment.
-    """
+    """Wait until calls have come and gone since: more than there are connections, so some began after this moment."""
     before = tally.acknowledged
     wait_for(lambda: tally.acknowledged > before + CONNECTIONS, 60, "calls")
 
 
 def test_no_request_fails_over_twenty_reloads(installations: Installations) -> None:
-    """
-    Under load, by signal and by command, while prices, attribution and destinations change; the books
-    balance.
-    """
+    """Under load, by signal and by command, while prices, attribution and destinations change; the books balance."""
     one = installations()
     configure(one)
     key = one.key("load")
@@ -127,9 +120,7 @@ def test_records_are_priced_and_attributed_by_the_configuration_of_their_moment(
 
 
 def test_a_bad_configuration_is_refused_with_every_problem(installations: Installations) -> None:
-    """
-    Exit 2 and one line each, the log says the same for SIGHUP, and the configuration before stays whole.
-    """
+    """Exit 2 and one line each, the log says the same for SIGHUP, and the configuration before stays whole."""
     one = installations()
     configure(one, team="first")
     key = one.key("sender")
@@ -173,10 +164,7 @@ def test_what_needs_a_restart_is_named_and_the_rest_is_taken(installations: Inst
 
 
 def test_destinations_come_and_go(installations: Installations) -> None:
-    """
-    A new one begins with what is kept, one that went is orphaned and keeps its place, one that returns goes
-    on.
-    """
+    """A new one begins with what is kept, one that went is orphaned and keeps its place, one that returns goes on."""
     one = installations()
     configure(one)
     key = one.key("sender")

@@ -72,9 +72,7 @@ def check(one: Tollhouse, sent: int) -> None:
 
 
 def test_a_restart_with_a_socket_of_the_service_manager(activated: Activated) -> None:
-    """
-    Three restarts under load: no connection is refused, no request fails, nothing is lost or counted twice.
-    """
+    """Three restarts under load: no connection is refused, no request fails, nothing is lost or counted twice."""
     one = activated
     key = one.key("load")
     url = one.begin()
@@ -90,9 +88,7 @@ def test_a_restart_with_a_socket_of_the_service_manager(activated: Activated) ->
 
 
 def test_a_process_takes_over_from_another(installations: Installations) -> None:
-    """
-    Three times under load, over HTTP and the operator's listener: the same addresses, and no request fails.
-    """
+    """Three times under load, over HTTP and the operator's listener: the same addresses, and no request fails."""
     one = installations(server='operator_listen = "127.0.0.1:0"')
     key = one.key("load")
     url = one.start()

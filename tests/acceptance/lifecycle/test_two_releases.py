@@ -1,6 +1,4 @@
-"""
-Gateways of this release and of the next one on one PostgreSQL, real processes: an upgrade without a pause.
-"""
+"""Gateways of this release and of the next one on one PostgreSQL, real processes: an upgrade without a pause."""
 
 from __future__ import annotations
 

@@ -55,10 +55,7 @@ def wait_for_workers(server: Tollhouse) -> None:
 
 
 def test_workers_are_killed_under_load_reloaded_and_gone_with_their_server(server: Tollhouse) -> None:
-    """
-    Every acknowledged call is there once and the books balance; settings reach them; kill -9 leaves no
-    orphan.
-    """
+    """Every acknowledged call is there once and the books balance; settings reach them; kill -9 leaves no orphan."""
     key = server.key("sender")
     url = server.start()
     wait_for_workers(server)

@@ -257,8 +257,7 @@ def run_workload(
     """
     Send both halves with a cut between them; what is seen afterwards, by what it is.
 
-    `is_open`: nothing of the first half is decided or closed at the cut. Else all of it is, but halves of
-    calls.
+    `is_open`: nothing of the first half is decided or closed at the cut. Else all of it is, but halves of calls.
     """
     recorder = Recorder()
     hold, wait = ("10h", "10h") if is_open else ("0s", "100ms")
@@ -382,8 +381,7 @@ def operator_lists() -> Iterator[str]:
 
 def plain(value: Any, began: float, name: str = "") -> Any:
     """
-    What two runs have in common: without the moments of the run and what `NOT_COMPARED` names, and in one
-    order.
+    What two runs have in common: without the moments of the run and what `NOT_COMPARED` names, and in one order.
     """
     if isinstance(value, Mapping):
         return {name: plain(said, began, name) for name, said in value.items() if name not in NOT_COMPARED}

@@ -259,8 +259,7 @@ PIECES: Sequence[Callable[[], Halves]] = (
 
 def captured(families: Collection[str] = ()) -> Halves:
     """
-    What real clients sent, cut in half, and the end of the first half once more; of all, unless families are
-    named.
+    What real clients sent, cut in half, and the end of the first half once more; of all, unless families are named.
     """
     requests = [
         (one.at, capture.family, one)

@@ -1,7 +1,4 @@
-"""
-`python -m tests.bench.answers`: the most that every operation gives, over a large ledger, while a sender
-sends.
-"""
+"""`python -m tests.bench.answers`: the most that every operation gives, over a large ledger, while a sender sends."""
 
 from __future__ import annotations
 
@@ -48,10 +45,7 @@ calls_per_minute = 0
 
 @dataclass
 class Server:
-    """
-    A started `tollhouse serve`; `waits` are seconds that a sender, and a look at /livez, waited for an
-    answer.
-    """
+    """A started `tollhouse serve`; `waits` are seconds that a sender, and a look at /livez, waited for an answer."""
 
     process: subprocess.Popen[str]
     url: str

@@ -1,6 +1,4 @@
-"""
-`python -m tests.bench.appends`: what an append on PostgreSQL costs, beside one on files, against its targets.
-"""
+"""`python -m tests.bench.appends`: what an append on PostgreSQL costs, beside one on files, against its targets."""
 
 from __future__ import annotations
 

@@ -89,8 +89,7 @@ class AppendFigures:
 @dataclass(kw_only=True)
 class Writers:
     """
-    Those that are ready: one on files, one alone on a schema, three on another, one that only follows the
-    first.
+    Those that are ready: one on files, one alone on a schema, three on another, one that only follows the first.
     """
 
     on_files: Writer

@@ -73,8 +73,7 @@ def bench(
     out: Path,
 ) -> None:
     """
-    Measure what one key keeps of its rate, and how slow its slowest hundredth becomes, while another key
-    floods.
+    Measure what one key keeps of its rate, and how slow its slowest hundredth becomes, while another key floods.
 
     The victim sends one span, waits 20 ms after its answer, and sends the next: alone and beside the abuser in
     turns. A p99 is that of all requests of a side; 'of slices' are the ratios of each slice beside to all alone.

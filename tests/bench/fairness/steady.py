@@ -1,7 +1,6 @@
 """
-The victim: one client that sends a request, waits for the answer and a little longer, and sends the next.
-`python -m tests.bench.fairness.steady` reads a LoadJob from standard input, and writes LoadFigures when it is
-done.
+The victim: one client that sends a request, waits for the answer and a little longer, and sends the next. `python
+-m tests.bench.fairness.steady` reads a LoadJob from standard input, and writes LoadFigures when it is done.
 """
 
 from __future__ import annotations

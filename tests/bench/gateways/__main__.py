@@ -67,8 +67,7 @@ def bench(name: str, counts: tuple[int, ...], seconds: float, rounds: int, ids: 
     """
     Gateways on a PostgreSQL that waits for its standby, each with the whole load of the SCENARIO of spans.
 
-    All processes share the cores, so accepted/s says what the machine has left; processor time a record says
-    more.
+    All processes share the cores, so accepted/s says what the machine has left; processor time a record says more.
     """
     (scenario,) = scenarios.chosen([name])
     out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,4 @@
-"""
-Gateways on one PostgreSQL with its standby, each under a load of its own, and what each part of them used.
-"""
+"""Gateways on one PostgreSQL with its standby, each under a load of its own, and what each part of them used."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ BUCKET = re.compile(r'tollhouse_flush_seconds_bucket\{.*?le="([^"]+)".*?\} (\S+)
 
 @dataclass(kw_only=True)
 class SharedFigures:
-    """
-    What several gateways did together. Processor time is a record, in microseconds, until all is delivered.
-    """
+    """What several gateways did together. Processor time is a record, in microseconds, until all is delivered."""
 
     name: str
     gateways: int

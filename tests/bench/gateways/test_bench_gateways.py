@@ -1,6 +1,4 @@
-"""
-The benchmark of gateways on one PostgreSQL works; how fast they are is for `python -m tests.bench.gateways`.
-"""
+"""The benchmark of gateways on one PostgreSQL works; how fast they are is for `python -m tests.bench.gateways`."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from tests.spool.postgres_cluster import programs
 @pytest.mark.bench
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL's server programs are not installed")
 def test_a_short_round(tmp_path: Path) -> None:
-    """
-    One gateway on files, one on PostgreSQL, and one that joins: each accepted something and lost nothing.
-    """
+    """One gateway on files, one on PostgreSQL, and one that joins: each accepted something and lost nothing."""
     words = ["10x8", "--gateways", "1", "--seconds", "0.5", "--ids", "20000", "--out", str(tmp_path)]
     done = CliRunner().invoke(bench, words)
     assert 0 == done.exit_code, done.output

@@ -31,8 +31,7 @@ def plotted(axis: Axis, figures: list[Figures]) -> str:
 
 def middle(rounds: list[Figures]) -> Figures:
     """
-    The round with the median processor time a record: of a point, on a machine with others, the steadiest
-    figure.
+    The round with the median processor time a record: of a point, on a machine with others, the steadiest figure.
     """
     return sorted(rounds, key=lambda one: one.cpu_us)[(len(rounds) - 1) // 2]
 
@@ -58,9 +57,7 @@ def middle(rounds: list[Figures]) -> Figures:
 def growth(
     names: tuple[str, ...], seconds: float, rounds: int, full: bool, out: Path, plots: Path | None
 ) -> None:
-    """
-    Measure along each AXIS (backlog, series, devices, keys, groups, age; default: all) and write the plots.
-    """
+    """Measure along each AXIS (backlog, series, devices, keys, groups, age; default: all) and write the plots."""
     known = axes(full=full)
     if strangers := set(names) - {axis.name for axis in known}:
         raise click.UsageError(f"no such axis: {', '.join(sorted(strangers))}")

@@ -1,6 +1,6 @@
 """
-`python -m tests.bench.growth.year`: what the questions of people take over a year of calls, in processor time of the
-server.
+`python -m tests.bench.growth.year`: what the questions of people take over a year of calls, in processor time
+of the server.
 """
 
 from __future__ import annotations

@@ -62,10 +62,7 @@ def numbers_of(number: int) -> dict[str, int]:
 
 
 def protobuf_spans(spans: int, *, first: int = 0, users: int = 50, age_s: int = 0) -> bytes:
-    """
-    A request with GenAI spans of 15 attributes, as an SDK exports them: those from `first` on of so many
-    users.
-    """
+    """A request with GenAI spans of 15 attributes, as an SDK exports them: those from `first` on of so many users."""
     message = ExportTraceServiceRequest()
     group = message.resource_spans.add()
     service = group.resource.attributes.add(key="service.name")
@@ -223,8 +220,7 @@ def assistant_events(events: int) -> bytes:
 
 def counter_points(points: int, *, first: int = 0) -> bytes:
     """
-    Cumulative token counters of Claude Code as OTLP JSON, each a series of its own; they grow with each
-    request.
+    Cumulative token counters of Claude Code as OTLP JSON, each a series of its own; they grow with each request.
     """
     seconds = int(time.time())
 
@@ -252,9 +248,7 @@ def counter_points(points: int, *, first: int = 0) -> bytes:
 
 
 def litellm_events(events: int) -> bytes:
-    """
-    A batch of LiteLLM's logging payload at its real size: the price of its model and the messages are in it.
-    """
+    """A batch of LiteLLM's logging payload at its real size: the price of its model and the messages are in it."""
     cases, now = _litellm_cases(), time.time()
     return json.dumps([_litellm_event(cases[number % 2], number, now) for number in range(events)]).encode()
 

@@ -62,8 +62,7 @@ def killed(name: str, make: MakePeer, work: Path, options: RoundOptions) -> Surv
     """
     Killed in the middle of a load, while the upstream is away; started again, and the upstream comes back.
 
-    The senders repeat what was not answered until it is. Everything that was answered with success must
-    arrive.
+    The senders repeat what was not answered until it is. Everything that was answered with success must arrive.
     """
     server_cores, load_cores = meters.cores_for(options.server_cores)
     scenario = of_name(KILLED)

@@ -1,6 +1,5 @@
 """
-A server that is compared: it is started, killed, started again at the same address, and what it kept is
-counted.
+A server that is compared: it is started, killed, started again at the same address, and what it kept is counted.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ class Peer(Protocol):
     def stop(self) -> None: ...
 
     def kept(self, upstream: LoadSink, expected: int) -> tuple[Mapping[str, int], str]:
-        """
-        How often each record came out or is stored, once `expected` are there or no more come; and a remark.
-        """
+        """How often each record came out or is stored, once `expected` are there or no more come; and a remark."""
         ...
 
 

@@ -106,9 +106,7 @@ def cores_for(server_cores: int) -> tuple[set[int], set[int]]:
 
 @contextmanager
 def instructions(pid: int) -> Iterator[dict[str, int]]:
-    """
-    Counts user instructions of a process into the dict; it stays empty where the machine has no counters.
-    """
+    """Counts user instructions of a process into the dict; it stays empty where the machine has no counters."""
     counted: dict[str, int] = {}
     perf = shutil.which("perf")
     if perf is None:

@@ -1,7 +1,4 @@
-"""
-Flame graphs of a running server, by py-spy from an environment of its own; tests.bench.profiled is for
-without.
-"""
+"""Flame graphs of a running server, by py-spy from an environment of its own; tests.bench.profiled is for without."""
 
 from __future__ import annotations
 

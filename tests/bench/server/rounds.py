@@ -1,6 +1,4 @@
-"""
-One load on a running target: a sink and a load generator, each a process on its cores, and what was measured.
-"""
+"""One load on a running target: a sink and a load generator, each a process on its cores, and what was measured."""
 
 from __future__ import annotations
 
@@ -76,8 +74,7 @@ class Figures:
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions:
     """
-    `warm_up` and `seconds` are how long the load lasts; `profile` is where the profiles go, None: none are
-    taken.
+    `warm_up` and `seconds` are how long the load lasts; `profile` is where the profiles go, None: none are taken.
 
     To count commits takes two seconds more: `/metrics` is rendered once a second.
     """

@@ -8,12 +8,12 @@ The loads by name.
 5,000 spans a second over 32 clients. `100x8+1M`: while the upstream is away and a million records wait for
 it; `+0`: while none do. `drain-1M`: a million records leave, the upstream answers after 20 ms. `start-1M`:
 how long until the server is ready. `trees-98x8`: agents, their calls and the HTTP requests of these.
-`mixed-24x8`: what real clients sent, in turn; a request counts as 24 spans. `mixed-24x8-cold`: without the warm-up,
-so that the compiled module learns meanwhile. `kinds-1x64@1000`: 64 kinds of spans in turn, which it learns, too.
-`fleet-100x8`: LiteLLM logs of 500 teams, 5,000 users and 200 models, of calls within 300 days. `real-100x8`:
-spans of 20 models that alternate, 200 services, 12 teams and 5,000 users, each request a new conversation;
-`conversations-100x8`: the same with a new conversation in each span. `real-100x8-200keys`: requests under 200 keys
-in turn.
+`mixed-24x8`: what real clients sent, in turn; a request counts as 24 spans. `mixed-24x8-cold`: without the
+warm-up, so that the compiled module learns meanwhile. `kinds-1x64@1000`: 64 kinds of spans in turn, which it
+learns, too. `fleet-100x8`: LiteLLM logs of 500 teams, 5,000 users and 200 models, of calls within 300 days.
+`real-100x8`: spans of 20 models that alternate, 200 services, 12 teams and 5,000 users, each request a new
+conversation; `conversations-100x8`: the same with a new conversation in each span. `real-100x8-200keys`:
+requests under 200 keys in turn.
 """
 
 from __future__ import annotations

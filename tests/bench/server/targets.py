@@ -1,7 +1,4 @@
-"""
-Who is measured: Tollhouse, also without the flush or decoding, and the yardstick, each in processes of its
-own.
-"""
+"""Who is measured: Tollhouse, also without the flush or decoding, and the yardstick, each in processes of its own."""
 
 from __future__ import annotations
 
@@ -108,9 +105,7 @@ def tollhouse(
 
 @contextmanager
 def program(module: str, *words: str, cores: set[int]) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """
-    A module of the benchmarks as a process, and the addresses that it prints, one a line, once it listens.
-    """
+    """A module of the benchmarks as a process, and the addresses that it prints, one a line, once it listens."""
     with affinity(cores):
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words], stdout=subprocess.PIPE, text=True, cwd=ROOT

@@ -1,8 +1,8 @@
 """
 `python -m tests.bench.sizing [server.json] [appends.json]`: compute the tables of docs/sizing.md.
 
-They come from docs/sizing-figures.json; with the JSON of benchmarks the constants measured there are taken
-over first.
+They come from docs/sizing-figures.json; with the JSON of benchmarks the constants measured there are
+taken over first.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, 
 
 
 def appends_taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
-    """
-    The constants with what a benchmark says of the log on PostgreSQL: one writer's costs, and bytes on disk.
-    """
+    """The constants with what a benchmark says of the log on PostgreSQL: one writer's costs, and bytes on disk."""
     figures = [AppendFigures(**one) for one in measured["rounds"]]
     by_group = {
         str(group): medians(of(figures, POSTGRES, 1, group))
@@ -87,9 +85,7 @@ def computed(text: str, figures: SizingFigures, shared: SharedFigures) -> str:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("measured", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1)
 def sizing(measured: tuple[Path, ...]) -> None:
-    """
-    Compute the tables of docs/sizing.md; MEASURED: JSON of `python -m tests.bench` or `tests.bench.appends`.
-    """
+    """Compute the tables of docs/sizing.md; MEASURED: JSON of `python -m tests.bench` or `tests.bench.appends`."""
     document = json.loads(FIGURES.read_text())
     for one in measured:
         found = json.loads(one.read_text())

@@ -1,7 +1,4 @@
-"""
-What machines carry and what ends first, computed from measured constants and from the defaults of the
-settings.
-"""
+"""What machines carry and what ends first, computed from measured constants and from the defaults of the settings."""
 
 from __future__ import annotations
 

@@ -30,8 +30,7 @@ MEMORY = 8e9  # bytes of ids in a gateway, more than which a machine of 2 cores 
 @dataclass(frozen=True, kw_only=True)
 class SharedFigures:
     """
-    Measured constants, microseconds a record unless they say otherwise; by the records of a commit where
-    mapped.
+    Measured constants, microseconds a record unless they say otherwise; by the records of a commit where mapped.
     """
 
     machine: str

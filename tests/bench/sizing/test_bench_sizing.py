@@ -71,9 +71,7 @@ def test_a_benchmark_gives_the_constants() -> None:
 
 
 def test_a_benchmark_of_appends_gives_the_constants_of_postgresql() -> None:
-    """
-    Medians of one writer on PostgreSQL by the size of a group; how long the head is held is not among them.
-    """
+    """Medians of one writer on PostgreSQL by the size of a group; how long the head is held is not among them."""
 
     def turn(group: int, us: float, name: str = POSTGRES, writers: int = 1) -> dict[str, object]:
         figures = AppendFigures(

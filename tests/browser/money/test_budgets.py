@@ -1,6 +1,5 @@
 """
-Budgets: one is made, shown with its burn-up and forecast, edited past a threshold, and deleted by its exact
-name.
+Budgets: one is made, shown with its burn-up and forecast, edited past a threshold, and deleted by its exact name.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from tests.browser.people.test_limited_person import limited
 
 def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Its figures are those of the API; what a new amount is past already is said, and a wrong name deletes
-    nothing.
+    Its figures are those of the API; what a new amount is past already is said, and a wrong name deletes nothing.
     """
     busy.json("views", "create", "--name", "All", "--principal", "User:Defined:CostCentre")
     console = open_console(busy)
@@ -99,9 +97,7 @@ CHOOSE_AS_IT_CLOSES = """view => {
 
 
 def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    Every owner is listed with its own share; in another view the budget is not shown, and the way back is.
-    """
+    """Every owner is listed with its own share; in another view the budget is not shown, and the way back is."""
     busy.json("views", "create", "--name", "All", "--principal", "team")
     other = busy.json("views", "create", "--name", "Docs", "--principal", "team", "--where", "team=docs")
     words = ("--name", "Teams", "--view", "All", "--amount", "1000", "--per", "team", "--alert", "90")

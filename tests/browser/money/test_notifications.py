@@ -61,9 +61,7 @@ def telling(installations: Any, receiver: Receiver) -> Tollhouse:
 
 
 def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_console: OpenConsole) -> None:
-    """
-    A refused notice has failed with the receiver's answer; sent again it arrives; a discarded one does not.
-    """
+    """A refused notice has failed with the receiver's answer; sent again it arrives; a discarded one does not."""
     console = open_console(telling, role="operator")
     page, dialog, row = (
         console.page,

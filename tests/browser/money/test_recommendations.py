@@ -1,6 +1,4 @@
-"""
-Recommendations: the largest saving is read first, with its formula; decided on, also several at once; types.
-"""
+"""Recommendations: the largest saving is read first, with its formula; decided on, also several at once; types."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def advised(tmp_path: Path) -> Iterator[Tollhouse]:
 
 
 def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    By savings first; formula and evidence stand there; a comment stays; several are decided on in one go.
-    """
+    """By savings first; formula and evidence stand there; a comment stays; several are decided on in one go."""
     console = open_console(advised, role="operator")
     page, dialog, rows = (
         console.page,

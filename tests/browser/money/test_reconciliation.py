@@ -1,7 +1,4 @@
-"""
-Reconciliation: what was billed and counted of a month, why they differ, and the way to the costs behind a
-row.
-"""
+"""Reconciliation: what was billed and counted of a month, why they differ, and the way to the costs behind a row."""
 
 from __future__ import annotations
 
@@ -48,10 +45,7 @@ def called() -> Sequence[int]:
 
 
 def bill() -> Statement:
-    """
-    Tokens and money: of a model that the ledger has no call of, each day of last month, and of one that it
-    has.
-    """
+    """Tokens and money: of a model that the ledger has no call of, each day of last month, and of one that it has."""
     dollars = [(MODEL, day, "2.5") for day in last().days]
     dollars += [(OURS, day, "2.75" if place in IN_EUROPE else "2.5") for place, day in enumerate(called())]
     rows = [
@@ -103,9 +97,7 @@ async def put(directory: Path) -> None:
 
 @pytest.fixture(scope="module")
 def billed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iterator[Tollhouse]:
-    """
-    A running Tollhouse with two months of traffic and a bill about the last one. Tests only look at it.
-    """
+    """A running Tollhouse with two months of traffic and a bill about the last one. Tests only look at it."""
     tollhouse = filled(tmp_path_factory.mktemp("billed"), "--days", "62", "--records", "1500")
     with ThreadPoolExecutor(1) as thread:  # the browser's own loop runs in this one
         thread.submit(lambda: asyncio.run(put(tollhouse.directory / "tollhouse-data"))).result()
@@ -168,8 +160,7 @@ def test_a_demo_has_bills(console: Console) -> None:
 
 def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Totals, causes with their evidence, a row for each model; rows lead to costs; a month without a bill says
-    so.
+    Totals, causes with their evidence, a row for each model; rows lead to costs; a month without a bill says so.
     """
     console = open_console(billed, role="viewer")
     page = console.page
@@ -262,10 +253,7 @@ def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> No
 
 
 def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    Of a model, of a day, and of a cause: just the calls that were counted, of the region that made them
-    dearer.
-    """
+    """Of a model, of a day, and of a cause: just the calls that were counted, of the region that made them dearer."""
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={last().name}&by=model")

@@ -1,7 +1,4 @@
-"""
-Views: made of the filters of Costs, chosen in the menu, held by every page of costs and calls, deleted by
-name.
-"""
+"""Views: made of the filters of Costs, chosen in the menu, held by every page of costs and calls, deleted by name."""
 
 from __future__ import annotations
 
@@ -114,9 +111,7 @@ def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenCo
 
 
 def test_a_view_that_is_gone_is_said(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    An address with a view that is not there shows the server's word for it, and the menu leads out of it.
-    """
+    """An address with a view that is not there shows the server's word for it, and the menu leads out of it."""
     console = open_console(busy)
     console.expects("400")
     console.open("/calls?view=Nowhere")

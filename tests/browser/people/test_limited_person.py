@@ -1,6 +1,5 @@
 """
-What the console is for a person who may see the calls of one team: its pages, their figures, and what leaves
-it.
+What the console is for a person who may see the calls of one team: its pages, their figures, and what leaves it.
 """
 
 from __future__ import annotations

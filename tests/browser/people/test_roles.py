@@ -1,6 +1,5 @@
 """
-Roles: what one opens is shown before it is kept, what a person may see is looked up, and none in use is
-deleted.
+Roles: what one opens is shown before it is kept, what a person may see is looked up, and none in use is deleted.
 """
 
 from __future__ import annotations

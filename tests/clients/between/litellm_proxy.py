@@ -1,6 +1,5 @@
 """
-The real LiteLLM proxy in front of the provider, with prices of its own, reporting every call to Tollhouse
-twice.
+The real LiteLLM proxy in front of the provider, with prices of its own, reporting every call to Tollhouse twice.
 """
 
 from __future__ import annotations
@@ -59,8 +58,7 @@ def cost(call: Call) -> Decimal:
 
 class Proxy:
     """
-    One proxy process; its OTel callback sends to `tollhouse`, its generic callback to `generic`, both under
-    `key`.
+    One proxy process; its OTel callback sends to `tollhouse`, its generic callback to `generic`, both under `key`.
 
     The generic callback sends when it holds `batch` events or after `flush_s`, and forgets what is logged
     while a batch is on its way.

@@ -1,6 +1,4 @@
-"""
-A network between a sender and Tollhouse that keeps what was sent, and on which answers may take their time.
-"""
+"""A network between a sender and Tollhouse that keeps what was sent, and on which answers may take their time."""
 
 from __future__ import annotations
 

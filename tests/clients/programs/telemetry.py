@@ -1,6 +1,4 @@
-"""
-The OpenTelemetry SDK as its documentation sets it up: OTLP over HTTP, address and key from the environment.
-"""
+"""The OpenTelemetry SDK as its documentation sets it up: OTLP over HTTP, address and key from the environment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-OpenTelemetry's instrumentations of the OpenAI and the Anthropic library, with their counters and their
-events.
-"""
+"""OpenTelemetry's instrumentations of the OpenAI and the Anthropic library, with their counters and their events."""
 
 from __future__ import annotations
 

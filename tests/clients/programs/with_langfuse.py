@@ -1,7 +1,4 @@
-"""
-The Langfuse SDK of today (OTLP under a Langfuse address): its OpenAI wrapper, and generations written by
-hand.
-"""
+"""The Langfuse SDK of today (OTLP under a Langfuse address): its OpenAI wrapper, and generations written by hand."""
 
 from __future__ import annotations
 
@@ -14,9 +11,7 @@ from langfuse import get_client, propagate_attributes
 
 
 def by_hand() -> None:
-    """
-    A generation that is known from the start, and one whose figures come when an earlier request has left.
-    """
+    """A generation that is known from the start, and one whose figures come when an earlier request has left."""
     client = get_client()
     assert client.auth_check()
     with propagate_attributes(user_id="ada", session_id="basket-7", metadata={"tier": "gold"}):

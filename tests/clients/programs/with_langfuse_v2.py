@@ -11,9 +11,7 @@ from langfuse import Langfuse
 
 
 def by_hand() -> None:
-    """
-    A generation that is known from the start, and one whose figures come when an earlier request has left.
-    """
+    """A generation that is known from the start, and one whose figures come when an earlier request has left."""
     client = Langfuse()
     assert client.auth_check()
     trace = client.trace(name="shop", user_id="ada", session_id="basket-7", tags=["tier:gold"])

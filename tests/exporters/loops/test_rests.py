@@ -1,6 +1,5 @@
 """
-No loop oversleeps: what it skips because its time has not come is in what it waits for, whenever that time
-comes.
+No loop oversleeps: what it skips because its time has not come is in what it waits for, whenever that time comes.
 """
 
 from __future__ import annotations
@@ -169,9 +168,7 @@ async def lake_that_is_verified_daily(clock: SteppingClock, border: float, _: Pa
     ],
 )
 async def test_no_retry_oversleeps(rest: Rest, border: int, tmp_path: Path) -> None:
-    """
-    Wherever in a round the time of what waits comes, it is tried in that round, or the loop wakes for it.
-    """
+    """Wherever in a round the time of what waits comes, it is tried in that round, or the loop wakes for it."""
     clock = SteppingClock()
     comes_at = clock.at + (border + 0.5) * STEP_S
     try:

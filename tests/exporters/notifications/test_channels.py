@@ -160,9 +160,7 @@ def test_an_event_of_the_same_thing_is_the_same_alert() -> None:
 
 
 def test_an_alert_is_known_by_labels_without_amounts() -> None:
-    """
-    Two notices of a thread are one alert; without a thread each is one of its own. It ends after it is sent.
-    """
+    """Two notices of a thread are one alert; without a thread each is one of its own. It ends after it is sent."""
     first, second = (notice(id, thread="budget 1", fields={"spent so far": id}) for id in ("80", "90"))
     alert = alertmanager.alert(first, now=NOW + 99_999)
     assert alert["labels"] == alertmanager.alert(second, now=NOW)["labels"]

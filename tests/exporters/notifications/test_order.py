@@ -1,6 +1,5 @@
 """
-Whatever a receiver answers, and whenever Tollhouse is started again: each notice arrives in order, under one
-id.
+Whatever a receiver answers, and whenever Tollhouse is started again: each notice arrives in order, under one id.
 """
 
 from __future__ import annotations

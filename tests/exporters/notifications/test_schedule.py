@@ -33,10 +33,7 @@ def at(text: str, zone: ZoneInfo = BERLIN) -> float:
     ],
 )
 def test_quiet_hours_are_wall_clock_times(now: str, until: str | None) -> None:
-    """
-    A warning waits for the end of the night, whenever clocks are changed; a critical notice and a test do
-    not.
-    """
+    """A warning waits for the end of the night, whenever clocks are changed; a critical notice and a test do not."""
     schedule = schedule_of(settings(**NIGHT), groups=True)
     assert (at(until) if until else 0.0) == schedule.held_until(waiting(1), at(now))
     for free in (waiting(1, severity=CRITICAL), waiting(1, kind=TEST)):
@@ -68,8 +65,7 @@ def test_a_digest_within_quiet_hours_leaves_at_their_end() -> None:
 
 def test_notices_leave_together_after_the_wait() -> None:
     """
-    As many as came by then, at most MAX_GROUP, a test never among them; without groups each leaves alone at
-    once.
+    As many as came by then, at most MAX_GROUP, a test never among them; without groups each leaves alone at once.
     """
     queue = [waiting(number, at=NOW + number) for number in range(MAX_GROUP + 5)]
     queue.insert(1, waiting(100, kind=TEST, at=NOW))
@@ -122,10 +118,7 @@ QUIET = st.sampled_from(["", "22:00-07:00", "00:00-23:59"])
 
 @given(NOTIFICATIONS, st.booleans(), QUIET, st.sampled_from(["", "08:00"]))
 def test_everything_leaves_once(queue: list[Notification], groups: bool, quiet: str, digest: str) -> None:
-    """
-    Whatever waits leaves within two days, each notice in one message, and nothing is said to be due and is
-    not.
-    """
+    """Whatever waits leaves within two days, each notice in one message, and nothing is said to be due and is not."""
     schedule = schedule_of(settings(quiet_hours=quiet, digest=digest, group_wait=30.0), groups=groups)
     queue = sorted(queue, key=lambda each: each.number)
     now, left = NOW, list(queue)

@@ -1,9 +1,8 @@
 """
-Tollhouse with one promise broken, so that tests show they would see it: `python -m
-tests.faults.broken.mutants NAME`
+Tollhouse with one promise broken, so that tests show they would see it: `python -m tests.faults.broken.mutants NAME`
 
-Each mutant is a function that changes one place before the command starts. The program itself knows nothing
-of them.
+Each mutant is a function that changes one place before the command starts. The program itself knows
+nothing of them.
 """
 
 from __future__ import annotations
@@ -81,9 +80,7 @@ def no_mark() -> None:
 
 
 def no_directory_sync() -> None:
-    """
-    New names are left to the file system: of record files, of the secret, of whatever Tollhouse itself makes.
-    """
+    """New names are left to the file system: of record files, of the secret, of whatever Tollhouse itself makes."""
     real = os.fsync
 
     def sync(descriptor: int) -> None:

@@ -22,8 +22,7 @@ MOST_PATIENCE_S = 180.0
 
 class BalancedOracle(Oracle):
     """
-    Sends as a load balancer and its clients do together: to any gateway, and again to another without an
-    answer.
+    Sends as a load balancer and its clients do together: to any gateway, and again to another without an answer.
 
     Every second request is reported to two gateways at once or one after the other, as an application and the
     gateway that it calls would.
@@ -44,9 +43,7 @@ class BalancedOracle(Oracle):
 
     @contextmanager
     def balanced(self, *, senders: int = 6, pause_s: float = PAUSE_S) -> Iterator[None]:
-        """
-        Load on whatever gateways there are, until the block ends; each sender pauses before each request.
-        """
+        """Load on whatever gateways there are, until the block ends; each sender pauses before each request."""
         stop = threading.Event()
         self.refusals = [0] * senders
         threads = [threading.Thread(target=self._send_on, args=(n, stop, pause_s)) for n in range(senders)]

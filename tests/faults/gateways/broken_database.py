@@ -1,6 +1,4 @@
-"""
-Gateways on a database that the rows of the failure table break and heal, and what every row has to show.
-"""
+"""Gateways on a database that the rows of the failure table break and heal, and what every row has to show."""
 
 from __future__ import annotations
 

@@ -51,8 +51,7 @@ PASSED_S = 120.0
 
 class SharedSite:
     """
-    `gateways` on one schema of a database; each has a directory of its own, and a start listens at a new
-    address.
+    `gateways` on one schema of a database; each has a directory of its own, and a start listens at a new address.
     """
 
     def __init__(
@@ -272,8 +271,7 @@ class SharedSite:
 
     def _not_counted(self, promised: set[str], lost: set[str]) -> Sequence[str]:
         """
-        Where the ledger's sums are others than those of the calls that were acknowledged, or kept
-        nevertheless.
+        Where the ledger's sums are others than those of the calls that were acknowledged, or kept nevertheless.
 
         What is lost is said as such, and need not be counted.
         """

@@ -1,6 +1,6 @@
 """
-What an operator is told who deletes things while no standby confirms it, and asks again: it stands after a
-takeover.
+What an operator is told who deletes things while no standby confirms it, and asks again: it stands
+after a takeover.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Commits that vanish with a primary: what is acknowledged under their numbers later is kept, delivered and
-counted, once.
+Commits that vanish with a primary: what is acknowledged under their numbers later is kept, delivered
+and counted, once.
 
 The standby is away for longer than `spool.hold`, so that by their age alone these commits would be closed.
 """
@@ -73,9 +73,7 @@ class LaggingPair:
         assert not any(taken)
 
     def outlasts_the_hold(self) -> None:
-        """
-        Until what was refused would be closed by its age: readers ask for it while the standby takes over.
-        """
+        """Until what was refused would be closed by its age: readers ask for it while the standby takes over."""
         time.sleep(HOLD_S * 2 + self.rng.uniform(0, 1))
 
     @contextmanager
@@ -103,10 +101,7 @@ def cut_off(lagging: LaggingPair) -> None:
 
 
 def restarted(lagging: LaggingPair) -> None:
-    """
-    The primary crashes under a call that waits and comes again, so that what waited is there and nobody has
-    it.
-    """
+    """The primary crashes under a call that waits and comes again, so that what waited is there and nobody has it."""
     lagging.refuses(1)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(lagging.refuses, 1)

@@ -64,9 +64,7 @@ def stop_and_start(trial: Trial, broken: BrokenPair, server: Server) -> None:
 
 @pytest.mark.fault("F32")
 def test_database_stands_still(trial: Trial, broken: BrokenPair) -> None:
-    """
-    The machine under it takes connections and answers for it, so that only a clock of ours ends the wait.
-    """
+    """The machine under it takes connections and answers for it, so that only a clock of ours ends the wait."""
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial), standing_still(broken):
             broken.nothing_is_kept()
@@ -125,9 +123,7 @@ def oldest_transaction_s(broken: BrokenPair) -> float:
 
 @pytest.mark.fault("F36")
 def test_too_many_connections(trial: Trial, broken: BrokenPair) -> None:
-    """
-    Others have all that the server gives: gateways say why they keep nothing, and go on when some are free.
-    """
+    """Others have all that the server gives: gateways say why they keep nothing, and go on when some are free."""
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial), ExitStack() as others:
             take_all_connections(others, broken)
@@ -137,17 +133,13 @@ def test_too_many_connections(trial: Trial, broken: BrokenPair) -> None:
 
 
 def says_too_many(broken: BrokenPair) -> bool:
-    """
-    The server's words for a role without privileges, while it has slots for others and when it has none.
-    """
+    """The server's words for a role without privileges, while it has slots for others and when it has none."""
     words = ("connection slots", "too many clients")
     return any(one in reason for one in words for reason in broken.site.reasons())
 
 
 def take_all_connections(others: ExitStack, broken: BrokenPair) -> None:
-    """
-    Takes what is left and ends the gateways' own, until it has all: each of those is tried for by them, too.
-    """
+    """Takes what is left and ends the gateways' own, until it has all: each of those is tried for by them, too."""
     watcher = others.enter_context(psycopg.connect(broken.pair.primary.dsn, autocommit=True))
     left = MOST_CONNECTIONS - 1
     while left:
@@ -290,8 +282,7 @@ POOLED = 'pooler = "transaction"'
 @pytest.mark.fault("F41")
 def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
     """
-    What it had not received is lost: the gateway that acknowledged it says so in its log, and `tollhouse
-    doctor`.
+    What it had not received is lost: the gateway that acknowledged it says so in its log, and `tollhouse doctor`.
     """
     for rng in trial.rounds(short=1, full=1):
         with folder() as place, ExitStack() as stack:
@@ -332,9 +323,7 @@ def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
 
 @pytest.mark.fault("F37")
 def test_disk_full(trial: Trial, cluster: Server, tmp_path: Path) -> None:
-    """
-    Of a database whose files have a disk of their own: 503 and when to come again, then it goes on by itself.
-    """
+    """Of a database whose files have a disk of their own: 503 and when to come again, then it goes on by itself."""
     with folder() as place, ExitStack() as stack:
         disk = stack.enter_context(small_disk(place / "disk", mib=64))
         if name := user():

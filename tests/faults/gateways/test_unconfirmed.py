@@ -86,10 +86,7 @@ def waits(site: SharedSite) -> bool:
 
 @pytest.mark.fault("A2")
 def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path) -> None:
-    """
-    The upstream takes again while no standby confirms anything: routes wait, and nothing is sent a second
-    time.
-    """
+    """The upstream takes again while no standby confirms anything: routes wait, and nothing is sent a second time."""
     with sites(trial, tmp_path, short=2) as rounds:
         for site, pair, rng, way in rounds:
             site.upstream.behave(refuse(503))

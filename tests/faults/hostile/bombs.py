@@ -1,6 +1,4 @@
-"""
-Bodies that weigh little and unfold to much, or are work out of proportion: what may not cost others a turn.
-"""
+"""Bodies that weigh little and unfold to much, or are work out of proportion: what may not cost others a turn."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ def _numbers(size: int, number: bytes) -> bytes:
 
 
 def _call(size: int, number: bytes) -> bytes:
-    """
-    One event of LiteLLM, of which the messages are nearly all; without a model it is not a record to deliver.
-    """
+    """One event of LiteLLM, of which the messages are nearly all; without a model it is not a record to deliver."""
     return b'{"id":"x","call_type":"completion","messages":%b}' % _numbers(size, number)
 
 

@@ -1,6 +1,5 @@
 """
-Requests that no client would make, over every address: made from the OpenAPI document and the cases, and
-mutated.
+Requests that no client would make, over every address: made from the OpenAPI document and the cases, and mutated.
 """
 
 from __future__ import annotations
@@ -188,9 +187,7 @@ class Fuzzer:
         return (self.mutated(body) if rng.random() < 0.3 else body), coding
 
     def frames(self) -> bytes:
-        """
-        What no gRPC client sends: frames of HTTP/2 of any type, length and content, after a good beginning.
-        """
+        """What no gRPC client sends: frames of HTTP/2 of any type, length and content, after a good beginning."""
         rng = self._rng
         sent = (
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"")

@@ -1,6 +1,4 @@
-"""
-Requests that no client would make: none is answered with 500, nothing grows or stalls, and the books balance.
-"""
+"""Requests that no client would make: none is answered with 500, nothing grows or stalls, and the books balance."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-Records of every kind, as a sender of this release reports them: `tests/faults/earlier` has what earlier releases kept
-of them.
+Records of every kind, as a sender of this release reports them: `tests/faults/earlier` has what earlier
+releases kept of them.
 """
 
 from __future__ import annotations

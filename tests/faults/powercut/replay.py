@@ -1,6 +1,5 @@
 """
-What a power cut leaves on the disk: a trace of changes, replayed up to some point, without what was not
-synced.
+What a power cut leaves on the disk: a trace of changes, replayed up to some point, without what was not synced.
 
 The model is a strict one. Of a file, what was written since its last sync is there, not there, or torn: half
 of its sectors. Of a directory, what was made, renamed and removed since its own last sync is there up to some

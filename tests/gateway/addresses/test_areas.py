@@ -40,9 +40,7 @@ def test_a_path_is_in_its_area_alone(area: Area) -> None:
 
 @every_area
 def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
-    """
-    Series of metrics begin with 0 before the rows are imported: none is missing, and none stands for nothing.
-    """
+    """Series of metrics begin with 0 before the rows are imported: none is missing, and none stands for nothing."""
     if area in FOR_SENDERS:
         assert {row.endpoint for row in sender_rows(area)} == set(area.endpoints)
     else:

@@ -33,9 +33,7 @@ def tree(assistant: Assistant, path: Path) -> object:
 
 @pytest.mark.parametrize("name", ASSISTANTS)
 def test_there_and_back(tmp_path: Path, name: str) -> None:
-    """
-    Only telemetry keys change, the backup is the original, a second look finds nothing to do, undo is exact.
-    """
+    """Only telemetry keys change, the backup is the original, a second look finds nothing to do, undo is exact."""
     assistant, path = ASSISTANTS[name], tmp_path / "settings"
     path.write_bytes(REALISTIC[name])
     path.chmod(0o640)

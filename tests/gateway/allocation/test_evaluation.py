@@ -82,9 +82,7 @@ def test_transforms(transform: Transform, value: str, expected: str) -> None:
 
 
 def test_the_first_rule_that_matches_counts() -> None:
-    """
-    What matches nothing has the default, or is unknown; a GroupBy without a value lets the next rule try.
-    """
+    """What matches nothing has the default, or is unknown; a GroupBy without a value lets the next rule try."""
     text = """
 Dimensions:
   D:
@@ -126,9 +124,7 @@ def test_an_element_is_as_long_as_the_ledger_keeps_values() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    However many combinations there are, of all dimensions together; what was forgotten is decided again.
-    """
+    """However many combinations there are, of all dimensions together; what was forgotten is decided again."""
     monkeypatch.setattr(evaluation, "MOST_REMEMBERED", 10)
     text = "Dimensions: {A: {Rules: [{Type: GroupBy, Source: team}]}, B: {Rules: [{Type: GroupBy, Source: user}]}}"
     both = decisions(parse(text.encode(), KNOWN))

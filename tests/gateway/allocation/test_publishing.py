@@ -1,6 +1,4 @@
-"""
-Definitions of allocation where several gateways share a registry: what one publishes is in force at all.
-"""
+"""Definitions of allocation where several gateways share a registry: what one publishes is in force at all."""
 
 from __future__ import annotations
 

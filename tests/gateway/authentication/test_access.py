@@ -143,9 +143,7 @@ async def test_a_missing_scope_outside_every_use_case(registry: Registry, clock:
 async def test_secrets_are_compared_in_constant_time(
     registry: Registry, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A secret is hashed under the installation's pepper, and the hashes are compared by hmac.compare_digest.
-    """
+    """A secret is hashed under the installation's pepper, and the hashes are compared by hmac.compare_digest."""
     compared: list[tuple[bytes, bytes]] = []
     original = hmac.compare_digest
 
@@ -164,9 +162,7 @@ async def test_secrets_are_compared_in_constant_time(
 
 @pytest.mark.asyncio
 async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedClock) -> None:
-    """
-    After a burst of unknown keys an address gets 429 with Retry-After; others and good keys do not wait.
-    """
+    """After a burst of unknown keys an address gets 429 with Retry-After; others and good keys do not wait."""
     secret = await a_key(registry)
     access = Access(registry, clock=clock)
     assert [401] * GUESSES == [refused(access, f"th_guess{n}").status for n in range(GUESSES)]
@@ -262,9 +258,7 @@ async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: Mov
 async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
     registry: Registry, clock: MovedClock
 ) -> None:
-    """
-    A body larger than a second's worth is not refused for ever; the next one waits until it is paid off.
-    """
+    """A body larger than a second's worth is not refused for ever; the next one waits until it is paid off."""
     access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
     bearer = Bearer("large", frozenset())
     access.charge(bearer, requests=1, bytes=11_000)

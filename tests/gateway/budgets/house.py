@@ -1,6 +1,4 @@
-"""
-A house in memory: a log that tests fill, its ledger, a registry that survives restarts, and the evaluator.
-"""
+"""A house in memory: a log that tests fill, its ledger, a registry that survives restarts, and the evaluator."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ class KillableStore(MemoryRegistry):
 
 
 class House:
-    """
-    `restart` is what a new process finds: the registry as it was committed, the ledger as it was counted.
-    """
+    """`restart` is what a new process finds: the registry as it was committed, the ledger as it was counted."""
 
     def __init__(self, *, at: float, max_owners: int = 10_000) -> None:
         self.clock = FakeClock(at)

@@ -143,9 +143,8 @@ def test_any_course_fires_each_threshold_once(
     course: list[tuple[int, int | None, int, bool, bool]], actual: list[int], forecast: list[int]
 ) -> None:
     """
-    Over any course of spend, forecasts, restarts and silences: each threshold is told at most once and
-    corrected at most once, what is crossed is always noted, and a notice is of the highest that is newly
-    crossed.
+    Over any course of spend, forecasts, restarts and silences: each threshold is told at most once and corrected
+    at most once, what is crossed is always noted, and a notice is of the highest that is newly crossed.
     """
     both = Thresholds(actual=actual, forecast=forecast)
     alerts: tuple[Alert, ...] = ()

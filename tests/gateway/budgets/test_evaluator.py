@@ -44,10 +44,7 @@ async def insights(house: House) -> list[Insight]:
 
 
 async def test_a_threshold_is_told_once_over_restarts() -> None:
-    """
-    What is crossed is stored for each channel, shown as an insight, and told once, whoever evaluates how
-    often.
-    """
+    """What is crossed is stored for each channel, shown as an insight, and told once, whoever evaluates how often."""
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -88,9 +85,7 @@ async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
 
 
 async def test_a_changed_amount_arms_the_thresholds_again() -> None:
-    """
-    After a higher amount 80 % is another sum, which is told when it is reached; a new name changes nothing.
-    """
+    """After a higher amount 80 % is another sum, which is told when it is reached; a new name changes nothing."""
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -109,9 +104,7 @@ async def test_a_changed_amount_arms_the_thresholds_again() -> None:
 
 
 async def test_each_period_has_its_own_alerts() -> None:
-    """
-    December fires again; a call of November that comes on 2 December fires November's, labelled as late.
-    """
+    """December fires again; a call of November that comes on 2 December fires November's, labelled as late."""
     house = await opened()
     await house.budget(
         await house.view(), planned={"2026-11-01": "10", "2026-12-01": "1000"}, default_amount=""
@@ -133,9 +126,7 @@ async def test_each_period_has_its_own_alerts() -> None:
 
 
 async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
-    """
-    On 1 December another amount judges December anew; November's alerts stay, and late calls fire none of it.
-    """
+    """On 1 December another amount judges December anew; November's alerts stay, and late calls fire none of it."""
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -261,9 +252,7 @@ async def test_a_silence_notes_and_does_not_send() -> None:
 
 
 async def test_a_forecast_is_told_before_the_money_is_spent() -> None:
-    """
-    After ten days at $5 a day of $100, the forecast passes 100 % and is told once it has held for six hours.
-    """
+    """After ten days at $5 a day of $100, the forecast passes 100 % and is told once it has held for six hours."""
     house = await opened()
     await house.budget(await house.view(), forecast_alerts={"100": "Y"}, alerts={})
     house.clock.at = NOW
@@ -278,9 +267,7 @@ async def test_a_forecast_is_told_before_the_money_is_spent() -> None:
 
 
 async def test_the_channels_are_those_of_the_budget_or_of_its_view() -> None:
-    """
-    A budget names its channels, else its view does; a name that left the configuration counts for nothing.
-    """
+    """A budget names its channels, else its view does; a name that left the configuration counts for nothing."""
     house = await opened()
     view = await house.view(connections=ViewConnections(notify=("oncall", "gone")))
     budget = await house.budget(view)
@@ -335,8 +322,8 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
 
 async def test_one_budget_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    While all are evaluated, one that was changed is evaluated alone; figures of it that were read before take
-    back nothing.
+    While all are evaluated, one that was changed is evaluated alone; figures of it that were read before
+    take back nothing.
     """
     house = await opened()
     changed = await house.budget(await house.view())

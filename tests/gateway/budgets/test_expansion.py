@@ -44,9 +44,7 @@ async def opened() -> tuple[House, Any]:
 
 
 async def test_months_add_up_to_quarters() -> None:
-    """
-    A quarter is the sum of its months, of what was spent and of what is planned; one without a plan has none.
-    """
+    """A quarter is the sum of its months, of what was spent and of what is planned; one without a plan has none."""
     house, view = await opened()
     budget = await house.budget(
         view, default_amount="", planned={f"2026-{month:02}-01": "10" for month in range(7, 13)}
@@ -71,9 +69,7 @@ async def test_months_of_a_zone_that_are_kept_by_days_are_unknown() -> None:
 
 
 async def test_the_way_through_a_month_ends_today() -> None:
-    """
-    Running sums by day, beside an even share of the amount; a budget of owners has no amount of all of them.
-    """
+    """Running sums by day, beside an even share of the amount; a budget of owners has no amount of all of them."""
     house, view = await opened()
     burnup = (await shown(house, await house.budget(view, default_amount="30")))["burnup"]["daily"]
     assert ["0", "8", "8"] == [burnup[f"2026-11-{day}"]["actual"] for day in ("01", "02", "21")]

@@ -95,9 +95,7 @@ def month_error(kind: str, seed: int, *, naive: bool) -> float:
     [("season", 0.06, 0.75), ("trend", 0.11, 1.2), ("step", 0.12, 1.0), ("spike", 0.1, 0.75)],
 )
 def test_it_is_never_far_off(kind: str, most: float, of_naive: float) -> None:
-    """
-    Over 200 made-up months of each kind the error is within a bound, also beside that of the plain run rate.
-    """
+    """Over 200 made-up months of each kind the error is within a bound, also beside that of the plain run rate."""
     errors = [month_error(kind, seed, naive=False) for seed in range(200)]
     naive = [month_error(kind, seed, naive=True) for seed in range(200)]
     assert sum(errors) / len(errors) < most

@@ -35,9 +35,9 @@ steps = st.lists(
 @given(steps)
 def test_any_course_of_kills_and_restarts_tells_each_threshold_once(course: list[str]) -> None:
     """
-    A process that is killed just before or just after any commit of an evaluation, restarts, spend and new
-    months in any order: for each month exactly those thresholds are told that were the highest new ones of an
-    evaluation.
+    A process that is killed just before or just after any commit of an evaluation, restarts, spend and
+    new months in any order: for each month exactly those thresholds are told that were the highest new
+    ones of an evaluation.
     """
     asyncio.run(_run(course))
 
@@ -130,9 +130,7 @@ def test_actual_equals_a_recount(
     measure: str,
     per: str,
 ) -> None:
-    """
-    To the last digit, under any filter of the view, in any period and zone, for money, tokens and calls.
-    """
+    """To the last digit, under any filter of the view, in any period and zone, for money, tokens and calls."""
     if granularity in ("quarterly", "yearly"):
         zone = "UTC"
     asyncio.run(_recounted(made, filter, now, granularity, zone, measure, per))

@@ -69,9 +69,7 @@ Open = Callable[[float], Awaitable[tuple[House, CountedStore]]]
 
 @pytest_asyncio.fixture(params=[SQLITE, POSTGRES])
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
-    """
-    A house at a time, with 40 days of calls behind it, over an engine that keeps its ledger in a database.
-    """
+    """A house at a time, with 40 days of calls behind it, over an engine that keeps its ledger in a database."""
     ledgers = Ledgers.of(request.param, request, tmp_path)
 
     async def open_house(now: float) -> tuple[House, CountedStore]:
@@ -106,9 +104,7 @@ async def test_an_evaluation_asks_few_statements(opened: Open, now: float, zone:
 @pytest.mark.parametrize("now", [SPRING, AUTUMN])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 async def test_a_listed_budget_asks_few_statements(opened: Open, now: float, zone: str) -> None:
-    """
-    With everything that a list can show of it, at most 200; and the days add up to what the month spent.
-    """
+    """With everything that a list can show of it, at most 200; and the days add up to what the month spent."""
     house, counted = await opened(now)
     budget = await house.budget(await house.view(), time_zone=zone)
     await house.evaluate()

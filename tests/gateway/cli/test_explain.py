@@ -45,9 +45,7 @@ def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
     ("temporality", "why"), [(1, "delta of cline.cost.total"), (2, "cline.cost.total grew by")]
 )
 def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: str) -> None:
-    """
-    A delta is its own; what a cumulative point adds is worked out by the log, and has a reason all the same.
-    """
+    """A delta is its own; what a cumulative point adds is worked out by the log, and has a reason all the same."""
     point = {
         "asDouble": 0.5,
         "startTimeUnixNano": "1790000000000000000",
@@ -74,10 +72,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) -> None:
-    """
-    Each number has a rule, each estimate the lines that it adds up, each item that was merged says whose it
-    is.
-    """
+    """Each number has a rule, each estimate the lines that it adds up, each item that was merged says whose it is."""
     format = None if case.parent.parent.name == "otlp" else case.parent.name
     result = asyncio.run(explained(case.read_bytes(), format, Config(), why=True))
     for record in result["records"]:
@@ -99,10 +94,7 @@ def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) ->
 
 
 def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
-    """
-    A framework's span around the provider's, a span that came twice, and a report of the call by another
-    trace.
-    """
+    """A framework's span around the provider's, a span that came twice, and a report of the call by another trace."""
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.output_tokens": 5,
             "gen_ai.usage.input_tokens": 100, "gen_ai.response.id": "chatcmpl-0123456789abcdefABCD"}  # fmt: skip
     outer = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
@@ -171,9 +163,7 @@ def test_two_records_of_one_call_and_what_joins_them() -> None:
 
 
 def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
-    """
-    The order in a file does not matter; the counter of a user without calls counts, and has no such reason.
-    """
+    """The order in a file does not matter; the counter of a user without calls counts, and has no such reason."""
     counters = [meter(f"m-{user}", user, tokens=9, model="gpt-4o", type="input") for user in ("anna", "bert")]
     call = meter("c-1", "anna", model="gpt-4o", prompt_tokens=9, completion_tokens=2)
     for events in ([*counters, call], [call, *counters]):
@@ -219,9 +209,7 @@ def test_an_agents_sum_says_what_it_sums_up() -> None:
 
 
 def test_tags_left_out_are_counted(tmp_path: Path) -> None:
-    """
-    A tag that is too long is missing from the record, and its file says that one is; other files say nothing.
-    """
+    """A tag that is too long is missing from the record, and its file says that one is; other files say nothing."""
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
     files = [tmp_path / "fits.json", tmp_path / "does_not.json"]
     for file, plan in zip(files, ("gold", "g" * 257), strict=True):

@@ -97,10 +97,7 @@ def test_directories_are_walked_in_order(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
-    """
-    Nothing is left out in silence; a link that leads around in a circle is not followed, a broken one is
-    named.
-    """
+    """Nothing is left out in silence; a link that leads around in a circle is not followed, a broken one is named."""
     said: list[str] = []
     (tmp_path / "notes.txt").touch()
     (tmp_path / "loop").symlink_to(tmp_path)
@@ -183,10 +180,7 @@ def test_a_body_can_be_halved() -> None:
 
 
 def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Packed otherwise or with lines added behind it, too; not behind other lines, and what was not taken is
-    not.
-    """
+    """Packed otherwise or with lines added behind it, too; not behind other lines, and what was not taken is not."""
     monkeypatch.setattr(request_bodies, "MAX_ITEMS", 2)
     lines = [b'{"n": %d}' % n for n in range(5)]
     first = cut(b"\n".join(lines))

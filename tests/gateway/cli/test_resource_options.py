@@ -52,8 +52,7 @@ def run(*arguments: str) -> tuple[dict[str, Any] | None, str]:
 
 def test_what_is_given_is_the_body() -> None:
     """
-    Each plain field under its option; what is not given is left out, and so keeps its default or stays as it
-    is.
+    Each plain field under its option; what is not given is left out, and so keeps its default or stays as it is.
     """
     assert {"name": "one"} == run("--name", "one")[0]
     given = (

@@ -76,8 +76,7 @@ def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: P
 
 def test_no_secret_is_shown(tmp_path: Path) -> None:
     """
-    Of headers the names, of addresses scheme and host; a key's variable or file is named, its secret is not
-    read.
+    Of headers the names, of addresses scheme and host; a key's variable or file is named, its secret is not read.
     """
     shown = found(tmp_path)
     assert SECRET not in str(shown)

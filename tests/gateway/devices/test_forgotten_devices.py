@@ -1,6 +1,4 @@
-"""
-Devices that are deleted, forgotten or admitted by hand: their keys, what stays, and how many there may be.
-"""
+"""Devices that are deleted, forgotten or admitted by hand: their keys, what stays, and how many there may be."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 async def test_the_key_of_a_deleted_device_stays_dead(fleet: Fleet) -> None:
-    """
-    Also when another machine enrols under its id and gets a key: nobody has the first one's rights again.
-    """
+    """Also when another machine enrols under its id and gets a key: nobody has the first one's rights again."""
     _, first = await fleet.enrol("laptop", want_key=True)
     assert first is not None and fleet.rules.keys.find(first) is not None
     await fleet.rules.delete("laptop", ADA)
@@ -117,9 +113,7 @@ async def test_none_is_forgotten_soon_after_a_start(fleet: Fleet) -> None:
 
 
 async def test_ten_thousand_devices_with_churn_stay_inside_the_limit(fleet: Fleet) -> None:
-    """
-    Each day a tenth is replaced: the table never holds more than it may, and each new one finds room in time.
-    """
+    """Each day a tenth is replaced: the table never holds more than it may, and each new one finds room in time."""
     most, fleet_size, daily = (
         12_000,
         7000,

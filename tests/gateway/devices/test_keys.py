@@ -1,6 +1,4 @@
-"""
-Device keys where several gateways share the devices: what one gave out a moment ago is not dead at another.
-"""
+"""Device keys where several gateways share the devices: what one gave out a moment ago is not dead at another."""
 
 from __future__ import annotations
 

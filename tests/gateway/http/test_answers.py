@@ -52,9 +52,7 @@ def test_full_success_is_empty() -> None:
 
 
 def test_partial_success_counts_and_explains() -> None:
-    """
-    Row 41: the number is text in JSON, and the message sums up the reasons without growing with their number.
-    """
+    """Row 41: the number is text in JSON, and the message sums up the reasons without growing with their number."""
     said = ExportTraceServiceResponse.FromString(
         answers.otlp_success(REJECTS, member="rejectedSpans", json=False)
     )

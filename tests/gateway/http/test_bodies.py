@@ -352,10 +352,7 @@ async def test_an_upload_yields_to_another_key(bench: Bench) -> None:
 
 @pytest.mark.asyncio
 async def test_a_large_body_must_come_at_a_rate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    One byte now and then keeps no large body alive, although it never pauses for long; a small one may be
-    slow.
-    """
+    """One byte now and then keeps no large body alive, although it never pauses for long; a small one may be slow."""
     monkeypatch.setattr(bodies, "SLACK_S", 0.2)
     bench.inflight.small, bench.min_rate = 1024, 10 * MIB
     large, large_writer = await begin(bench, b"x" * 4096, length=MIB, key="large")

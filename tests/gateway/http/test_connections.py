@@ -29,8 +29,7 @@ class Peer:
 
 def test_the_longest_silent_connection_of_the_largest_address_goes() -> None:
     """
-    A new connection costs the address with the most connections its longest silent one, and no other address
-    any.
+    A new connection costs the address with the most connections its longest silent one, and no other address any.
     """
     connections = Connections(4)
     lone, flood = Peer("lone"), [Peer("flood") for _ in range(3)]
@@ -67,8 +66,7 @@ def test_a_connection_is_its_keys_once_one_was_admitted() -> None:
 
 def test_a_request_in_hand_is_never_cut() -> None:
     """
-    Without an idle connection at the largest address the new one is refused; room comes with the next that
-    ends.
+    Without an idle connection at the largest address the new one is refused; room comes with the next that ends.
     """
     connections = Connections(2)
     busy = [Peer("busy", is_idle=False) for _ in range(2)]

@@ -122,9 +122,7 @@ async def test_has_previous() -> None:
 
 @pytest.mark.asyncio
 async def test_an_empty_list() -> None:
-    """
-    An empty list: page_count, item_count, total_count 0, both cursors null, both has_* false, an empty array.
-    """
+    """An empty list: page_count, item_count, total_count 0, both cursors null, both has_* false, an empty array."""
     answer = await ask(0)
     assert [] == answer["insights"]
     assert {
@@ -160,9 +158,7 @@ async def test_sorting_available() -> None:
 
 @pytest.mark.asyncio
 async def test_sorting_current() -> None:
-    """
-    sorting.current: array of objects, each sort_key and sort_order; without client sorting, status ascending.
-    """
+    """sorting.current: array of objects, each sort_key and sort_order; without client sorting, status ascending."""
     answer = await ask(10)
     assert [{"sort_key": "status", "sort_order": "asc"}] == answer["sorting"]["current"]
     assert ["new", "new", "in_progress"] == [row["status"] for row in answer["insights"]][:3]

@@ -85,9 +85,7 @@ async def test_requests_that_come_together_are_answered_in_order(listener: Liste
 
 @pytest.mark.asyncio
 async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener) -> None:
-    """
-    Reading is paused for the last chunk of a body: aiohttp's parser then stops in the body that follows.
-    """
+    """Reading is paused for the last chunk of a body: aiohttp's parser then stops in the body that follows."""
     chunks = [b"x"] * (DEFAULT_CHUNK_SIZE // 16 + 1)  # one more than may wait
     first = raw.chunked("/size", chunks).replace(b"Connection: close\r\n", b"")
     said = await raw.talk(
@@ -99,8 +97,7 @@ async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener
 @pytest.mark.asyncio
 async def test_requests_behind_a_body_that_comes_late_are_answered(listener: Listener) -> None:
     """
-    More than aiohttp parses at once, come with the body of a request that has begun: it parses on behind
-    bodies.
+    More than aiohttp parses at once, come with the body of a request that has begun: it parses on behind bodies.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     head, _, body = raw.post("/read", b"late", "Expect: 100-continue", close=False).partition(b"\r\n\r\n")

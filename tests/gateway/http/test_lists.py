@@ -221,9 +221,7 @@ async def _walk_both_ways(
 @pytest.mark.asyncio
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
-    """
-    Nothing is left ahead: the empty page has no next, and its previous page ends with the row at the border.
-    """
+    """Nothing is left ahead: the empty page has no next, and its previous page ends with the row at the border."""
     shop = Shop(kind, [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(6)])
     first = await shop.get(("limit", "3"), ("sort_key", "id"))
     for id in (3, 4, 5):
@@ -262,9 +260,7 @@ async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> 
 
 @pytest.mark.asyncio
 async def test_a_cursor_may_be_repeated_with_its_own_words_and_another_limit() -> None:
-    """
-    The same sort and filters beside a cursor are no contradiction, and a page may change its size on the way.
-    """
+    """The same sort and filters beside a cursor are no contradiction, and a page may change its size on the way."""
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(9)])
     query = [("sort_key", "id"), ("color", "red"), ("color", "blue")]
     first = await shop.get(("limit", "2"), *query)

@@ -48,9 +48,7 @@ async def settle() -> None:
 
 
 async def test_one_of_a_person_and_a_few_of_all() -> None:
-    """
-    The second of a person waits for the first, and whoever comes when all places are taken for one of them.
-    """
+    """The second of a person waits for the first, and whoever comes when all places are taken for one of them."""
     questions, work = Questions(lambda: SETTINGS), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b"), ("eva", "e")]
     tasks = [asyncio.create_task(questions.answer(who, work(name), sent)) for who, name in asked]
@@ -176,9 +174,7 @@ async def test_what_is_worked_on_knows_its_limit() -> None:
 
 
 async def test_one_recount_of_all_and_questions_beside_it() -> None:
-    """
-    A recount has no time limit and no place: its person's questions go on, and a person has one in the queue.
-    """
+    """A recount has no time limit and no place: its person's questions go on, and a person has one in the queue."""
     questions, work = Questions(lambda: replace(SETTINGS, at_once=1)), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b")]
     tasks = [asyncio.create_task(questions.recount(who, work(name))) for who, name in asked]

@@ -21,10 +21,7 @@ NAME = web.AppKey("NAME", str)
 
 
 def application() -> web.Application:
-    """
-    What the router finds by text, by pattern, by method and in an application of its own, and a header for
-    all.
-    """
+    """What the router finds by text, by pattern, by method and in an application of its own, and a header for all."""
 
     async def tell(request: web.Request) -> web.Response:
         route = request.match_info.route.resource

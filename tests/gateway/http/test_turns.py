@@ -163,10 +163,7 @@ async def test_bodies_take_turns_on_the_thread() -> None:
 
 
 async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A slice may be all of its one item; smaller requests stay on the loop, where they cost no change of
-    threads.
-    """
+    """A slice may be all of its one item; smaller requests stay on the loop, where they cost no change of threads."""
     places = []
 
     def work(_signal: str, body: bytes, **_: object) -> Generator[None, None, Outcome]:

@@ -1,6 +1,4 @@
-"""
-What a finding says that it concerns are all calls that it speaks of: those of others change nothing in it.
-"""
+"""What a finding says that it concerns are all calls that it speaks of: those of others change nothing in it."""
 
 from __future__ import annotations
 

@@ -41,10 +41,7 @@ def test_the_models_of_a_provider_are_one_finding() -> None:
 
 
 def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
-    """
-    Fourteen models of it are rows, the dearest first and the last ones as a number; another source is its
-    own.
-    """
+    """Fourteen models of it are rows, the dearest first and the last ones as a number; another source is its own."""
     calls = [
         call(cost=str(2 + number), estimated_cost="1", request_model=name, response_model=name)
         for number in range(14)
@@ -69,10 +66,7 @@ def test_a_gap_between_report_and_estimate() -> None:
 
 
 def test_small_gaps_and_few_calls_are_silent() -> None:
-    """
-    Ten percent is rounding and contracts; ten calls are chance; cents are nothing; an estimate alone is no
-    gap.
-    """
+    """Ten percent is rounding and contracts; ten calls are chance; cents are nothing; an estimate alone is no gap."""
     assert [] == found(cost_gap, recent=[call(cost="0.11", estimated_cost="0.1") for _ in range(300)])
     assert [] == found(cost_gap, recent=[call(cost="0.9", estimated_cost="0.1") for _ in range(10)])
     assert [] == found(cost_gap, recent=[call(cost="0.002", estimated_cost="0.001") for _ in range(100)])

@@ -54,9 +54,7 @@ def test_usual_failures_are_no_storm() -> None:
 
 
 def test_routes_that_deliver_nothing() -> None:
-    """
-    Parked, refusing, orphaned, stuck: each says what to do, and what waits is weighed with the usual cost.
-    """
+    """Parked, refusing, orphaned, stuck: each says what to do, and what waits is weighed with the usual cost."""
     routes = [
         RUNNING,
         replace(RUNNING, name="a/ai-telemetry", state="parked", reason="401", queued=100),

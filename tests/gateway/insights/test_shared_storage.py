@@ -15,9 +15,7 @@ def node(name: str, since_s: float, *, id: str = "", **digests: str) -> NodeSett
 
 
 def test_settings_that_differ_are_an_insight() -> None:
-    """
-    With the names of the settings and of the gateways, those with the same value together, and no value.
-    """
+    """With the names of the settings and of the gateways, those with the same value together, and no value."""
     nodes = [
         node("a", 9000, hold="x1", prices="y1", retention="z1"),
         node("b", 8000, hold="x1", prices="y1", retention="z1"),
@@ -31,9 +29,7 @@ def test_settings_that_differ_are_an_insight() -> None:
 
 
 def test_what_has_just_changed_is_none() -> None:
-    """
-    A new configuration reaches one gateway after the other; one that starts anew does not hide the others.
-    """
+    """A new configuration reaches one gateway after the other; one that starts anew does not hide the others."""
     rolling = [node("a", 9000, hold="x1"), node("b", AFTER_S, hold="x2")]
     assert [] == found(different_settings, node_settings=rolling)
     [one] = found(different_settings, node_settings=[*rolling, node("c", AFTER_S + 1, hold="x2")])

@@ -64,9 +64,7 @@ def test_each_pull_has_its_own_settle_time() -> None:
 
 
 def test_a_month_that_was_not_imported() -> None:
-    """
-    When it is over and has settled; in part is not the whole of it. `NOW` is in the third week of a month.
-    """
+    """When it is over and has settled; in part is not the whole of it. `NOW` is in the third week of a month."""
     month = datetime.fromtimestamp(MONTH - 1, UTC).strftime("%Y-%m")
     assert [] == found(statement_stale, arrivals=[imported(MONTH)])
     [finding] = found(statement_stale, arrivals=[imported(MONTH - 3 * DAY_S)])
@@ -86,8 +84,7 @@ def reconciled(
     *rates: int, state: str = AGREES, has_money: bool = True, **fields: Any
 ) -> list[ReconciledMonth]:
     """
-    A day for each rate, in percent, up to the day before yesterday; a hundred dollars and a million tokens
-    each.
+    A day for each rate, in percent, up to the day before yesterday; a hundred dollars and a million tokens each.
     """
     lines = [
         Line(

@@ -9,9 +9,7 @@ from spool.memory.partial_reports import MemoryPartialReports
 
 
 class SharedReports(MemoryPartialReports):
-    """
-    As those of an engine that several processes use. `meanwhile` runs once between a read and its answer.
-    """
+    """As those of an engine that several processes use. `meanwhile` runs once between a read and its answer."""
 
     is_shared = True
     meanwhile: Callable[[], Awaitable[object]] | None = None

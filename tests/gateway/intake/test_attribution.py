@@ -28,9 +28,7 @@ def who(record: Inference) -> tuple[str | None, str | None, Mapping[str, str]]:
 
 
 def test_the_report_comes_first() -> None:
-    """
-    Labels of the key and of the device fill only what the report left null, the key's before the device's.
-    """
+    """Labels of the key and of the device fill only what the report left null, the key's before the device's."""
     record = call(team="said", tags={"env": "said"})
     Attribution(Config()).apply(
         record,
@@ -55,8 +53,7 @@ def test_the_report_comes_first() -> None:
 )
 def test_rules(tmp_path: Path, rule: str, expected: tuple[object, ...]) -> None:
     """
-    A rule sets what is null where every field it matches fits; a trailing star fits any ending of a known
-    value.
+    A rule sets what is null where every field it matches fits; a trailing star fits any ending of a known value.
     """
     record = call(
         api_key="search-prod", device="lap-7", request_model="gpt-4o", response_model="gpt-4o-2024-08-06"
@@ -116,9 +113,7 @@ def test_sources_that_do_not_count() -> None:
 
 
 def test_emails_are_hashed() -> None:
-    """
-    An id that is an address becomes a stable pseudonym, in any field and in tags, and nothing else does.
-    """
+    """An id that is an address becomes a stable pseudonym, in any field and in tags, and nothing else does."""
     record = call(
         user="Ann.Lee@Example.com",
         session="ann.lee@example.com",

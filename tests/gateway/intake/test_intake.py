@@ -59,8 +59,7 @@ def intake(log: Log, config: Config | None = None) -> Intake:
 
 def payload(*, uncertain: int = 0) -> Outcome:
     """
-    MANY calls and `uncertain` ones that nobody would know again first, packed as they come; and two other
-    items.
+    MANY calls and `uncertain` ones that nobody would know again first, packed as they come; and two other items.
     """
     outcome = Outcome(received=MANY + uncertain + 2)
     outcome.ignored[NOT_AI] = 1
@@ -271,9 +270,7 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
 
 @pytest.mark.asyncio
 async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(log: Log) -> None:
-    """
-    Copilot Chat's resource names the window, which is all that its counters know; another window's count.
-    """
+    """Copilot Chat's resource names the window, which is all that its counters know; another window's count."""
     taking = intake(log)
     for outcome in (
         event(session="chat", sessions=["window"]),

@@ -1,6 +1,4 @@
-"""
-What two gateways on one PostgreSQL must know of each other to count a call once: its parts, and who told it.
-"""
+"""What two gateways on one PostgreSQL must know of each other to count a call once: its parts, and who told it."""
 
 from __future__ import annotations
 
@@ -122,9 +120,7 @@ async def test_the_parts_of_a_call(two: tuple[Gateway, Gateway]) -> None:
 
 
 async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
-    """
-    Counters that come to the other gateway are shadows, whichever of both comes first, and counted once.
-    """
+    """Counters that come to the other gateway are shadows, whichever of both comes first, and counted once."""
     a, b = two
     began = clock.now()
     await a.intake.take(counters(CLAUDE_CODE, 1, began), ALICE)

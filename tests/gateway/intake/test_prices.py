@@ -328,9 +328,7 @@ def test_card_names_its_source() -> None:
 
 
 def test_the_packaged_card_is_read_once() -> None:
-    """
-    Every book of a process stands on the same one; a card of the operator's is read whenever it is asked for.
-    """
+    """Every book of a process stands on the same one; a card of the operator's is read whenever it is asked for."""
     assert cards.packaged() is cards.packaged()
     assert cards.read(cards.newest()) == cards.packaged()
     assert PriceBook.load().version == cards.packaged().version
@@ -414,9 +412,7 @@ def test_sums_cost_what_their_calls_cost(
 
 
 def test_most_tiers_can_be_priced_again() -> None:
-    """
-    The sizes that the ledger keeps apart are those at which the card's prices change, but for a handful.
-    """
+    """The sizes that the ledger keeps apart are those at which the card's prices change, but for a handful."""
     models = [model for seller in cards.read(cards.newest()).providers.values() for model in seller.models]
     starts = [tier.above for model in models for price in model.prices for tier in price.tiers]
     apart = [above for above in starts if above in SIZES or above + 1 in SIZES]

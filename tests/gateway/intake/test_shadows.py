@@ -81,9 +81,7 @@ def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
     ],
 )
 def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: bool) -> None:
-    """
-    Same source, service and session, or user where no session is named, or neither where neither is named.
-    """
+    """Same source, service and session, or user where no session is named, or neither where neither is named."""
     shadows = Shadows(SetClock())
     shadows.note(event(session="s1", user="u1"))
     shadows.shade(metric)
@@ -91,9 +89,7 @@ def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: boo
 
 
 def test_the_hour_begins_with_the_last_event() -> None:
-    """
-    Events that follow one another closely are not all noted; the time of the last is known to the second.
-    """
+    """Events that follow one another closely are not all noted; the time of the last is known to the second."""
     clock = SetClock()
     shadows = Shadows(clock)
     for _ in range(40):
@@ -332,9 +328,7 @@ def test_calls_without_a_model_may_be_of_any(
 
 
 def test_counters_may_name_the_installation_alone() -> None:
-    """
-    Claude Code leaves session and account out of its metrics when told so, and its events still name them.
-    """
+    """Claude Code leaves session and account out of its metrics when told so, and its events still name them."""
     shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")
     reported = event(session="s1", user="uuid-1")
     reported.tags = {**reported.tags, "device": "anon-1"}

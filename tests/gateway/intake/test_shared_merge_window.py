@@ -1,6 +1,4 @@
-"""
-Partial reports of one call that come to different processes on one log: one record, whatever overtakes what.
-"""
+"""Partial reports of one call that come to different processes on one log: one record, whatever overtakes what."""
 
 from __future__ import annotations
 

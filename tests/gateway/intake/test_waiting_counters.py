@@ -76,8 +76,7 @@ class Running:
     """
     An intake over a memory log; a restart forgets everything but the log and what it keeps.
 
-    `nodes`: processes that share the log; each takes a request in its turn, and the first releases what
-    waits.
+    `nodes`: processes that share the log; each takes a request in its turn, and the first releases what waits.
     """
 
     nodes: int = 1
@@ -379,10 +378,7 @@ def test_an_agents_sum_never_counts_beside_what_it_sums_up(
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
-    """
-    It waits for its time and is sent twice; calls of another session and of another agent are none of its
-    own.
-    """
+    """It waits for its time and is sent twice; calls of another session and of another agent are none of its own."""
 
     async def test(running: Running) -> None:
         began = running.clock.now()
@@ -499,9 +495,7 @@ def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], no
 def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another(
     nodes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The calls of the other key come late, also after a restart: what it counted is taken back all the same.
-    """
+    """The calls of the other key come late, also after a restart: what it counted is taken back all the same."""
     monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 4)
 
     async def test(running: Running) -> None:

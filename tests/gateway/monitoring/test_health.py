@@ -96,9 +96,7 @@ async def test_a_sound_sources_is_live_and_ready() -> None:
 
 
 async def test_gateways_on_one_storage_are_shown() -> None:
-    """
-    With what each runs alone; one that has gone is not a reason to turn senders away, nor are rows that hide.
-    """
+    """With what each runs alone; one that has gone is not a reason to turn senders away, nor are rows that hide."""
     gone = NodeState(
         id="1",
         name="a",
@@ -208,9 +206,7 @@ async def test_a_dead_writer_is_a_dead_sources() -> None:
 
 
 async def test_readiness_follows_the_commit_in_hand() -> None:
-    """
-    Ready up to 5 s, then live alone, and after 60 s not even that: the disk will not come back by itself.
-    """
+    """Ready up to 5 s, then live alone, and after 60 s not even that: the disk will not come back by itself."""
     figures = [(4.9, True, True), (5.0, False, True), (59.9, False, True), (60.0, False, False)]
     for commit_s, ready, live in figures:
         health = HealthSources(stats_now=replace(STATS, commit_s=commit_s)).health()
@@ -218,9 +214,7 @@ async def test_readiness_follows_the_commit_in_hand() -> None:
 
 
 async def test_a_full_spool_says_what_fills_it() -> None:
-    """
-    Without another error the reason is the space, and the routes that keep it are named with what to do.
-    """
+    """Without another error the reason is the space, and the routes that keep it are named with what to do."""
     orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
     optional = replace(ROUTE, name="archive/ai-telemetry", required=False, queued=900)
     full = replace(STATS, writable=False, bytes=5096, free_bytes=0)

@@ -74,9 +74,7 @@ def test_the_level_comes_from_the_configuration(lines: io.StringIO) -> None:
 
 
 def test_lines_about_one_address_are_bounded_and_counted() -> None:
-    """
-    Refusals of one kind and address are written up to a rate; the next line says how many were left out.
-    """
+    """Refusals of one kind and address are written up to a rate; the next line says how many were left out."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
     stream, clock = io.StringIO(), MovedClock()

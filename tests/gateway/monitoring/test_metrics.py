@@ -105,9 +105,7 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
 
 
 def test_sources_that_senders_name_are_bounded() -> None:
-    """
-    A sender that makes up names cannot make up series without end; its records are counted all the same.
-    """
+    """A sender that makes up names cannot make up series without end; its records are counted all the same."""
     metrics = Metrics()
     for number in range(2 * MAX_DETAILS):
         terms = {("ai-telemetry", "accepted", f"source-{number}"): 1}
@@ -275,9 +273,7 @@ def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
 
 
 def test_what_a_role_may_not_see_has_no_series() -> None:
-    """
-    So no alert takes it for a standby that is gone; nor does a gateway that needs none have that series.
-    """
+    """So no alert takes it for a standby that is gone; nor does a gateway that needs none have that series."""
     for blind in (
         replace(DATABASE, standbys=None, oldest_transaction_s=None),
         replace(DATABASE, needs_standby=False),
@@ -331,9 +327,7 @@ def test_limits_are_shown_with_their_use() -> None:
 
 
 def test_channels_of_notifications_have_their_series() -> None:
-    """
-    What was sent and what failed are counters; the age is of the oldest that waits, and 0 where none does.
-    """
+    """What was sent and what failed are counters; the age is of the oldest that waits, and 0 where none does."""
     idle = replace(CHANNEL, name="idle", state="running", oldest=None)
     found = samples(Metrics().render(Snapshot(stats=STATS, channels=(CHANNEL, idle), now=160.0)))
     name, series = ("channel", "on-call"), "tollhouse_notification"

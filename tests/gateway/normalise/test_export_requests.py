@@ -36,10 +36,7 @@ def lines(*requests: dict[str, Any]) -> bytes:
     ],
 )
 def test_several_requests_are_one(body: bytes) -> None:
-    """
-    As the Collector's file exporter writes them, one a line; also under the name of a gateway that pushes
-    OTLP.
-    """
+    """As the Collector's file exporter writes them, one a line; also under the name of a gateway that pushes OTLP."""
     assert [2, 2, 2] == [len(read(name, body).records) for name in (None, "otlp/traces", "openrouter")]
 
 

@@ -1,7 +1,4 @@
-"""
-Which calls of the operator API the roles of accounts open: what they opened before there were permission
-sets.
-"""
+"""Which calls of the operator API the roles of accounts open: what they opened before there were permission sets."""
 
 from __future__ import annotations
 
@@ -237,8 +234,7 @@ def test_every_permission_set_opens_something() -> None:
 
 def test_what_is_for_all_is_not_changed_by_who_sees_some_calls_alone() -> None:
     """
-    Its effect on what is shown would tell of the others: a least saving, in percent of what everybody spent,
-    does.
+    Its effect on what is shown would tell of the others: a least saving, in percent of what everybody spent, does.
     """
     open_to_all = {
         row.name

@@ -1,6 +1,4 @@
-"""
-A record is seen by the values under which the ledger counts it, so that both show the same calls to a person.
-"""
+"""A record is seen by the values under which the ledger counts it, so that both show the same calls to a person."""
 
 from __future__ import annotations
 

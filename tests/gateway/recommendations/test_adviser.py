@@ -86,9 +86,7 @@ async def test_what_was_promised_is_saved(house: House) -> None:
 
 
 async def test_what_was_not_done_is_told_again(house: House) -> None:
-    """
-    Priority goes on: for some days that is the change on its way, then it is new, once it reaches the least.
-    """
+    """Priority goes on: for some days that is the change on its way, then it is new, once it reaches the least."""
     house.calls(10, tier="priority", first=1)
     await house.look()
     await house.registry.recommendations.update([(await house.only()).id], status="addressed", actor=ADA)

@@ -1,6 +1,5 @@
 """
-What a recommendation says that it concerns are all calls that it speaks of: those of another team change
-nothing.
+What a recommendation says that it concerns are all calls that it speaks of: those of another team change nothing.
 """
 
 from __future__ import annotations

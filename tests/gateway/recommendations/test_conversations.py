@@ -1,6 +1,4 @@
-"""
-Conversations past the provider's cache, failed calls that were paid, and calls that look like an earlier one.
-"""
+"""Conversations past the provider's cache, failed calls that were paid, and calls that look like an earlier one."""
 
 from __future__ import annotations
 
@@ -144,9 +142,7 @@ async def test_the_same_question_again() -> None:
 
 
 async def test_repeats_by_chance_are_taken_off() -> None:
-    """
-    Of 25 repeats of $2.008 five are taken off: five calls had one token less. Of kinds side by side all are.
-    """
+    """Of 25 repeats of $2.008 five are taken off: five calls had one token less. Of kinds side by side all are."""
     beside = [
         at(600_000 - 60 * 24 - 1 - number, input_tokens=999_999 - number, output_tokens=1_000)
         for number in range(5)

@@ -39,10 +39,7 @@ async def again(calls: Sequence[Inference], status: str, at: float) -> list[Savi
 
 
 async def test_what_was_addressed_is_told_for_what_comes_later() -> None:
-    """
-    Calls of the old way within three days are the change on its way; later ones open it again, and count
-    alone.
-    """
+    """Calls of the old way within three days are the change on its way; later ones open it again, and count alone."""
     addressed = NOW // DAY_S * DAY_S - 9 * DAY_S
     assert [] == await again([priority(20), priority(8), priority(7)], ADDRESSED, addressed)
     assert GRACE_S == 3 * DAY_S
@@ -56,10 +53,7 @@ async def test_what_is_ignored_is_found_all_the_same() -> None:
 
 
 async def test_two_types_on_the_same_tokens() -> None:
-    """
-    GPT-4o as priority by hand: $5.95, as standard $3.50, as GPT-4.1 with priority $4.90. The larger goes
-    first.
-    """
+    """GPT-4o as priority by hand: $5.95, as standard $3.50, as GPT-4.1 with priority $4.90. The larger goes first."""
     facts = await facts_of([priority(1, request_model="gpt-4o")])
     first, second = told(facts, evaluate(facts, [newer_model, priority_tier], Known(settings=EVERYTHING)))
     assert ("priority_tier", "2.45", "2.45") == (first.type, first.gross_savings, first.monthly_savings)

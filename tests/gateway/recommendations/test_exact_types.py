@@ -29,9 +29,7 @@ BEDROCK: dict[str, Any] = {
 
 
 async def test_priority_costs_what_standard_does_not() -> None:
-    """
-    gpt-4.1 by hand: a million in and 100,000 out are $3.50 + $1.40 as priority and $2 + $0.80 as standard.
-    """
+    """gpt-4.1 by hand: a million in and 100,000 out are $3.50 + $1.40 as priority and $2 + $0.80 as standard."""
     [saving] = await found(priority_tier, [call(day, **PRIORITY) for day in (1, 2, 3)])
     assert ("6.3", "14.7") == (saving.monthly_savings, saving.spent)
     assert "$14.7 as priority - $8.4 as standard" == saving.formula
@@ -83,10 +81,7 @@ def writing(**fields: Any) -> dict[str, Any]:
 
 
 async def test_writing_that_nobody_reads() -> None:
-    """
-    Sonnet 5.5 by hand: a million written are $2.50, as plain input $2; a tenth that is read back changes
-    that.
-    """
+    """Sonnet 5.5 by hand: a million written are $2.50, as plain input $2; a tenth that is read back changes that."""
     [saving] = await found(cache_write_unread, [call(**writing(cache_write_tokens=1_000_000))])
     assert ("0.5", "2.5") == (saving.monthly_savings, saving.spent)
     some = [call(**writing(cache_write_tokens=900_000, cache_read_tokens=100_000))]
@@ -102,9 +97,7 @@ async def test_writing_that_pays() -> None:
 
 
 async def test_a_newer_model_of_the_same_rank() -> None:
-    """
-    Sonnet 4.5 to 5.5 by hand: $3 + $1.50 become $2 + $1. The newest of those that cost no more is taken.
-    """
+    """Sonnet 4.5 to 5.5 by hand: $3 + $1.50 become $2 + $1. The newest of those that cost no more is taken."""
     [saving] = await found(
         newer_model, [call(provider="anthropic", request_model="claude-sonnet-4-5", **SMALL)]
     )
@@ -121,9 +114,7 @@ async def test_nothing_newer_costs_less(model: str) -> None:
 
 
 async def test_a_little_over_the_tier() -> None:
-    """
-    Gemini 2.5 Pro by hand: 220,000 in and 1,000 out are $0.55 + $0.015 beyond 200,000, $0.275 + $0.01 below.
-    """
+    """Gemini 2.5 Pro by hand: 220,000 in and 1,000 out are $0.55 + $0.015 beyond 200,000, $0.275 + $0.01 below."""
     tokens: dict[str, Any] = {"input_tokens": 220_000, "output_tokens": 1_000}
     [saving] = await found(context_tier, [call(provider="google", request_model="gemini-2.5-pro", **tokens)])
     assert ("0.28", "0.565") == (saving.monthly_savings, saving.spent)
@@ -132,9 +123,7 @@ async def test_a_little_over_the_tier() -> None:
 
 @pytest.mark.parametrize("size", [200_000, 251_000, 900_000])
 async def test_not_over_the_tier_or_far_beyond(size: int) -> None:
-    """
-    At the size the price has not risen; over a quarter beyond it nobody expects an input to be cut so far.
-    """
+    """At the size the price has not risen; over a quarter beyond it nobody expects an input to be cut so far."""
     calls = [call(provider="google", request_model="gemini-2.5-pro", input_tokens=size, output_tokens=1_000)]
     assert [] == await found(context_tier, calls)
 

@@ -60,9 +60,7 @@ async def measured(calls: list[Inference], *, days_later: float = 20, **fields: 
 
 
 def traffic() -> list[Inference]:
-    """
-    A call of $2.80 a day before, one of half the size after; another team, and the day itself, do not count.
-    """
+    """A call of $2.80 a day before, one of half the size after; another team, and the day itself, do not count."""
     before = [call(days) for days in range(21, 31)]
     after = [call(days, input_tokens=500_000, output_tokens=50_000) for days in range(20)]
     return [

@@ -29,9 +29,7 @@ PENNY = Decimal("0.01")
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """
-    `error`: how far claims are from what was planted, of it, at worst. `words`: what was planted and found.
-    """
+    """`error`: how far claims are from what was planted, of it, at worst. `words`: what was planted and found."""
 
     state: str
     error: Decimal
@@ -87,8 +85,8 @@ def judged_together(provider: str, seed: int, found: Reconciliation, plants: Seq
     Two causes or more: each is claimed; or a claim says of some of just these that they cannot be told apart,
     and what these come to together is claimed; or what is not claimed is unexplained.
 
-    What some causes do together may be in any of them: a price of calls that nobody reports, or of a tier that
-    nobody tells.
+    What some causes do together may be in any of them: a price of calls that nobody reports, or of a tier
+    that nobody tells.
     """
     holds(found)
     assert found.total.difference == difference(provider, seed, plants)

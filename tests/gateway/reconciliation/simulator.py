@@ -1,6 +1,5 @@
 """
-A month of five providers: calls, what they are billed by published rules, and what a ledger counts of the
-reports.
+A month of five providers: calls, what they are billed by published rules, and what a ledger counts of the reports.
 
 The rules are written down here once more, apart from the price book: cached input, writes for five minutes
 and an hour, batches at half the price, inputs over 200,000 tokens, money rounded as the provider rounds it,
@@ -216,8 +215,7 @@ def _openai(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
 
 def _anthropic(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
     """
-    Usage by key, model, tier and region, without requests; cost by model, kind and tier, in fractions of a
-    cent.
+    Usage by key, model, tier and region, without requests; cost by model, kind and tier, in fractions of a cent.
     """
     for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch, call.region)):
         of = group[0]
@@ -243,9 +241,7 @@ def _anthropic(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Itera
 
 
 def _bedrock(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
-    """
-    Lines of the cost and usage report: tokens and money of each kind and tier, without keys and requests.
-    """
+    """Lines of the cost and usage report: tokens and money of each kind and tier, without keys and requests."""
     for group in _grouped(calls, lambda call: (call.day, call.model, call.batch)):
         of, tier = group[0], "batch" if group[0].batch else "standard"
         for kind in KINDS:

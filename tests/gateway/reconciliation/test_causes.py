@@ -1,6 +1,4 @@
-"""
-Each cause on a bill and a ledger that are equal but for it: it alone is claimed, with the whole difference.
-"""
+"""Each cause on a bill and a ledger that are equal but for it: it alone is claimed, with the whole difference."""
 
 from __future__ import annotations
 
@@ -306,8 +304,7 @@ def test_regions_with_a_price_each() -> None:
 
 def test_all_calls_in_one_region() -> None:
     """
-    A tenth more for all of them is the region's; any other price all along is a price, and none of the
-    region's.
+    A tenth more for all of them is the region's; any other price all along is a price, and none of the region's.
     """
     tokens, money, counted = equal()
     within = [replace(each, region="us-east-1") for each in counted]
@@ -320,9 +317,7 @@ def test_all_calls_in_one_region() -> None:
 
 
 def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
-    """
-    The days of the calls that tell it are the region's; the others are so by the shape alone, or stay open.
-    """
+    """The days of the calls that tell it are the region's; the others are so by the shape alone, or stay open."""
     later = DAYS[len(DAYS) // 2]
     tokens, money, counted = equal()
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]

@@ -1,6 +1,4 @@
-"""
-Billed is counted, volume, rate, other and own, for any statement and any ledger, in whole and in every cell.
-"""
+"""Billed is counted, volume, rate, other and own, for any statement and any ledger, in whole and in every cell."""
 
 from __future__ import annotations
 
@@ -104,10 +102,7 @@ def test_identity(
 
 @given(st.lists(COUNTED, min_size=1, max_size=6))
 def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
-    """
-    A statement that says what was counted, at the same prices, leaves nothing but the ledger's own
-    difference.
-    """
+    """A statement that says what was counted, at the same prices, leaves nothing but the ledger's own difference."""
     tokens = [
         BilledTokens(
             source="usage",

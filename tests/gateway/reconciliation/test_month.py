@@ -1,6 +1,4 @@
-"""
-A month of three providers: complete reports reconcile to the last digit; a planted defect is the first cause.
-"""
+"""A month of three providers: complete reports reconcile to the last digit; a planted defect is the first cause."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ def holds(found: Reconciliation) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_all_was_reported(provider: str) -> None:
-    """
-    Every token agrees, by day, model and tier; money agrees but for the digits that the provider rounds away.
-    """
+    """Every token agrees, by day, model and tier; money agrees but for the digits that the provider rounds away."""
     counts = await count([record(call) for call in CALLS], book())
     found = reconcile(provider, ROWS, counts)
     holds(found)
@@ -85,9 +81,7 @@ async def test_all_was_reported(provider: str) -> None:
 @pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
 @pytest.mark.parametrize("named_alike", [True, False])
 async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> None:
-    """
-    Whether our keys are named as the provider's are or not: it is the provider's key, with what it costs.
-    """
+    """Whether our keys are named as the provider's are or not: it is the provider's key, with what it costs."""
     silent = KEYS[1]
     reported = [
         record(call, key=None if named_alike else f"team {call.key}") for call in CALLS if call.key != silent
@@ -129,10 +123,7 @@ def regional(provider: str) -> list[Call]:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_region_that_is_dearer(provider: str) -> None:
-    """
-    The ledger knows which calls they were: the amount is theirs and no guess, whether the bill tells it or
-    not.
-    """
+    """The ledger knows which calls they were: the amount is theirs and no guess, whether the bill tells it or not."""
     calls = regional(provider)
     found = reconcile(provider, statements(calls), await count([record(call) for call in calls], book()))
     holds(found)
@@ -286,10 +277,7 @@ SILENT: Mapping[str, Callable[[Call], bool]] = {
 @pytest.mark.parametrize("silent", SILENT)
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_time_without_telemetry(provider: str, silent: str) -> None:
-    """
-    What was billed of it, whatever the report tells of calls, is one cause with its days, and nothing else
-    is.
-    """
+    """What was billed of it, whatever the report tells of calls, is one cause with its days, and nothing else is."""
     lost = [call for call in of(provider) if SILENT[silent](call)]
     reported = [record(call) for call in CALLS if not SILENT[silent](call)]
     found = reconcile(provider, ROWS, await count(reported, book()))
@@ -306,9 +294,7 @@ async def test_time_without_telemetry(provider: str, silent: str) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
-    """
-    Of all keys and days: with the number of calls in the bill or without, the calls that nobody reports.
-    """
+    """Of all keys and days: with the number of calls in the bill or without, the calls that nobody reports."""
     calls = month(seed=11, a_day=40)
     lost = {id(call) for number, call in enumerate(calls) if number % 12 == 5}
     found = reconcile(

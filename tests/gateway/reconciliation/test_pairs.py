@@ -1,6 +1,4 @@
-"""
-Two causes in one month: each has its own amount, none is invented, and what cannot be told apart is said.
-"""
+"""Two causes in one month: each has its own amount, none is invented, and what cannot be told apart is said."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ CALLS = month()
 @dataclass(frozen=True, kw_only=True)
 class Plant:
     """
-    What the provider does to a call, how our source tells it (None: not at all), and what the bill does to a
-    row.
+    What the provider does to a call, how our source tells it (None: not at all), and what the bill does to a row.
     """
 
     cause: str
@@ -107,8 +104,7 @@ def claimed(of: Reconciliation) -> dict[str, Decimal]:
 )
 async def test_two_causes(provider: str, first: str, second: str) -> None:
     """
-    Within 2 % of what each is alone, or after the other: a dearer region at a price that changed is dearer by
-    it.
+    Within 2 % of what each is alone, or after the other: a dearer region at a price that changed is dearer by it.
     """
     both = await found(provider, first, second)
     sums, difference = claimed(both), Decimal(money.text(both.total.difference))
@@ -157,9 +153,7 @@ async def test_what_cannot_be_told_apart_is_said() -> None:
 
 
 async def test_a_price_of_others_is_none_of_the_missing_calls() -> None:
-    """
-    The dearer region is of calls that the ledger has: it is not taken for the price of those that it lacks.
-    """
+    """The dearer region is of calls that the ledger has: it is not taken for the price of those that it lacks."""
     sums = claimed(await of_a_lost_key(KEYS[0], KEYS[1]))
     lost = sum(
         (call.cost() for call in CALLS if call.provider == BEDROCK and call.key == KEYS[0]), Decimal(0)

@@ -110,9 +110,7 @@ async def test_nothing_is_planted(provider: str) -> None:
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None:
-    """
-    Days that another source tells as well are not added, and money that is not in dollars is not compared.
-    """
+    """Days that another source tells as well are not added, and money that is not in dollars is not compared."""
 
     def told_again(rows: Rows) -> Rows:
         return [

@@ -1,6 +1,4 @@
-"""
-A resource is declared once: what may be changed and what is answered follow from what is stated of a new one.
-"""
+"""A resource is declared once: what may be changed and what is answered follow from what is stated of a new one."""
 
 from __future__ import annotations
 
@@ -55,10 +53,7 @@ def test_a_change_has_the_fields_of_a_new_one() -> None:
 
 
 def test_an_answer_has_the_declared_fields_and_no_others() -> None:
-    """
-    From the row, unless they are given. What nobody declared cannot be answered, and what nobody has is
-    missed.
-    """
+    """From the row, unless they are given. What nobody declared cannot be answered, and what nobody has is missed."""
     whole = {"id": "r", "name": "one", "place": "hall", "books": ("x",), "full": True}
     assert whole == answer(RackItem, Rack(), full=True)
     assert {**whole, "place": "attic", "notes": "n"} == answer(

@@ -1,6 +1,4 @@
-"""
-Every kind of report, built from its published schema with its pitfalls, and the rows that it must become.
-"""
+"""Every kind of report, built from its published schema with its pitfalls, and the rows that it must become."""
 
 from __future__ import annotations
 

@@ -69,9 +69,7 @@ def test_days_are_open_until_they_have_settled() -> None:
 
 
 def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
-    """
-    As far as the limit, which counts what is inflated; a file was read at the latest when it was written.
-    """
+    """As far as the limit, which counts what is inflated; a file was read at the latest when it was written."""
     path = tmp_path / "report.csv.gz"
     content = CUR.read_bytes()
     path.write_bytes(gzip.compress(content))
@@ -181,9 +179,7 @@ def _swapped(document: object, chance: random.Random) -> list[object]:
 
 
 def test_nothing_of_another_time_than_was_asked_for() -> None:
-    """
-    A row of another day is left out, a row of a longer time is named: neither is added to the days asked for.
-    """
+    """A row of another day is left out, a row of a longer time is named: neither is added to the days asked for."""
     source = SOURCES["github_copilot"]
     item = {"product": "Copilot", "sku": "Copilot AI Credits", "unitType": "ai-credits", "netAmount": 3}
     day = 1_785_715_200  # 2026-08-03
@@ -243,9 +239,7 @@ def twice(path: Path) -> bytes:
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_what_stands_twice_is_told(path: Path) -> None:
-    """
-    And counted once where the report tells that it is the same; elsewhere it is said how many rows are equal.
-    """
+    """And counted once where the report tells that it is the same; elsewhere it is said how many rows are equal."""
     [once], [again] = (
         reports(path.read_bytes(), source=path.parent.name),
         reports(twice(path), source=path.parent.name),

@@ -84,8 +84,8 @@ def here(body: SentBody, options: Options | None = None) -> Normalised:
 
 def shown(normalised: Normalised) -> list[object]:
     """
-    Everything that the intake reads, in order. Where one part ends depends on the clock: all parts together
-    do not.
+    Everything that the intake reads, in order. Where one part ends depends on the clock: all parts
+    together do not.
     """
     outcome, reports = normalised
     parts = list(outcome.parts())
@@ -127,9 +127,7 @@ async def decode(pool: WorkerPool, body: SentBody, options: Options | None = Non
 
 
 async def test_bodies_of_any_size_come_back_as_they_are_decoded_here() -> None:
-    """
-    Lists longer than a message, packed parts, rejected items and reports that wait are all there, in order.
-    """
+    """Lists longer than a message, packed parts, rejected items and reports that wait are all there, in order."""
     good = json_span()
     bodies = [
         spans(1),
@@ -215,9 +213,7 @@ async def test_options_are_those_of_each_body() -> None:
 
 
 async def test_memory_of_items_is_held_by_the_request() -> None:
-    """
-    What items take beyond their bytes counts while they are decoded; a worker stops where there is no room.
-    """
+    """What items take beyond their bytes counts while they are decoded; a worker stops where there is no room."""
     many = SentBody.of_format("litellm", b"[%s]" % b",".join([b"{}"] * 10_000))
     held: list[int] = []
 
@@ -253,9 +249,7 @@ async def test_a_delivery_is_the_same_bytes_whoever_encodes_it() -> None:
 
 
 async def test_what_a_worker_cannot_do_is_done_here() -> None:
-    """
-    An error that is not the sender's is not told: whoever asked does the job, and meets the error himself.
-    """
+    """An error that is not the sender's is not told: whoever asked does the job, and meets the error himself."""
     async with workers(on_a_thread) as (pool, told):
         await pool.complete()
         assert await pool.encode(b"this is not a message") is None

@@ -56,9 +56,7 @@ async def desk(serve: Serve) -> Desk:
 
 @pytest.mark.asyncio
 async def test_the_list(serve: Serve) -> None:
-    """
-    By name, with the filters and sorts that the interface proposes; what it has no filter for is refused.
-    """
+    """By name, with the filters and sorts that the interface proposes; what it has no filter for is refused."""
     asking = await desk(serve)
     assert ["alpha", "barn", "mill"] == await asking.names()
     assert ["mill", "barn"] == await asking.names(sort_key="name", sort_order="desc", limit="2")
@@ -200,8 +198,7 @@ async def test_a_full_list_refuses_no_heartbeat(serve: Serve) -> None:
 @pytest.mark.asyncio
 async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: Serve) -> None:
     """
-    An upload of an unknown one lists it; a disabled one is refused until it is enabled; a full list refuses
-    none.
+    An upload of an unknown one lists it; a disabled one is refused until it is enabled; a full list refuses none.
     """
     asking = await desk(serve)
     key = await asking.serving.make_key("agent", scopes=("container-metrics_v1:upload",))

@@ -304,8 +304,7 @@ async def test_a_drop_has_a_limit_of_tags(serve: Serve) -> None:
 
 async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving) -> None:
     """
-    As it is stored, and its largest hour as it is sent. A byte too few: 503, names the setting; given back
-    after.
+    As it is stored, and its largest hour as it is sent. A byte too few: 503, names the setting; given back after.
     """
     manager, services = await Manager.of(serving), serving.app.services
     await serving.make_connection("c-1")

@@ -172,9 +172,7 @@ async def test_usage_by_meter(serve: Serve) -> None:
 
 @pytest.mark.asyncio
 async def test_costs_by_day_and_model(serve: Serve) -> None:
-    """
-    A row for every day and model: 120 tokens in, 30 out, at the price of the day, exact and in the envelope.
-    """
+    """A row for every day and model: 120 tokens in, 30 out, at the price of the day, exact and in the envelope."""
     read = await reader(
         serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(1)), json_span("o3", **at(24))
     )
@@ -194,9 +192,7 @@ async def test_costs_by_day_and_model(serve: Serve) -> None:
 
 @pytest.mark.asyncio
 async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    On every page of a question that reaches back to hours of which records were gone; later hours are whole.
-    """
+    """On every page of a question that reaches back to hours of which records were gone; later hours are whole."""
     serving = await serving_at(serve)
     assert (
         200
@@ -388,9 +384,7 @@ async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("word", ["true", "false"])
 async def test_no_dimension_is_hidden(serve: Serve, word: str) -> None:
-    """
-    `include_hidden`, which the service takes, is taken here and changes nothing; any other word is told.
-    """
+    """`include_hidden`, which the service takes, is taken here and changes nothing; any other word is told."""
     read = await reader(serve)
     every = await read.get("/v2/billing/dimensions")
     asked = await read.get("/v2/billing/dimensions", ("include_hidden", word))
@@ -507,9 +501,7 @@ def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
 
 
 def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
-    """
-    A report says so if it reaches back to hours of which records were gone; one of later hours does not.
-    """
+    """A report says so if it reaches back to hours of which records were gone; one of later hours does not."""
     filled(tmp_path / "store", *spending())
 
     async def lose() -> None:
@@ -531,9 +523,7 @@ def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
 
 
 def test_report_of_latency(tmp_path: Path) -> None:
-    """
-    A percentile is estimated between two edges; beyond the last edge, or without times, there is none.
-    """
+    """A percentile is estimated between two edges; beyond the last edge, or without times, there is none."""
     took = {"fast": (0.2, 0.2, 0.5, 3), "slow": (400,), "untimed": (None,)}
     calls = [
         call(number, start_time=START_S * NS, request_model=model, end_time=_end(duration))
@@ -564,8 +554,7 @@ def test_report_of_latency(tmp_path: Path) -> None:
 
 def test_report_of_what_no_provider_bills(tmp_path: Path) -> None:
     """
-    The tokens of cached calls are in the sums and beside them; so are the cache writes that are kept for an
-    hour.
+    The tokens of cached calls are in the sums and beside them; so are the cache writes that are kept for an hour.
     """
     said: dict[str, Any] = {"start_time": START_S * NS, "request_model": "claude-sonnet-4-5"}
     filled(
@@ -622,9 +611,7 @@ def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
 
 
 def test_report_of_a_day_on_which_the_clock_changed_by_half_an_hour(tmp_path: Path) -> None:
-    """
-    Lord Howe's clock went back on 5 April 2026: its days before that begin on the hour, later ones do not.
-    """
+    """Lord Howe's clock went back on 5 April 2026: its days before that begin on the hour, later ones do not."""
     hours = [
         datetime(2026, 4, day, hour, 10, tzinfo=UTC)
         for day, hour in ((3, 13), (4, 12), (4, 13), (5, 12), (5, 14))
@@ -667,8 +654,7 @@ def test_report_of_a_day_on_which_the_clock_changed_by_half_an_hour(tmp_path: Pa
 @pytest.mark.asyncio
 async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: Serve) -> None:
     """
-    The day from midnight to midnight of Lord Howe, asked by its offsets: exact, or refused with what it
-    divides.
+    The day from midnight to midnight of Lord Howe, asked by its offsets: exact, or refused with what it divides.
     """
     day = [("start_date", "2026-04-05T00:00:00+11:00"), ("end_date", "2026-04-06T00:00:00+10:30"),
            ("granularity", "monthly")]  # fmt: skip
@@ -733,9 +719,7 @@ def test_ledger_commands(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_costs_by_published_dimensions(serve: Serve) -> None:
-    """
-    They are listed with names, group and filter like others, and leave the total as it is; they are no tags.
-    """
+    """They are listed with names, group and filter like others, and leave the total as it is; they are no tags."""
     read = await reader(
         serve, json_span("gpt-4o", **at(0)), json_span("o3", **at(1)), json_span("o3", **at(24))
     )

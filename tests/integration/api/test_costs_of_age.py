@@ -1,6 +1,4 @@
-"""
-Costs of 120 days, by the service's address and by the commands: equal to what was sent, or refused by name.
-"""
+"""Costs of 120 days, by the service's address and by the commands: equal to what was sent, or refused by name."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ REFUSED = re.compile(
 
 
 def starts() -> list[int]:
-    """
-    Every six and a half hours of the last 120 days, so that no hour and no half of one is left out for long.
-    """
+    """Every six and a half hours of the last 120 days, so that no hour and no half of one is left out for long."""
     now = int(time.time())
     return list(range(now - 120 * DAY_S, now - 2 * HOUR_S, 13 * HOUR_S // 2))
 
@@ -62,9 +58,7 @@ def midnight(days_ago: int, zone: ZoneInfo) -> datetime:
 
 @pytest.mark.asyncio
 async def test_costs_in_four_zones(serve: Serve) -> None:
-    """
-    `GET /v2/billing/costs` adds up to what was sent, from any zone's midnight, or is a 400 with the border.
-    """
+    """`GET /v2/billing/costs` adds up to what was sent, from any zone's midnight, or is a 400 with the border."""
     serving = await serve()
     sent = starts()
     spans = [
@@ -113,9 +107,7 @@ def _begin(at: int, granularity: str) -> datetime:
 
 
 def _check(outcomes: dict[tuple[str, int], set[str]]) -> None:
-    """
-    A zone of whole hours is exact among kept hours; whether a zone's midnight cuts a call's hour is chance.
-    """
+    """A zone of whole hours is exact among kept hours; whether a zone's midnight cuts a call's hour is chance."""
     assert {"exact", "days"} == outcomes["UTC", 118]
     for zone in ("UTC", "Europe/Berlin", "America/New_York"):
         assert {"exact"} == outcomes[zone, 60]
@@ -200,10 +192,7 @@ def _period(there: datetime, per: str) -> str:
 
 
 def test_commands_that_need_hours(aged: tuple[Path, list[int]]) -> None:
-    """
-    FOCUS rows and billing drops are hours: where only days are kept they are refused, after that they are
-    made.
-    """
+    """FOCUS rows and billing drops are hours: where only days are kept they are refused, after that they are made."""
     directory, sent = aged
     told = datetime.fromtimestamp(border(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     words = f"before {told} costs are kept by whole days of UTC alone: ask from {told} on"

@@ -1,6 +1,4 @@
-"""
-Every operation is asked for the most that it gives: nothing is unbounded, or encoded in one call on the loop.
-"""
+"""Every operation is asked for the most that it gives: nothing is unbounded, or encoded in one call on the loop."""
 
 from __future__ import annotations
 

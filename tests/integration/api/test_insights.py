@@ -83,10 +83,7 @@ async def desk(serve: Serve) -> Desk:
 
 @pytest.mark.asyncio
 async def test_an_empty_list(serve: Serve) -> None:
-    """
-    Every envelope is there, as the interface says of an empty list, with the default sort by status
-    ascending.
-    """
+    """Every envelope is there, as the interface says of an empty list, with the default sort by status ascending."""
     assert {
         "insights": [],
         "pagination": {
@@ -239,8 +236,7 @@ async def test_wrong_questions(serve: Serve, query: list[tuple[str, str]], words
 @pytest.mark.asyncio
 async def test_the_life_of_an_insight(serve: Serve) -> None:
     """
-    Made, worked on, commented, deleted with its comments; every change is in the audit list under the key's
-    name.
+    Made, worked on, commented, deleted with its comments; every change is in the audit list under the key's name.
     """
     reading = await desk(serve)
     id = await reading.one()

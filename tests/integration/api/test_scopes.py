@@ -1,8 +1,8 @@
 """
 The scope matrix: each operation without a key, with every scope but its own, and with its own alone.
 
-The operations are those of the table of addresses, which the OpenAPI document is made from: a new one is
-tried, too.
+The operations are those of the table of addresses, which the OpenAPI document is made from: a new one
+is tried, too.
 """
 
 from __future__ import annotations

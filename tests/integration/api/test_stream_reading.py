@@ -52,9 +52,7 @@ async def test_streams_are_listed(serving: Serving) -> None:
     ],
 )
 async def test_a_part_of_the_records(serving: Serving, query: str, values: list[str]) -> None:
-    """
-    Of a time range whose end is not in it, and of dimensions; walked page by page under the same filters.
-    """
+    """Of a time range whose end is not in it, and of dimensions; walked page by page under the same filters."""
     key = await filled(serving)
     found: list[str] = []
     cursor: str | None = ""

@@ -1,6 +1,4 @@
-"""
-How much AI is used: measures with their units beside costs, and every cost type that the service publishes.
-"""
+"""How much AI is used: measures with their units beside costs, and every cost type that the service publishes."""
 
 from __future__ import annotations
 

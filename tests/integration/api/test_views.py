@@ -70,9 +70,7 @@ async def spend(serving: Serving) -> None:
 
 
 async def test_the_life_of_a_view(serving: Serving) -> None:
-    """
-    Created and changed views are answered bare, those that are read under their name; every field comes back.
-    """
+    """Created and changed views are answered bare, those that are read under their name; every field comes back."""
     serving.app.services.operators.installation.require_registry().notices.channels = ("oncall",)
     manager = await Manager.of(serving)
     given = {
@@ -182,9 +180,7 @@ async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: 
 
 
 async def test_costs_inside_a_view(serving: Serving) -> None:
-    """
-    By its id or its name; what is asked for beside it narrows it further, and an empty meeting is empty.
-    """
+    """By its id or its name; what is asked for beside it narrows it further, and an empty meeting is empty."""
     await spend(serving)
     manager = await Manager.of(serving)
     view = await manager.create(filter={"team": ["search", None], "!model": ["gpt-4o"]})

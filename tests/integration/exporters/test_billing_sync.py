@@ -198,10 +198,7 @@ async def syncs_of(tmp_path: Path, service: Service) -> AsyncIterator[BillingSyn
 
 @pytest.mark.asyncio
 async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
-    """
-    Hour by hour, every digit; late data changes only its hours; a restart sends nothing that is there
-    already.
-    """
+    """Hour by hour, every digit; late data changes only its hours; a restart sends nothing that is there already."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(4000)
         async with one.sync() as sync:
@@ -289,9 +286,7 @@ async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_pa
 
 @pytest.mark.asyncio
 async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) -> None:
-    """
-    A drop that was applied without an answer is sent again, by this process or the next: the sums stay right.
-    """
+    """A drop that was applied without an answer is sent again, by this process or the next: the sums stay right."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(500)
         service.next = [0]
@@ -313,9 +308,7 @@ async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) ->
 
 @pytest.mark.asyncio
 async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
-    """
-    The service replays a remembered answer: after an error, and after a success, the next drop has a new key.
-    """
+    """The service replays a remembered answer: after an error, and after a success, the next drop has a new key."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(20, until=datetime(2026, 10, 1, 6, tzinfo=UTC))
         service.next = [500, 400, 403]
@@ -381,9 +374,7 @@ async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> No
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("ahead", "border"), [(45, 15), (75, 32)])
 async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
-    """
-    After a clock was months ahead, hours that are now a day stay as they were sent; later hours are sent.
-    """
+    """After a clock was months ahead, hours that are now a day stay as they were sent; later hours are sent."""
     kept_since = MONTH + timedelta(days=border - 1)
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(2000)

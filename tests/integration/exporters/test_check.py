@@ -30,8 +30,7 @@ async def upstream() -> AsyncIterator[FakeUpstream]:
 @pytest.mark.asyncio
 async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstream) -> None:
     """
-    An empty export tells whether the OTLP streams are taken; the others cannot be tried without leaving a
-    trace.
+    An empty export tells whether the OTLP streams are taken; the others cannot be tried without leaving a trace.
     """
     upstream.judge = lambda request: (
         Reply(403, b"no scope for sec-1", "text/plain") if request.path == "/v1/metrics" else None
@@ -114,9 +113,7 @@ VERDICT = b'{"connection": {"is_valid": false, "errors": ["no such month"]}}'
 async def test_check_asks_for_a_verdict_on_a_drop(
     upstream: FakeUpstream, reply: Reply, found: tuple[str, str | None]
 ) -> None:
-    """
-    Under the key that covers it, at the published address; whatever is wrong with the drop, it was validated.
-    """
+    """Under the key that covers it, at the published address; whatever is wrong with the drop, it was validated."""
     upstream.judge = lambda request: reply
     key = UpstreamKey(name="billing", secret_env="HOME", scopes=(VALIDATE_BILLING_DROP,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
@@ -131,10 +128,7 @@ async def test_check_asks_for_a_verdict_on_a_drop(
 
 @pytest.mark.asyncio
 async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: Path) -> None:
-    """
-    Files by writing beside them, OTLP by an empty export, a webhook's secret and root; nothing is left
-    behind.
-    """
+    """Files by writing beside them, OTLP by an empty export, a webhook's secret and root; nothing is left behind."""
     (tmp_path / "file").touch()
     destinations = [
         DestinationSettings(name="new", type="ndjson", path=tmp_path / "a" / "b" / "new.ndjson"),

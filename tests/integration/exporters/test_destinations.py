@@ -68,9 +68,7 @@ async def settled(spool: Spooled, route: str) -> None:
 async def test_each_destination_gets_everything(
     spool: Spooled, upstream: FakeUpstream, tmp_path: Path
 ) -> None:
-    """
-    An archive with shadows, an OTLP endpoint with headers of its own and a signed webhook, side by side.
-    """
+    """An archive with shadows, an OTLP endpoint with headers of its own and a signed webhook, side by side."""
     secret_file = tmp_path / "secret"
     secret_file.write_text("s3cret\n")
     archive = tmp_path / "archive" / "records.ndjson"
@@ -118,8 +116,7 @@ async def test_each_destination_gets_everything(
 
 def test_a_signature_is_what_the_page_says() -> None:
     """
-    HMAC-SHA256 over timestamp, full stop and body: a receiver in another language can check itself against
-    this.
+    HMAC-SHA256 over timestamp, full stop and body: a receiver in another language can check itself against this.
     """
     assert "v1=3dd49b2593d0f9a349e9e71c4bde3e2b862c2be4003fe9b4ba81332029310158" == sign("k", "1", b"{}")
 
@@ -229,9 +226,7 @@ def test_a_destination_that_cannot_take_a_topic_is_named(type_: str, topic: str)
 
 
 def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
-    """
-    Killed again and again while it writes, the archive ends with every record on exactly one line, in order.
-    """
+    """Killed again and again while it writes, the archive ends with every record on exactly one line, in order."""
     archive = tmp_path / "archive.ndjson"
     for round_ in range(12):
         words = ("-m", "tests.integration.exporters.ndjson_victim", str(tmp_path / "data"), str(archive))
@@ -315,9 +310,7 @@ async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> N
 async def test_one_record_of_a_batch_that_is_always_answered_with_500(
     tmp_path: Path, upstream: FakeUpstream
 ) -> None:
-    """
-    The others arrive within minutes, and the one waits for as long as it takes: nothing else moved meanwhile.
-    """
+    """The others arrive within minutes, and the one waits for as long as it takes: nothing else moved meanwhile."""
     poison = record_id(137).hex().encode()
     upstream.judge = lambda request: Reply(500) if poison in request.body else None
     clock = StoppedClock()

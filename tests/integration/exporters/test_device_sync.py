@@ -1,6 +1,4 @@
-"""
-Devices brought upstream: enrolment first, newest heartbeat only, refused rows held, telemetry never waiting.
-"""
+"""Devices brought upstream: enrolment first, newest heartbeat only, refused rows held, telemetry never waiting."""
 
 from __future__ import annotations
 

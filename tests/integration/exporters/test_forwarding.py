@@ -136,8 +136,7 @@ async def test_deliveries_are_the_same_whoever_encodes_them(
 @pytest.mark.asyncio
 async def test_records_arrive_once_under_the_key(site: Site) -> None:
     """
-    Every record leaves once, gzipped, under the bare key, each delivery with a key of its own; the books
-    balance.
+    Every record leaves once, gzipped, under the bare key, each delivery with a key of its own; the books balance.
     """
     records = calls(1, 2500)
     await site.server.add(records)
@@ -172,9 +171,7 @@ async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int)
 
 @pytest.mark.asyncio
 async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) -> None:
-    """
-    Nothing proves that the route works until another record comes and passes; then the first is set aside.
-    """
+    """Nothing proves that the route works until another record comes and passes; then the first is set aside."""
     await site.server.add(calls(1, 1))
     site.upstream.judge = refusing(1)
     async with site.forwarding():
@@ -189,9 +186,7 @@ async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) 
 
 @pytest.mark.asyncio
 async def test_nothing_is_set_aside_while_everything_is_refused(site: Site) -> None:
-    """
-    A route that is refused everything says so, keeps all, sends single records and leaves its backlog uncut.
-    """
+    """A route that is refused everything says so, keeps all, sends single records and leaves its backlog uncut."""
     await site.server.add(calls(1, 8000))
     site.upstream.judge = lambda request: Reply(400, b"no", "text/plain")
     async with site.forwarding():
@@ -343,8 +338,7 @@ async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site
 @pytest.mark.parametrize("status", [502, 504])
 async def test_a_gateway_error_is_repeated_under_its_key(site: Site, status: int) -> None:
     """
-    Whether the service saw it is unknown: the same key, until it is plain that the service remembers this
-    answer.
+    Whether the service saw it is unknown: the same key, until it is plain that the service remembers this answer.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(status)] * 3
@@ -552,10 +546,7 @@ async def test_a_record_that_breaks_the_upstream_ends_as_stuck(site: Site) -> No
 
 @pytest.mark.asyncio
 async def test_an_upstream_that_was_down_gets_everything_in_the_end(site: Site) -> None:
-    """
-    While it is down few requests are made and the backlog stays uncut; afterwards nothing is missing or
-    double.
-    """
+    """While it is down few requests are made and the backlog stays uncut; afterwards nothing is missing or double."""
     await site.server.add(calls(1, 5000))
     site.upstream.judge = lambda request: Reply(503)
     async with site.forwarding(batch_records=100):

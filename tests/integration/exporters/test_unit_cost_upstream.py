@@ -1,6 +1,5 @@
 """
-Unit-cost operations towards an upstream: to the service nothing is summed twice, to a Tollhouse all arrives
-once.
+Unit-cost operations towards an upstream: to the service nothing is summed twice, to a Tollhouse all arrives once.
 """
 
 from __future__ import annotations
@@ -217,9 +216,7 @@ async def test_a_sum_that_was_turned_away_is_sent_again(site: UnitCostSite, stat
 
 @pytest.mark.asyncio
 async def test_totals_of_a_single_writer_may_be_repeated(site: UnitCostSite) -> None:
-    """
-    Sums of such a stream leave as `replace` of what they come to, after no answer again: the total is right.
-    """
+    """Sums of such a stream leave as `replace` of what they come to, after no answer again: the total is right."""
     site.upstream.answers.append(Reply(drop=True))
     for n in range(1, 6):
         await site.add(operation(n, value=str(n)), operation(n + 100, element_name="b", value="0.1"))
@@ -231,9 +228,7 @@ async def test_totals_of_a_single_writer_may_be_repeated(site: UnitCostSite) -> 
 
 @pytest.mark.asyncio
 async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: UnitCostSite) -> None:
-    """
-    A period that began before this directory did may be partly upstream already: its sums leave as sums.
-    """
+    """A period that began before this directory did may be partly upstream already: its sums leave as sums."""
     await site.add(operation(1, start_time=NOW * NS, value="3"))
     async with site.forwarding(single_writer=frozenset({"calls"})):
         await site.until({"delivered": 1})
@@ -300,8 +295,7 @@ async def test_events_travel_as_events_between_tollhouses(site: UnitCostSite) ->
 @pytest.mark.asyncio
 async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None:
     """
-    Events of a mapped type are summed into its stream and leave as unit cost; others are unmapped and stay
-    here.
+    Events of a mapped type are summed into its stream and leave as unit cost; others are unmapped and stay here.
     """
     mapping = {"api.call": EventStream(stream="calls", granularity="HOURLY", value="data.count")}
     await site.add(

@@ -24,9 +24,7 @@ def generation(id: str, **changes: Any) -> dict[str, Any]:
 
 
 class MadeUpSeller:
-    """
-    `known` are its answers by id; every other call is a 404. `fault` is answered in place of the next answer.
-    """
+    """`known` are its answers by id; every other call is a 404. `fault` is answered in place of the next answer."""
 
     def __init__(self) -> None:
         self.known: dict[str, dict[str, Any]] = {}

@@ -1,7 +1,4 @@
-"""
-The final cost of a call, learnt by its id after the fact: in time it is that of the record, else it is
-counted.
-"""
+"""The final cost of a call, learnt by its id after the fact: in time it is that of the record, else it is counted."""
 
 from __future__ import annotations
 
@@ -344,9 +341,7 @@ async def test_an_answer_that_tells_nothing_of_the_call_is_left_out(
 
 
 async def test_the_limits_at_their_edge(installation: Installation) -> None:
-    """
-    One more than may wait is left out; of those that wait, so many are asked for in a look, the newest first.
-    """
+    """One more than may wait is left out; of those that wait, so many are asked for in a look, the newest first."""
     installation.set(max_waiting=3, per_second=2)
     ids = [f"gen-179000000{number}-AbCdEfGhIjKlMnOpQrSt" for number in range(4)]
     for id in ids:

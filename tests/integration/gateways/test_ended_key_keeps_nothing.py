@@ -344,10 +344,7 @@ async def test_every_address(
 async def test_a_device_that_is_named_under_such_a_key(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None
 ) -> None:
-    """
-    It is neither enrolled by its telemetry nor noted as one that could not be, nor heard, nor revoked or
-    reset.
-    """
+    """It is neither enrolled by its telemetry nor noted as one that could not be, nor heard, nor revoked or reset."""
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)

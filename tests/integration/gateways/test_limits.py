@@ -21,9 +21,7 @@ pytestmark = pytest.mark.asyncio
 async def test_streams_beyond_the_limit(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    They are counted where they are kept, also at a gateway that has not heard of those of the other one.
-    """
+    """They are counted where they are kept, also at a gateway that has not heard of those of the other one."""
 
     async def no_look(self: Follower) -> None:
         """Neither gateway reads what streams there are."""

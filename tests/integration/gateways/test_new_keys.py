@@ -1,6 +1,4 @@
-"""
-A key that was made or changed at one gateway is never refused at another for what that one has not heard of.
-"""
+"""A key that was made or changed at one gateway is never refused at another for what that one has not heard of."""
 
 from __future__ import annotations
 
@@ -88,9 +86,7 @@ async def registries(new_schema: Callable[[], Schema]) -> AsyncIterator[tuple[Re
 async def test_guesses_buy_no_look(
     registries: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    However many wait, the look that comes anyway answers all; one key among them that is new is found by it.
-    """
+    """However many wait, the look that comes anyway answers all; one key among them that is new is found by it."""
     here, there = registries
     access, looks = Access(there, clock=MovedClock()), 0
     news = PostgresRegistry.news

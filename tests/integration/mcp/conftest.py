@@ -28,9 +28,7 @@ META = {VERSION: MODERN, CAPABILITIES: {}}
 
 @dataclass
 class Assistant:
-    """
-    Asks with a key of the scope; messages are those of the stateless revision unless `legacy` says another.
-    """
+    """Asks with a key of the scope; messages are those of the stateless revision unless `legacy` says another."""
 
     serving: Serving
     key: str

@@ -71,9 +71,7 @@ LIMITS = {
 
 @pytest.mark.parametrize("setting", LIMITS)
 async def test_calls_of_tools_are_limited_by_key(open_assistant: OpenAssistant, setting: str) -> None:
-    """
-    At the limit 429 that names the setting and says when to repeat; lists stay free, and so do other keys.
-    """
+    """At the limit 429 that names the setting and says when to repeat; lists stay free, and so do other keys."""
     assistant = await open_assistant(Config(mcp=LIMITS[setting], spool=SpoolSettings(hold=0)))
     first, *_, last = [await assistant.post(CALL) for _ in range(5)]
     assert (200, 429) == (first.status, last.status)
@@ -122,9 +120,7 @@ async def test_a_large_message_is_refused(assistant: Assistant) -> None:
 
 
 async def test_messages_that_take_no_time_wait_for_no_tool(assistant: Assistant) -> None:
-    """
-    While a key's tool works, its other messages are answered: what makes a tool work waits for its turn.
-    """
+    """While a key's tool works, its other messages are answered: what makes a tool work waits for its turn."""
     questions, name = assistant.serving.app.services.operators.installation.questions, "key assistant"
     begun, end = asyncio.Event(), asyncio.Event()
 

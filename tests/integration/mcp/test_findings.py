@@ -38,10 +38,7 @@ async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
 
 
 async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:
-    """
-    What was spent of how much, and why there is no forecast yet; by its name, and the nearest for a wrong
-    one.
-    """
+    """What was spent of how much, and why there is no forecast yet; by its name, and the nearest for a wrong one."""
     registry = assistant.serving.app.services.operators.installation.require_registry()
     assert 0 == (await assistant.content("get_budgets"))["budget_count"]
     await make_budget(registry, "Search")
@@ -94,9 +91,7 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
 
 
 async def test_recommendations_are_told_with_their_reasons(assistant: Assistant) -> None:
-    """
-    The largest first, by type, by status and by whose work it is; a wrong name is answered with the nearest.
-    """
+    """The largest first, by type, by status and by whose work it is; a wrong name is answered with the nearest."""
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     assert 0 == (await assistant.content("get_optimize_recs"))["recommendation_count"]
     large = replace(SAVING, key="batch:1", type="batch", monthly_savings="12.5", dimensions={"team": ["ads"]})

@@ -96,9 +96,7 @@ async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
 
 
 async def test_a_link_is_given_where_people_can_follow_it(assistant: Assistant) -> None:
-    """
-    Under the public address where there is one; none to a server that listens everywhere, and none too long.
-    """
+    """Under the public address where there is one; none to a server that listens everywhere, and none too long."""
     services = assistant.serving.app.services.operators
     services.installation.urls = lambda: Urls(console="http://0.0.0.0:4318/console/")
     assert "" == await link_of(assistant, "get_org_context")

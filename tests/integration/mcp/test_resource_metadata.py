@@ -88,8 +88,8 @@ async def test_filters_and_their_nearest(assistant: Assistant) -> None:
 
 async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    300 devices of 32 labels, 50 times what an answer holds: each keeps to the bound, and the pages have every device
-    once.
+    300 devices of 32 labels, 50 times what an answer holds: each keeps to the bound, and the pages have
+    every device once.
     """
     labels = {f"label-{number}": "x" * 200 for number in range(32)}
     fleet = [

@@ -1,8 +1,7 @@
 """
 What the specification says a server must do, rule by rule: one exchange each, by revision.
 
-Rules that need more than one exchange stand in test_protocol.py, test_access.py, test_tools.py and
-test_stdio.py.
+Rules that need more than one exchange stand in test_protocol.py, test_access.py, test_tools.py and test_stdio.py.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ Body = dict[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Must:
     """
-    `method` and `params` make a well-formed request of the revision; `headers` and `body` change it, None
-    removes.
+    `method` and `params` make a well-formed request of the revision; `headers` and `body` change it, None removes.
 
     `code` is that of the error, None where there is a result, for which `holds`.
     """

@@ -1,6 +1,4 @@
-"""
-The newer tools stay within the bound of an answer, however much there is; what is cut is still in the sums.
-"""
+"""The newer tools stay within the bound of an answer, however much there is; what is cut is still in the sums."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-What the tools answer: exact sums, bounded sizes, known names, and words that help where something is wrong.
-"""
+"""What the tools answer: exact sums, bounded sizes, known names, and words that help where something is wrong."""
 
 from __future__ import annotations
 
@@ -242,8 +240,7 @@ async def test_the_context_says_what_there_is(assistant: Assistant) -> None:
 
 async def test_every_word_of_a_question_is_explained(assistant: Assistant) -> None:
     """
-    Measures, kinds of cost, ranges and dimensions: as many as the schemas take, and why some kinds are not
-    there.
+    Measures, kinds of cost, ranges and dimensions: as many as the schemas take, and why some kinds are not there.
     """
 
     async def words(kind: str) -> dict[str, str]:

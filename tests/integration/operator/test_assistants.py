@@ -35,10 +35,7 @@ async def answered(server: OperatorServer, body: object, headers: dict[str, str]
 
 @pytest.mark.parametrize(("role", "may_write"), [("viewer", False), ("operator", True)])
 async def test_writing_takes_the_role_operator(tmp_path: Path, role: str, may_write: bool) -> None:
-    """
-    A viewer is neither offered what writes nor let, though the setting allows it; the name stands in the
-    audit.
-    """
+    """A viewer is neither offered what writes nor let, though the setting allows it; the name stands in the audit."""
     async with operator_server(tmp_path, mcp=lambda: McpSettings(writes=True)) as server:
         headers = await signed_in(server, role)
         listed = await answered(server, line("tools/list"), headers)

@@ -78,9 +78,7 @@ def answer(result: Result) -> Any:
 
 
 def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -> None:
-    """
-    Create, list, show, edit, disable, enable, rotate and delete on a directory that was empty.
-    """
+    """Create, list, show, edit, disable, enable, rotate and delete on a directory that was empty."""
     created = answer(run(*CREATE, "--label", "team=search", "--description", "d", "--json"))
     assert {"key", "secret"} == set(created)
     assert created["secret"].startswith("th_")
@@ -236,9 +234,7 @@ def list_commands(words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize("words", list(list_commands()), ids=" ".join)
 def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[str, ...]) -> None:
-    """
-    What `filtering.available` names is an option; what was asked for twice stands in `filtering.current`.
-    """
+    """What `filtering.available` names is an option; what was asked for twice stands in `filtering.current`."""
     available = answer(look(*words, "--json"))["filtering"]["available"]
     asked = {
         each["field"]: (each["valid_values"] or SOME[each["field"].endswith("_time")])[:2]
@@ -320,18 +316,14 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
 def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(
     look: Run, words: tuple[str, ...], sentence: str
 ) -> None:
-    """
-    An invalid, unknown or existing name, a wrong --confirm, scopes and use cases together: the rule is said.
-    """
+    """An invalid, unknown or existing name, a wrong --confirm, scopes and use cases together: the rule is said."""
     result = look(*words, code=2)
     assert sentence in result.stderr
     assert "" == result.stdout
 
 
 def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
-    """
-    Create it on a view by name; silence, show and evaluate it; list owners and alerts; delete it by its name.
-    """
+    """Create it on a view by name; silence, show and evaluate it; list owners and alerts; delete it by its name."""
     run("views", "create", "--name", "All", "--principal", "model")
     plan = ("--amount", "10", "--plan", "2026-11-01=12.50", "--alert", "80", "--forecast-alert", "100")
     made = answer(
@@ -641,10 +633,7 @@ async def _declared(directory: Path, *specs: RouteSpec) -> None:
 
 
 def test_the_console_of_a_public_gateway_is_on_the_operators_listener(tmp_path: Path) -> None:
-    """
-    On a public `listen` the operator's side is 127.0.0.1:4319, without TLS, unless the configuration says
-    more.
-    """
+    """On a public `listen` the operator's side is 127.0.0.1:4319, without TLS, unless the configuration says more."""
     config = _configured(tmp_path, "[server]", "listen = '0.0.0.0:4318'")
     result = CliRunner().invoke(main, ["console", "link", "--config", config])
     assert "http://127.0.0.1:4319/console/" in result.output
@@ -679,9 +668,7 @@ def _configured(tmp_path: Path, *lines: str) -> str:
 
 @pytest.mark.parametrize("depth", [1, 30])
 def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
-    """
-    Over its socket, also where the data directory's path is too long for one; the change acts on the server.
-    """
+    """Over its socket, also where the data directory's path is too long for one; the change acts on the server."""
     gateway = tmp_path.joinpath(*(["store"] * depth))
     words = ("serve", "--data", str(gateway), "--listen", "127.0.0.1:0", "--grpc-listen", "")
     server = start_process([str(COMMAND), *words], cwd=tmp_path, is_read=True)
@@ -718,10 +705,7 @@ async def _delivered(directory: Path) -> None:
 
 
 def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> None:
-    """
-    It says that the service may count them again; nothing is sent unless somebody agrees or --yes stands
-    there.
-    """
+    """It says that the service may count them again; nothing is sent unless somebody agrees or --yes stands there."""
     asyncio.run(_delivered(tmp_path / "store"))
     words = ("spool", "replay", "--route", "upstream/ai-telemetry", "--since", "1h", "--json")
     assert 3 == answer(run(*words, "--dry-run"))["replay"]["records"]
@@ -736,9 +720,7 @@ def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> N
 def test_a_server_that_accepts_nobody_ends_the_command(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A process without a free descriptor listens and takes no connection: the command does not wait for ever.
-    """
+    """A process without a free descriptor listens and takes no connection: the command does not wait for ever."""
     monkeypatch.setattr(operator_client, "PATIENCE_S", 0.3)
     monkeypatch.setattr(operator_client, "TURN_S", 0.3)
     lock = lock_directory(tmp_path / "store")

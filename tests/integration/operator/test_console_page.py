@@ -39,8 +39,7 @@ async def test_the_page_is_served_under_a_strict_policy(serve: Serve) -> None:
 @pytest.mark.asyncio
 async def test_every_file_that_is_loaded_is_there(serve: Serve) -> None:
     """
-    From the page on, over relative addresses alone; each is kept for ever, as its path changes with its
-    content.
+    From the page on, over relative addresses alone; each is kept for ever, as its path changes with its content.
     """
     serving = await serve()
     page = await serving.send(CONSOLE + "/", b"", method="GET", key=None)
@@ -107,9 +106,7 @@ async def test_senders_do_not_see_it(serve: Serve) -> None:
 
 @pytest.mark.asyncio
 async def test_the_console_learns_where_telemetry_goes(serve: Serve) -> None:
-    """
-    On a listener of its own it is told the address for senders; on theirs, the reader's own address is right.
-    """
+    """On a listener of its own it is told the address for senders; on theirs, the reader's own address is right."""
     apart, shared = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0"), await serve()
     assert [apart.app.url, None] == [await telemetry_url(apart), await telemetry_url(shared)]
 
@@ -163,7 +160,7 @@ def test_comments_stay_at_home(path: Path) -> None:
 
 def test_the_console_is_small() -> None:
     """
-    All its files together are packed under 136 KB; tests/browser/test_traffic.py measures what one page needs of
-    them.
+    All its files together are packed under 136 KB; tests/browser/test_traffic.py measures what one page
+    needs of them.
     """
     assert sum(len(asset.packed) for asset in console().assets.values()) < 136_000

@@ -96,8 +96,7 @@ async def test_a_wrong_edit_changes_nothing(server: OperatorServer) -> None:
 @pytest.mark.asyncio
 async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path: Path) -> None:
     """
-    From a file: the record as `spool dead show` prints it, or its changed fields; what is not JSON is wrong
-    use.
+    From a file: the record as `spool dead show` prints it, or its changed fields; what is not JSON is wrong use.
     """
     dead = await letter(server)
     file = tmp_path / "record.json"

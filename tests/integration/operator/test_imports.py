@@ -1,7 +1,4 @@
-"""
-What a process imports: a start and a command pay for what they use, and for nothing that nobody asked for
-yet.
-"""
+"""What a process imports: a start and a command pay for what they use, and for nothing that nobody asked for yet."""
 
 from __future__ import annotations
 
@@ -113,9 +110,7 @@ async def test_a_start_imports_what_a_server_needs(
 
 @pytest.mark.asyncio
 async def test_a_first_request_imports_its_area(serve: Serve) -> None:
-    """
-    An address whose handlers were not imported answers as if they were, by any method and below its path.
-    """
+    """An address whose handlers were not imported answers as if they were, by any method and below its path."""
     serving = await serve()
     answers = [
         (await serving.send(path, b"", None, method=method, key=None)).status

@@ -78,8 +78,7 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
 
 async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -> None:
     """
-    `server.max_event_streams` are open, each of another; the next is told which setting it was, until one
-    closes.
+    `server.max_event_streams` are open, each of another; the next is told which setting it was, until one closes.
     """
     cookie = await signed_in(server)
     async with listening(server.url, await signed_in(server)):
@@ -94,9 +93,7 @@ async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -
 
 
 async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> None:
-    """
-    However many pages somebody opens: his oldest ends, told to come back late, and an administrator's opens.
-    """
+    """However many pages somebody opens: his oldest ends, told to come back late, and an administrator's opens."""
     server.services.installation.event_streams = EventStreams(4, 3)
     viewer, administrator = await signed_in(server), await signed_in(server)
     async with AsyncExitStack() as stack:
@@ -114,9 +111,7 @@ async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> No
 
 
 async def test_it_ends_with_the_session(server: OperatorServer) -> None:
-    """
-    Whoever is signed out, or was idle too long, hears nothing more; listening does not keep a session alive.
-    """
+    """Whoever is signed out, or was idle too long, hears nothing more; listening does not keep a session alive."""
     cookie = await signed_in(server)
     async with listening(server.url, cookie) as stream:
         [session] = (await server.ask("GET", "/sessions")).payload["sessions"]

@@ -1,6 +1,4 @@
-"""
-Notifications from an insight to the receiver, as operators see them: calls, commands, metrics and a reload.
-"""
+"""Notifications from an insight to the receiver, as operators see them: calls, commands, metrics and a reload."""
 
 from __future__ import annotations
 

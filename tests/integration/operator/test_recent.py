@@ -64,9 +64,7 @@ async def test_records_are_filtered(server: OperatorServer) -> None:
 
 
 async def test_records_of_a_view(server: OperatorServer) -> None:
-    """
-    As its filter says, tags and the unknown too; pages and the stream hold to it; an unknown one is refused.
-    """
+    """As its filter says, tags and the unknown too; pages and the stream hold to it; an unknown one is refused."""
     server.services.money.ledger.tags = ("service",)
     tests = call(2, team="search", tags={"service": "tests"})
     await add(server.services.spool.log, call(1, team="search"), tests, call(3, team="ads"), call(4))
@@ -102,8 +100,7 @@ async def test_it_says_how_far_it_looked(server: OperatorServer, monkeypatch: py
 
 async def test_records_of_a_day_and_a_month(server: OperatorServer) -> None:
     """
-    By when the call began, in UTC, whenever it was reported; what names no time belongs to the day that it
-    came.
+    By when the call began, in UTC, whenever it was reported; what names no time belongs to the day that it came.
     """
     log, clock = server.services.spool.log, server.clock
     clock.move(-clock.now() % DAY_S + 40 * DAY_S + 3600)  # an hour into a day
@@ -144,10 +141,7 @@ async def test_what_is_no_date_is_refused(server: OperatorServer, wrong: str) ->
 async def test_records_of_a_day_are_found_behind_newer_ones(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    However many came since; and where more came than are looked through, the answer says up to when was
-    looked.
-    """
+    """However many came since; and where more came than are looked through, the answer says up to when was looked."""
     monkeypatch.setattr(records, "LOOKED_THROUGH", 4)
     monkeypatch.setattr(listing, "STEP", 2)
     log, clock = server.services.spool.log, server.clock
@@ -183,9 +177,7 @@ async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) 
 
 
 async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    One by one, the newest first, with what each amounts to; other records are not looked through for them.
-    """
+    """One by one, the newest first, with what each amounts to; other records are not looked through for them."""
     monkeypatch.setattr(records, "LOOKED_THROUGH", 3)
     server.services.spool.event_amount = lambda event: (
         Decimal(event.data["gb"]) if "gb" in event.data else None

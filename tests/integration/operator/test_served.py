@@ -1,6 +1,4 @@
-"""
-What servers of models served, beside the calls that were told of the same models, over the operator API.
-"""
+"""What servers of models served, beside the calls that were told of the same models, over the operator API."""
 
 from __future__ import annotations
 
@@ -56,10 +54,7 @@ def told(number: int, at: float, **fields: Any) -> Any:
 
 
 async def test_served_less_told(server: OperatorServer) -> None:
-    """
-    By model, whatever marks are in its name; not calls of caches, shadows, and those of other days and
-    models.
-    """
+    """By model, whatever marks are in its name; not calls of caches, shadows, and those of other days and models."""
     now = server.clock.now()
     await add(
         server.services.spool.log,

@@ -116,9 +116,7 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None:
-    """
-    Only a route whose destination left the configuration goes; its queue is counted as discarded and audited.
-    """
+    """Only a route whose destination left the configuration goes; its queue is counted as discarded and audited."""
     await add(server.services.spool.log, call(1), call(2))
     assert (409, "not_allowed") == (await server.ask("DELETE", f"/routes/{ROUTE}")).error[:2]
     await server.services.spool.deliveries.declare([])
@@ -277,9 +275,7 @@ async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) ->
 
 @pytest.mark.asyncio
 async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
-    """
-    What is kept, why, where it waits and what is not stored; no other record, and none that is not there.
-    """
+    """What is kept, why, where it waits and what is not stored; no other record, and none that is not there."""
     record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")
     await add(server.services.spool.log, call(1), (record, known_as))
     await server.services.spool.deliveries.set_aside(await due(server), error="no", status="400")
@@ -315,8 +311,7 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The duplicate window knows its number, or about when it came; what it does not know is looked for in one
-    day.
+    The duplicate window knows its number, or about when it came; what it does not know is looked for in one day.
     """
     log = server.services.spool.log
     for hour in range(40):

@@ -28,10 +28,7 @@ pytestmark = pytest.mark.asyncio
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
-    """
-    A shell lets what runs in the background ignore SIGINT, and every process inherits that from the one
-    before.
-    """
+    """A shell lets what runs in the background ignore SIGINT, and every process inherits that from the one before."""
     before = signal.signal(SIGINT, signal.default_int_handler)
     yield
     signal.signal(SIGINT, before)
@@ -74,9 +71,7 @@ async def test_tail_shows_older_and_new_records(serve: Serve) -> None:
 
 
 async def test_a_line_for_people_has_the_figures(serve: Serve) -> None:
-    """
-    Model, team, user, tokens and cost; what is unknown is a dash, and a terminal's controls are left out.
-    """
+    """Model, team, user, tokens and cost; what is unknown is a dash, and a terminal's controls are left out."""
     serving = await serve()
     known: dict[str, Any] = {
         "response_model": "gpt-5",
@@ -117,9 +112,7 @@ async def test_a_wrong_filter_is_wrong_use(serve: Serve) -> None:
 
 
 async def test_top_shows_rates_and_routes(serve: Serve) -> None:
-    """
-    The records of the last minute by source, how far behind the ledger is, and every route with its reason.
-    """
+    """The records of the last minute by source, how far behind the ledger is, and every route with its reason."""
     serving = await serve()
     storage = serving.app.services.storage
     await storage.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])

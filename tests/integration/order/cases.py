@@ -1,6 +1,4 @@
-"""
-The payloads of the shared cases, taken apart: pieces that may come in any order and in requests of their own.
-"""
+"""The payloads of the shared cases, taken apart: pieces that may come in any order and in requests of their own."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ def _items(format: str, values: list[Any]) -> list[Any]:
 
 
 def _otlp_pieces(root: str, entries: Sequence[Row]) -> tuple[tuple[Any, ...], ...]:
-    """
-    Each item in an envelope of its own; spans by trace, because twins and owners are found within a request.
-    """
+    """Each item in an envelope of its own; spans by trace, because twins and owners are found within a request."""
     middle, member = MEMBERS[root]
     by_trace: dict[str, list[Any]] = {}
     for entry in entries:

@@ -1,6 +1,4 @@
-"""
-Azure API Management's metrics beside its log: in any order they are shadows of the calls, and count alone.
-"""
+"""Azure API Management's metrics beside its log: in any order they are shadows of the calls, and count alone."""
 
 from __future__ import annotations
 

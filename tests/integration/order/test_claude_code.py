@@ -1,6 +1,4 @@
-"""
-Claude Code's events about the end of a call or a prompt that others tell, too: in any order one call each.
-"""
+"""Claude Code's events about the end of a call or a prompt that others tell, too: in any order one call each."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ def test_a_refused_call_keeps_its_tokens() -> None:
 
 
 def test_a_request_after_its_refusal_was_closed_keeps_its_tokens() -> None:
-    """
-    By the event or the span, each told twice: a call beside the record of the refusal, which holds for it.
-    """
+    """By the event or the span, each told twice: a call beside the record of the refusal, which holds for it."""
     request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
     refusal = event("api_refusal", request_id=BILLED)
     for calls in permutations((request, SPAN)):

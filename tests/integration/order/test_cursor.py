@@ -1,7 +1,4 @@
-"""
-Cursor tells a request, its failure and its correction by events, in any order; its counters stand beside
-them.
-"""
+"""Cursor tells a request, its failure and its correction by events, in any order; its counters stand beside them."""
 
 from __future__ import annotations
 

@@ -137,9 +137,7 @@ def flat(record: Row) -> Row:
 @settings(max_examples=ORDERS * 5, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(tellings())
 def test_reports_of_a_call_by_many_sources_in_any_order(telling: Telling) -> None:
-    """
-    In memory; in a few of the orders on disk as well, with restarts, over which what is open stays open.
-    """
+    """In memory; in a few of the orders on disk as well, with restarts, over which what is open stays open."""
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
     alone = stated(telling.reports)
     first = told_in_memory(as_requests(telling.reports, [True] * len(telling.reports)))

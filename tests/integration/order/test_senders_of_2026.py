@@ -1,6 +1,4 @@
-"""
-Senders that tell the same calls in two ways: in any order their counters are shadows, and alone they count.
-"""
+"""Senders that tell the same calls in two ways: in any order their counters are shadows, and alone they count."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-What a server of models counts beside the calls that it answered, whoever tells them: it is not a call more.
-"""
+"""What a server of models counts beside the calls that it answered, whoever tells them: it is not a call more."""
 
 from __future__ import annotations
 

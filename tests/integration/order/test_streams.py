@@ -1,6 +1,4 @@
-"""
-A stream of Logfire's with the SDK's own span below: the report of it is a trace of its own, in any request.
-"""
+"""A stream of Logfire's with the SDK's own span below: the report of it is a trace of its own, in any request."""
 
 from __future__ import annotations
 

@@ -70,9 +70,7 @@ def gateway(number: int, attempt: int, *, traces_http: bool, wraps: bool, answer
 
 
 def log(number: int, attempt: int) -> Request:
-    """
-    The same attempt, which failed, as LiteLLM's log tells it: with the start of its span to the microsecond.
-    """
+    """The same attempt, which failed, as LiteLLM's log tells it: with the start of its span to the microsecond."""
     name, at = number * 100 + 20 + 5 * attempt, number * 100 + 2.0 * attempt + 0.2
     said = {
         "id": f"00000000-0000-4000-8000-{name:012d}", "litellm_call_id": f"00000000-0000-4000-8000-{name:012d}",
@@ -137,8 +135,7 @@ def test_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool,
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
     """
-    The log has no name that the client has; the spans, which have names of both, come last where they really
-    do.
+    The log has no name that the client has; the spans, which have names of both, come last where they really do.
     """
     for order in permutations(["client", "log", "spans"]):
         requests = []

@@ -1,6 +1,4 @@
-"""
-The endpoints of gateway formats and foreign protocols, at a real server, with the payloads of tests/cases.
-"""
+"""The endpoints of gateway formats and foreign protocols, at a real server, with the payloads of tests/cases."""
 
 from __future__ import annotations
 
@@ -121,9 +119,7 @@ async def test_no_format_turns_bad_bytes_into_a_500(one_server: Serving, name: s
 
 @pytest.mark.parametrize("path", ["/v1/ai-telemetry", "/v1/ai-telemetry/litellm"])
 async def test_put_and_patch_mean_the_same_as_post(serving: Serving, path: str) -> None:
-    """
-    OpenRouter and Kong let their users choose the method; what comes again under another is a duplicate.
-    """
+    """OpenRouter and Kong let their users choose the method; what comes again under another is a duplicate."""
     for method in ("POST", "PUT", "PATCH"):
         answer = await serving.send(path, LITELLM, method=method)
         assert 200 == answer.status
@@ -296,10 +292,7 @@ def signing(file: Path) -> Config:
 async def test_helicone_must_sign_what_it_sends(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    With a signing secret the key in the address is not enough, and the signature is not enough without the
-    key.
-    """
+    """With a signing secret the key in the address is not enough, and the signature is not enough without the key."""
     caplog.set_level(logging.DEBUG)
     file = tmp_path / "signing"
     file.write_text("the-signing-secret\n")

@@ -86,8 +86,7 @@ async def test_nothing_to_announce_is_no_mistake(serve: Serve) -> None:
 
 async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
     """
-    The sender hears what it heard before, under an old and a new address; other bytes under its name are
-    refused.
+    The sender hears what it heard before, under an old and a new address; other bytes under its name are refused.
     """
     server, key = await made(serve)
     first = urls(await agent.announce(server, ["one"], key))["one"]
@@ -239,9 +238,7 @@ async def test_what_is_gone_is_abandoned(serve: Serve) -> None:
 
 
 async def test_a_replay_is_handed_on(serve: Serve) -> None:
-    """
-    What the upstream wants again and is not here: the agent hears of it, and its file comes by that address.
-    """
+    """What the upstream wants again and is not here: the agent hears of it, and its file comes by that address."""
     server, key = await made(serve)
     other = await server.make_key("other agent", scopes=agent.SCOPES)
     assert [200] == await agent.ship(server, {"one": b"metrics"}, key)
@@ -257,9 +254,7 @@ async def test_a_replay_is_handed_on(serve: Serve) -> None:
 
 
 async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
-    """
-    With a Bearer prefix too, here alone; the key that sent it hears that it was taken, another one does not.
-    """
+    """With a Bearer prefix too, here alone; the key that sent it hears that it was taken, another one does not."""
     server, key = await made(serve)
     other = await server.make_key("other agent", scopes=agent.SCOPES)
     bearer = {"Authorization": f"Bearer {key}"}

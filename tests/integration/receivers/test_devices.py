@@ -176,8 +176,7 @@ async def test_too_many_devices(serve: Serve) -> None:
 
 async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> None:
     """
-    One key enrols made-up names as long as it may; another key's first device comes in; the operator hears of
-    it.
+    One key enrols made-up names as long as it may; another key's first device comes in; the operator hears of it.
     """
     server = await serve(config=config(max=10))
     fleet, other = await server.make_key("fleet", scopes=ALL), await server.make_key("other", scopes=ALL)
@@ -254,9 +253,7 @@ async def test_a_device_key_is_told_once(serving: Serving) -> None:
 
 
 async def test_facts_change_with_the_fingerprint_or_the_own_key(serving: Serving) -> None:
-    """
-    The fleet's key lies on every laptop: it alone moves no other device's spend to another team or user.
-    """
+    """The fleet's key lies on every laptop: it alone moves no other device's spend to another team or user."""
     fleet = await serving.make_key("fleet", scopes=ALL)
     mine = {"device_id": "laptop-1", "labels": {"team": "search"}, "user": "ada", "hostname": "mill"}
     own = said(await ask(serving, "enroll", {**mine, "fingerprint": "a", "want_key": True}, fleet))["key"]
@@ -336,9 +333,7 @@ async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: 
 
 @pytest.mark.parametrize("id", ["a_b_c", "thd_1_2", "x" * 128, "ada@mill:3._-"])
 async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> None:
-    """
-    Ingest, heartbeat and ping of this device; no enrolment, no other device, whatever its name looks like.
-    """
+    """Ingest, heartbeat and ping of this device; no enrolment, no other device, whatever its name looks like."""
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": id, "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
@@ -353,9 +348,7 @@ async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> 
 
 
 async def test_a_revoked_device(serving: Serving) -> None:
-    """
-    Its key is refused at once, also on an open connection; what it sent before is kept; approve is back.
-    """
+    """Its key is refused at once, also on an open connection; what it sent before is kept; approve is back."""
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
@@ -375,8 +368,7 @@ async def test_a_revoked_device(serving: Serving) -> None:
 
 async def test_a_revoked_device_among_others(serving: Serving) -> None:
     """
-    Its items are rejected for good and named in the partial success; its neighbours are kept; the books
-    balance.
+    Its items are rejected for good and named in the partial success; its neighbours are kept; the books balance.
     """
     fleet = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "bad"}, fleet)
@@ -441,9 +433,7 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
 
 
 async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving) -> None:
-    """
-    Accepted with `device` null and the tag `claimed_device`, counted; under the device's key it is its own.
-    """
+    """Accepted with `device` null and the tag `claimed_device`, counted; under the device's key it is its own."""
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     for sender in (fleet, serving.key, key):
@@ -503,10 +493,7 @@ def of_user(device: str, user: str | None = None) -> bytes:
 
 
 async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> None:
-    """
-    After the report, the key's label and the device's label; a heartbeat brings another one, for later
-    records.
-    """
+    """After the report, the key's label and the device's label; a heartbeat brings another one, for later records."""
     registry = serving.app.services.storage.registry
     assert registry is not None
     key = await serving.make_key("fleet", scopes=ALL)
@@ -623,10 +610,7 @@ async def test_a_body_beyond_any_heartbeat(serving: Serving) -> None:
 
 
 async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
-    """
-    privacy.emails holds for what devices say of themselves: no address is kept, equal addresses are equal
-    ids.
-    """
+    """privacy.emails holds for what devices say of themselves: no address is kept, equal addresses are equal ids."""
     key = await serving.make_key("fleet", scopes=ALL)
     for id, user in (("a", "Anna@Example.com"), ("b", "anna@example.com"), ("c", "anna")):
         await ask(serving, "enroll", {"device_id": id, "user": user, "labels": {"owner": user}}, key)

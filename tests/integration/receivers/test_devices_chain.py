@@ -103,8 +103,7 @@ async def test_a_reset_is_told(chain: Chain) -> None:
 
 async def test_what_was_taken_before_a_revocation_is_not_refused(chain: Chain) -> None:
     """
-    Records of a revoked device still come from the gateway that revoked it: they wait there. Others are
-    refused.
+    Records of a revoked device still come from the gateway that revoked it: they wait there. Others are refused.
     """
     await chain.do("revoke")
     await until(lambda: device(chain.far).state == REVOKED)

@@ -39,9 +39,7 @@ async def held(serving: Serving, n: int) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "identity"])
 async def test_a_request_that_is_kept_back_refuses_nobody_else(serve: Serve, coding: str) -> None:
-    """
-    64 MiB that never end, as 64 KB of gzip or in full: every request of another key is taken, small or large.
-    """
+    """64 MiB that never end, as 64 KB of gzip or in full: every request of another key is taken, small or large."""
     serving = await serve(max_body_bytes=64 * MIB, max_inflight_bytes=64 * MIB)
     slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
     plain = b" " * 64 * MIB

@@ -1,6 +1,4 @@
-"""
-What the HTTP side does beside OTLP: compression, CORS, health, metrics, TLS, the operator's side, stopping.
-"""
+"""What the HTTP side does beside OTLP: compression, CORS, health, metrics, TLS, the operator's side, stopping."""
 
 from __future__ import annotations
 
@@ -193,9 +191,7 @@ async def test_many_slow_connections_do_not_stand_in_the_way(serving: Serving) -
 
 @pytest.mark.asyncio
 async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    New connections are refused, a kept-alive one hears 503, and the accepted request is answered and kept.
-    """
+    """New connections are refused, a kept-alive one hears 503, and the accepted request is answered and kept."""
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     serving = await serve()
     intake, gate = serving.app.services.receivers.intake, serving.app.services.receivers.in_hand

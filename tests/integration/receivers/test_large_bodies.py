@@ -1,6 +1,4 @@
-"""
-What the largest body that is let in costs a real server process: memory, and the turns of everybody else.
-"""
+"""What the largest body that is let in costs a real server process: memory, and the turns of everybody else."""
 
 from __future__ import annotations
 

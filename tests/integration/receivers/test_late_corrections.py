@@ -1,6 +1,4 @@
-"""
-Counters that were sent on before a call of their reporter came: what takes them back passes two gateways.
-"""
+"""Counters that were sent on before a call of their reporter came: what takes them back passes two gateways."""
 
 from __future__ import annotations
 
@@ -61,8 +59,7 @@ def focus(path: Path) -> list[dict[str, str]]:
 @pytest.mark.asyncio
 async def test_a_late_correction_passes_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """
-    Ledgers of both, and a FOCUS file, come to the calls alone; corrections are usage with a minus, never
-    credits.
+    Ledgers of both, and a FOCUS file, come to the calls alone; corrections are usage with a minus, never credits.
     """
     calls = (CASES / "api_request_events.json").read_bytes()
     alone = await serve()

@@ -1,7 +1,4 @@
-"""
-LiteLLM's batches: it drops one on any answer but a 2xx and never sends it again, so a bad member stands
-alone.
-"""
+"""LiteLLM's batches: it drops one on any answer but a 2xx and never sends it again, so a bad member stands alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-Langfuse's partial reports through a running gateway: two requests, a restart, a refusal, the end of the
-window.
-"""
+"""Langfuse's partial reports through a running gateway: two requests, a restart, a refusal, the end of the window."""
 
 from __future__ import annotations
 
@@ -160,9 +157,7 @@ async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -
 async def test_after_a_crash_disk_and_books_agree_on_what_waits(
     tmp_path: Path, kept: int, repeated: list[int]
 ) -> None:
-    """
-    A partial report and its books are one commit; whatever is repeated, it is one record with its tokens.
-    """
+    """A partial report and its books are one commit; whatever is repeated, it is one record with its tokens."""
     requests = [batch(create()), batch(update()), batch(trace(), create(), update())]
     clock = MovedClock()
     before = await RunningGateway.open(tmp_path / "before", clock)
@@ -188,9 +183,7 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(
 
 
 async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> None:
-    """
-    Partial reports, repeats and the trace at once, and some of them refused: one record, and nothing waits.
-    """
+    """Partial reports, repeats and the trace at once, and some of them refused: one record, and nothing waits."""
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock, hold_s=10)
     take, refusals = server.intake.take, iter((True, False, True, False, True))

@@ -1,6 +1,5 @@
 """
-Whoever reports a call, how often and in whatever order: one record, the first report's figures, balanced
-books.
+Whoever reports a call, how often and in whatever order: one record, the first report's figures, balanced books.
 
 Real payloads of LiteLLM's callbacks, of its spend rows, of SDKs, Langfuse, Helicone and Kong go through the
 formats and the intake into both logs. What must become of them is worked out here from the reports alone,
@@ -114,9 +113,7 @@ def fallback(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
 
 
 def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """
-    Spans repeat the first answer and do not say so: they are that call again. The callback marks the second.
-    """
+    """Spans repeat the first answer and do not say so: they are that call again. The callback marks the second."""
     first = MadeCall(number, f"chatcmpl-{number:024x}", uuid(900 + number))
     yield [callback(first), proxy_span(first), proxy_span(first, place=4), sdk_span(first)]
     hit = MadeCall(number, f"{first.id}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
@@ -298,9 +295,7 @@ async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: 
 
 
 async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path) -> None:
-    """
-    Every pause is a stop in good order, after which the newest calls can be corrected as before.
-    """
+    """Every pause is a stop in good order, after which the newest calls can be corrected as before."""
     clock, expected = MovedClock(NOON), Expected()
     for pause, report in history:
         if pause == LATER:
@@ -348,9 +343,7 @@ async def assert_came_true(expected: Expected, log: Log) -> None:
 @settings(max_examples=8 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
-    """
-    In both logs, with the figures of the first report; what a report adds and where two disagree is counted.
-    """
+    """In both logs, with the figures of the first report; what a report adds and where two disagree is counted."""
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(live(history, Path(root)))
 

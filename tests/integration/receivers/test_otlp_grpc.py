@@ -356,10 +356,7 @@ async def test_a_stranger_is_refused_before_the_message_is_received(calling: Cal
 
 
 async def test_messages_are_let_go_when_they_are_answered(calling: Calling) -> None:
-    """
-    Taken or refused, without the collector: it runs seldom, and until then sixteen large ones were a
-    gigabyte.
-    """
+    """Taken or refused, without the collector: it runs seldom, and until then sixteen large ones were a gigabyte."""
     size = 128 * 1024
     large = proto_traces(proto_span()) + b"\x1a\x80\x80\x08" + bytes(size)  # a field that nobody knows
     rounds = 20

@@ -1,7 +1,4 @@
-"""
-OTLP/HTTP against a real server, one test per rule (numbers: rows of the protocol checklist), in both
-encodings.
-"""
+"""OTLP/HTTP against a real server, one test per rule (numbers: rows of the protocol checklist), in both encodings."""
 
 from __future__ import annotations
 

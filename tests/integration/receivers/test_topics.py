@@ -78,9 +78,7 @@ EVENT = {"specversion": "1.0", "id": "1", "source": "/app", "type": "api.call", 
     ],
 )
 async def test_events_in_every_envelope(serving: Serving, sent: bytes, content_type: str, count: int) -> None:
-    """
-    One, an array, lines, structured and batched CloudEvents are taken, and the answer counts every item.
-    """
+    """One, an array, lines, structured and batched CloudEvents are taken, and the answer counts every item."""
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     answer = await serving.send("/v1/events", sent, content_type, key=key)
     assert (200, count) == (answer.status, said(answer)["accepted"])
@@ -111,9 +109,7 @@ async def test_a_binary_cloud_event(serving: Serving) -> None:
 
 @pytest.mark.asyncio
 async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Serving) -> None:
-    """
-    Source and id are the identity; a bad event is refused alone and the answer says which; all bad is a 400.
-    """
+    """Source and id are the identity; a bad event is refused alone and the answer says which; all bad is a 400."""
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     bad = {"specversion": "1.0", "source": "/app", "type": "api.call"}
     first = await serving.send("/v1/events", orjson.dumps([EVENT, bad, EVENT]), key=key)
@@ -183,9 +179,7 @@ async def values(serving: Serving, key: str, stream: str = "api-calls") -> list[
 
 @pytest.mark.asyncio
 async def test_sum_replace_and_delete(serving: Serving) -> None:
-    """
-    Sums add to the record of the hour, replace sets it, delete takes it away; each is read back at once.
-    """
+    """Sums add to the record of the hour, replace sets it, delete takes it away; each is read back at once."""
     key = await writer(serving)
     await serving.send(SUM, body(usage(value=1.5), usage(value="2")), key=key)
     await serving.send(SUM, body(usage(timestamp="2026-11-01T10:59:59Z", value=0.1)), key=key)
@@ -245,10 +239,7 @@ async def test_requests_that_create_one_stream_otherwise_do_not_both_pass(servin
 
 @pytest.mark.asyncio
 async def test_older_forms(serving: Serving) -> None:
-    """
-    The bare stream path is a sum, and so is the oldest form, whose records name their stream; so do old
-    names.
-    """
+    """The bare stream path is a sum, and so is the oldest form, whose records name their stream; so do old names."""
     key = await writer(serving)
     old = usage(value=1)
     old["element-name"] = old.pop("element_name")
@@ -259,9 +250,7 @@ async def test_older_forms(serving: Serving) -> None:
 
 @pytest.mark.asyncio
 async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
-    """
-    PUT fixes what a stream is, reads come in the service's envelope, a full stream is deleted only by force.
-    """
+    """PUT fixes what a stream is, reads come in the service's envelope, a full stream is deleted only by force."""
     key = await writer(serving)
     path = "/unit-cost/v1/telemetry/allocation/api-calls"
     made = await serving.send(path, b'{"granularity": "HOURLY", "filter": ["Region"]}', method="PUT", key=key)
@@ -285,9 +274,7 @@ async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 async def test_what_is_decoded_in_one_go_is_small(serving: Serving, method: str) -> None:
-    """
-    60 MB of empty lists took seconds of the event loop and a gigabyte; at the edge it is read, and is wrong.
-    """
+    """60 MB of empty lists took seconds of the event loop and a gigabyte; at the edge it is read, and is wrong."""
     key = await writer(serving)
     path = (
         "/unit-cost/v1/telemetry/api-calls"
@@ -398,9 +385,7 @@ async def test_a_billing_drop_is_kept_whole(serving: Serving, segment: str) -> N
     ],
 )
 async def test_drops_that_break_a_rule(serving: Serving, change: dict[str, Any], words: str) -> None:
-    """
-    The refusal names the rule, the validating endpoint answers the same with a 200, and nothing is kept.
-    """
+    """The refusal names the rule, the validating endpoint answers the same with a 200, and nothing is kept."""
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
     await serving.make_connection()
     sent = orjson.dumps({"month": "2026-11", "operation": "sum", "data": [ROW], **change})

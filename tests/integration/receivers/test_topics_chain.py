@@ -1,6 +1,4 @@
-"""
-Two gateways in a row: events, operations and drops that come to the first arrive at the second as they were.
-"""
+"""Two gateways in a row: events, operations and drops that come to the first arrive at the second as they were."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ async def ids(serving: Serving, topic: str) -> list[bytes]:
 
 @pytest.mark.asyncio
 async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) -> None:
-    """
-    Ids, totals, order and bytes are the same in both; what comes again at the first is known at the second.
-    """
+    """Ids, totals, order and bytes are the same in both; what comes again at the first is known at the second."""
     site = await serve(chain_keys=("topics", "billing"))
     (tmp_path / "topics.key").write_text(await site.make_key("topics", scopes=SCOPES))
     (tmp_path / "billing.key").write_text(await site.make_key("billing", use_cases=[SEND_BILLING_DATA]))

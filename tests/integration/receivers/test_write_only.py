@@ -1,6 +1,4 @@
-"""
-Endpoints of a managed use case reveal nothing of the organization: not what is known, not who else sends.
-"""
+"""Endpoints of a managed use case reveal nothing of the organization: not what is known, not who else sends."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ class Said(NamedTuple):
 
 @pytest.mark.parametrize("use_case", [SEND_AI_TELEMETRY, SEND_BILLING_DATA])
 async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Serve, use_case: str) -> None:
-    """
-    One gateway is empty; the other has other keys, more use of each endpoint, and got all submissions twice.
-    """
+    """One gateway is empty; the other has other keys, more use of each endpoint, and got all submissions twice."""
     empty, full = await serve(), await serve()
     await full.make_key("somebody else", use_cases=[SEND_AI_TELEMETRY, SEND_BILLING_DATA])
     for place, server in enumerate((full, full, full, empty)):

@@ -38,8 +38,7 @@ def try_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_checkpoint_that_fails_is_said(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
     """
-    The file cannot grow and its log can: commits pass, it is said once, and nothing is lost when it works
-    again.
+    The file cannot grow and its log can: commits pass, it is said once, and nothing is lost when it works again.
     """
     spool = await start()
     bound = spool.database.path.stat().st_size + 64 * 1024
@@ -62,9 +61,7 @@ async def test_a_checkpoint_that_fails_is_said(start: Starter, caplog: pytest.Lo
 async def test_a_reader_that_holds_the_log_is_seen_and_counted(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The log grows beside the file, counts against spool.max_bytes, and is moved once the reader has ended.
-    """
+    """The log grows beside the file, counts against spool.max_bytes, and is moved once the reader has ended."""
     for module in (database, log):
         monkeypatch.setattr(module, "WAL_BYTES", 1 << 20)
     spool = await start(max_bytes=4 << 20)

@@ -1,6 +1,5 @@
 """
-Full disks, failing commits and damaged bytes: nothing is said to be kept that is not, and the log always
-starts.
+Full disks, failing commits and damaged bytes: nothing is said to be kept that is not, and the log always starts.
 """
 
 from __future__ import annotations
@@ -128,8 +127,7 @@ async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> N
 
 async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -> None:
     """
-    The fold before a commit is a write like the commit: its sender is told to wait, health knows, and it
-    passes.
+    The fold before a commit is a write like the commit: its sender is told to wait, health knows, and it passes.
     """
     spool = await start(duplicate_ids=40)  # ten make a batch
     for number in range(20):
@@ -148,9 +146,7 @@ async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -
 async def test_a_note_that_cannot_be_written_stops_nothing(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    It only helps whoever finds the file damaged: retention goes on, and so does the last commit of a stop.
-    """
+    """It only helps whoever finds the file damaged: retention goes on, and so does the last commit of a stop."""
     spool = await start(retention=60, late_window=0)
     await add(spool.log, call(1))
     clock.move(61)
@@ -177,10 +173,7 @@ async def test_a_log_that_cannot_commit_heals_by_itself(start: Starter) -> None:
 
 
 async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Submissions are told to wait, reading and delivering go on, and room brings the log back without a
-    restart.
-    """
+    """Submissions are told to wait, reading and delivering go on, and room brings the log back without a restart."""
     spool = await start()
     await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     reserve = spool.directory / "reserve"
@@ -205,10 +198,7 @@ async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: p
 async def test_on_a_full_disk_what_nobody_needs_makes_room(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Entries that no reader waits for go before their time, the file gives their room back, and the log goes
-    on.
-    """
+    """Entries that no reader waits for go before their time, the file gives their room back, and the log goes on."""
     spool = await start()
     file = spool.directory / "spool.sqlite"
     empty = file.stat().st_size
@@ -249,10 +239,7 @@ async def test_a_start_on_a_full_disk_reads(start: Starter, monkeypatch: pytest.
 async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The reserve is given up before the file is opened: SQLite cannot even read without room for its index
-    file.
-    """
+    """The reserve is given up before the file is opened: SQLite cannot even read without room for its index file."""
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -282,8 +269,7 @@ async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
     start: Starter, monkeypatch: pytest.MonkeyPatch, code: int, step: str
 ) -> None:
     """
-    No descriptor, a read-only mount, a broken device, on a full disk: senders hear when to repeat, and it
-    heals.
+    No descriptor, a read-only mount, a broken device, on a full disk: senders hear when to repeat, and it heals.
     """
     spool = await start()
     await add(spool.log, call(1))
@@ -327,9 +313,7 @@ async def test_a_start_whose_reserve_cannot_be_reached_is_a_start(
 
 
 async def test_a_damaged_entry_is_set_aside(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """
-    One flipped bit costs the records of that entry alone; their numbers are kept, counted and said once.
-    """
+    """One flipped bit costs the records of that entry alone; their numbers are kept, counted and said once."""
     first = await start()
     await add(first.log, call(1))
     await add(first.log, call(2), call(3))
@@ -365,9 +349,7 @@ async def test_a_damaged_entry_is_set_aside(start: Starter, caplog: pytest.LogCa
     ],
 )
 async def test_a_recount_notices(start: Starter, caplog: pytest.LogCaptureFixture, damage: str) -> None:
-    """
-    Whatever was changed behind the log's back, the start repairs it, or the recount says so or sets it aside.
-    """
+    """Whatever was changed behind the log's back, the start repairs it, or the recount says so or sets it aside."""
     first = await start()
     for number in range(1, 5):
         await add(first.log, call(number), call(number))
@@ -420,8 +402,7 @@ async def test_a_file_that_cannot_be_opened_is_moved_aside(
     start: Starter, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    No page can be read: the file is kept under another name, a fresh one takes submissions, and how many is
-    said.
+    No page can be read: the file is kept under another name, a fresh one takes submissions, and how many is said.
     """
     first = await start()
     await add(first.log, call(1), call(2))
@@ -468,9 +449,7 @@ async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("table", recovery.SMALL_TABLES)
 async def test_damage_in_a_small_table_never_stops_a_start(start: Starter, table: str) -> None:
-    """
-    What the start reads before it takes submissions is salvaged like the records, and these are all there.
-    """
+    """What the start reads before it takes submissions is salvaged like the records, and these are all there."""
     first = await start()
     await add(first.log, call(1))
     await first.close()

@@ -51,9 +51,7 @@ async def test_entries_that_retention_removed_are_let_go(
 
 
 async def test_the_cache_is_bounded_with_what_records_take_beside_their_bytes(start: Starter) -> None:
-    """
-    An entry of many small records counts for more than it weighs; the one last read stays whatever it takes.
-    """
+    """An entry of many small records counts for more than it weighs; the one last read stays whatever it takes."""
     spool = await start()
     await add(spool.log, *(call(number) for number in range(100)))
     await add(spool.log, call(100))

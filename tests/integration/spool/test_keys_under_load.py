@@ -63,10 +63,7 @@ async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("verb", ["delete", "disable"])
 async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) -> None:
-    """
-    50 connections of their own call without a pause: no call that starts after the change's answer is
-    accepted.
-    """
+    """50 connections of their own call without a pause: no call that starts after the change's answer is accepted."""
     serving = await serve(grpc_listen="127.0.0.1:0")
     registry = serving.app.services.storage.registry
     assert registry is not None

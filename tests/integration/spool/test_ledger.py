@@ -62,9 +62,7 @@ def _disk_full(*_: object, **__: object) -> None:
 
 @pytest.mark.asyncio
 async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> None:
-    """
-    A damaged ledger is moved aside at start and counted again from what the log has; what is gone is told.
-    """
+    """A damaged ledger is moved aside at start and counted again from what the log has; what is gone is told."""
     log, ledger = FakeLog(), await opened()
     log.add([call(), call()])
     log.add([call(), call(), call()])
@@ -115,9 +113,7 @@ async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener, tmp_path: Path) -> None:
-    """
-    The new file begins with the first number, whatever was being counted when the old one was moved aside.
-    """
+    """The new file begins with the first number, whatever was being counted when the old one was moved aside."""
     log, ledger = Interrupted(), await opened()
     log.add([call(user=f"u{number}") for number in range(2000)])
     await ledger.catch_up(log)
@@ -187,9 +183,7 @@ async def test_a_file_of_the_first_version_opens(opened: Opener, tmp_path: Path)
 
 @pytest.mark.asyncio
 async def test_a_kept_file_of_the_version_before_regions_opens(opened: Opener, tmp_path: Path) -> None:
-    """
-    What it had counted stays, without a region; what comes now is counted apart, and joins sums of before.
-    """
+    """What it had counted stays, without a region; what comes now is counted apart, and joins sums of before."""
     with tarfile.open(EARLIER / "v10.tar.xz") as tar:
         for name in ("ledger.sqlite", "ledger.sqlite-wal"):
             tar.extract(name, tmp_path, filter="data")

@@ -37,9 +37,7 @@ def test_a_process_ends_with_a_connection_open(tmp_path: Path) -> None:
 async def test_a_part_that_does_not_close_keeps_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The error is told, and another process can have the directory: the file is closed and the lock is gone.
-    """
+    """The error is told, and another process can have the directory: the file is closed and the lock is gone."""
 
     async def fails(table: DeviceTable) -> None:
         raise SpoolUnavailable("no room for the devices")

@@ -36,9 +36,7 @@ async def fill(spool: SqliteSpool, first: int = 0, last: int = 40) -> None:
 async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
     start: Starter, clock: MovedClock, tmp_path: Path
 ) -> None:
-    """
-    What the old one had delivered stays out, what came since in both is known, and a second run adds nothing.
-    """
+    """What the old one had delivered stays out, what came since in both is known, and a second run adds nothing."""
     first = await start()
     await first.deliveries.declare([ROUTE])
     await fill(first)

@@ -1,6 +1,5 @@
 """
-registry.sqlite and the installation's secret on a real disk: whole changes, memory in step, damage said
-clearly.
+registry.sqlite and the installation's secret on a real disk: whole changes, memory in step, damage said clearly.
 """
 
 from __future__ import annotations
@@ -167,8 +166,7 @@ async def test_accounts_and_sessions_of_before_single_sign_in_go_on(tmp_path: Pa
 @pytest.mark.asyncio
 async def test_operators_of_before_keep_their_rights(tmp_path: Path) -> None:
     """
-    A registry as the version before there were role documents wrote it: every account, its state and its
-    session.
+    A registry as the version before there were role documents wrote it: every account, its state and its session.
     """
     names = (
         "registry.sql",

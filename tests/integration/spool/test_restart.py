@@ -78,8 +78,7 @@ async def test_a_call_known_without_a_time_is_known_with_one(
     start: Starter, again: Starter, hours: float, ids: int
 ) -> None:
     """
-    After a start, in a run or not: the first report is kept under the hour of its arrival, after the call's
-    own.
+    After a start, in a run or not: the first report is kept under the hour of its arrival, after the call's own.
     """
     first = await start()
     untimed = [call(number, start_time=None) for number in range(ids)]
@@ -109,8 +108,7 @@ async def test_further_names_are_known_again(start: Starter, again: Starter) -> 
 
 async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: MovedClock) -> None:
     """
-    For the rest of its time; what was amended before the start stays amended, what comes after its time is
-    late.
+    For the rest of its time; what was amended before the start stays amended, what comes after its time is late.
     """
     first = await start(hold=10)
     await add(first.log, call(1))
@@ -134,9 +132,7 @@ async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: 
 async def test_records_close_at_their_own_times_after_a_start(
     start: Starter, again: Starter, clock: MovedClock
 ) -> None:
-    """
-    Each `hold` after its commit; what closed before the start stays closed, and new ones close after them.
-    """
+    """Each `hold` after its commit; what closed before the start stays closed, and new ones close after them."""
     first = await start(hold=10)
     for number in (1, 2, 3):
         await add(first.log, call(number), call(number + 10))
@@ -155,8 +151,7 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     start: Starter, again: Starter, clock: MovedClock
 ) -> None:
     """
-    A delivery or the ledger has it: where the clock was set back meanwhile, the record looks young and is
-    closed.
+    A delivery or the ledger has it: where the clock was set back meanwhile, the record looks young and is closed.
     """
     first = await start(hold=10)
     await first.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
@@ -233,9 +228,7 @@ async def test_one_flush_for_everybody_who_waits(start: Starter, observed: Obser
 
 
 async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: Path) -> None:
-    """
-    The second one is told who holds it; when the holder is killed, the next start finds nothing in its way.
-    """
+    """The second one is told who holds it; when the holder is killed, the next start finds nothing in its way."""
     directory = tmp_path / "shared"
     script = (
         "import sys, pathlib; from spool.sqlite import lock_directory\n"
@@ -318,8 +311,7 @@ async def test_a_new_file_has_all_versions_or_none(tmp_path: Path) -> None:
 
 async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, tmp_path: Path) -> None:
     """
-    Copies of the directory taken while submissions run hold every acknowledged record, once, and balanced
-    books.
+    Copies of the directory taken while submissions run hold every acknowledged record, once, and balanced books.
     """
     spool = await start(duplicate_ids=200)
     acknowledged: list[int] = []
@@ -345,8 +337,7 @@ async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, 
 
 async def test_a_start_with_a_clock_that_is_ahead_forgets_no_ids(tmp_path: Path) -> None:
     """
-    A command or a server that ran for a moment with a wrong clock: the repeats of yesterday are known
-    afterwards.
+    A command or a server that ran for a moment with a wrong clock: the repeats of yesterday are known afterwards.
     """
     machine = MovedClock(NOON)
     settings = SpoolSettings(hold=0)

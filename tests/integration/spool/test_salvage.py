@@ -1,6 +1,4 @@
-"""
-A damaged spool.sqlite: all that is readable of it is there after the start, and what is lost is counted.
-"""
+"""A damaged spool.sqlite: all that is readable of it is there after the start, and what is lost is counted."""
 
 from __future__ import annotations
 
@@ -123,9 +121,7 @@ async def test_rows_between_the_damage_and_where_a_leap_ended_are_read(start: St
 
 @pytest.mark.parametrize("table", ["entries", "devices"])
 async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: str) -> None:
-    """
-    The root of a table in the place of one of its leaves: reading on would find the same rows without an end.
-    """
+    """The root of a table in the place of one of its leaves: reading on would find the same rows without an end."""
     first = await start()
     await fill(first)
     await first.close()
@@ -160,10 +156,7 @@ async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: st
 
 
 async def test_commits_behind_a_flipped_bit_in_the_log_are_read(start: Starter, tmp_path: Path) -> None:
-    """
-    SQLite drops what lies behind a wrong frame. It is found, and the entry with the flipped bit alone is
-    lost.
-    """
+    """SQLite drops what lies behind a wrong frame. It is found, and the entry with the flipped bit alone is lost."""
     first = await start()
     for number in range(60):
         await add(first.log, call(number))
@@ -213,9 +206,7 @@ def tear_the_first_frame(log: Path) -> None:
 async def test_a_transaction_that_was_cut_off_is_no_damage(
     start: Starter, tmp_path: Path, tear: Callable[[Path], None]
 ) -> None:
-    """
-    A power cut leaves the last transaction torn: it was never acknowledged, and nothing is salvaged over it.
-    """
+    """A power cut leaves the last transaction torn: it was never acknowledged, and nothing is salvaged over it."""
     first = await start()
     await first.database.run(
         lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -240,8 +231,7 @@ async def test_acknowledged_commits_that_the_log_lost_are_counted(
     start: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     """
-    The note names the highest number that was acknowledged: what is missing of it counts as damaged, and is
-    said.
+    The note names the highest number that was acknowledged: what is missing of it counts as damaged, and is said.
     """
     first = await start()
     await first.database.run(
@@ -349,10 +339,7 @@ async def test_a_flipped_version_is_damage(start: Starter, number: int) -> None:
 
 
 async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
-    """
-    What became of their numbers is not known: the newest below the next are open again, and the terms
-    balance.
-    """
+    """What became of their numbers is not known: the newest below the next are open again, and the terms balance."""
     first = await start()
     await first.deliveries.declare([ROUTE])
     for number in range(10):
@@ -510,10 +497,7 @@ async def test_values_of_another_type_stop_no_start(start: Starter, table: str) 
 
 
 async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> None:
-    """
-    Nothing of it is settled or counted as damaged: reading fails until the next start, which finds the
-    entries.
-    """
+    """Nothing of it is settled or counted as damaged: reading fails until the next start, which finds the entries."""
     first = await start()
     for number in range(40):
         await add(first.log, call(number))
@@ -536,9 +520,7 @@ async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> 
 
 
 async def test_a_recount_names_a_damaged_row_of_a_commit_and_sets_it_aside(start: Starter) -> None:
-    """
-    The other rows are counted; the counters keep what it counted, so that the books balance the next time.
-    """
+    """The other rows are counted; the counters keep what it counted, so that the books balance the next time."""
     spool = await start()
     for number in range(10):
         await add(spool.log, call(number))

@@ -1,6 +1,4 @@
-"""
-The whole storage of a data directory: opened and closed together, and a damaged part takes no other along.
-"""
+"""The whole storage of a data directory: opened and closed together, and a damaged part takes no other along."""
 
 from __future__ import annotations
 

@@ -88,9 +88,7 @@ def test_files_have_no_shared_storage(tmp_path: Path) -> None:
 
 
 def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
-    """
-    With a line for each topic; what to copy has to be said, and a copy that was cut off is served by nobody.
-    """
+    """With a line for each topic; what to copy has to be said, and a copy that was cut off is served by nobody."""
     (tmp_path / "files.toml").write_text('data_dir = "first"\n')
     (tmp_path / "back.toml").write_text('data_dir = "back"\n')
     asyncio.run(make_files(tmp_path / "first"))

@@ -424,9 +424,7 @@ class HangingDisk:
 
 
 async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() -> None:
-    """
-    What waits behind it is refused in time, what comes later at once; neither is kept when the disk answers.
-    """
+    """What waits behind it is refused in time, what comes later at once; neither is kept when the disk answers."""
     disk = HangingDisk()
     writer = GroupWriter(disk.commit, disk.between, wait_s=WAIT_S)
     in_hand = asyncio.create_task(writer.append(submission([call(1)])))
@@ -445,9 +443,7 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
 
 
 async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> None:
-    """
-    Its sender repeats it and is known; it is kept when the database answers, and the next one is as always.
-    """
+    """Its sender repeats it and is known; it is kept when the database answers, and the next one is as always."""
     database = HangingDisk()
     writer = GroupWriter(
         database.commit, database.between, wait_s=WAIT_S, answers_in_time=True, keeper="the database"
@@ -482,8 +478,7 @@ async def test_no_more_wait_than_are_allowed() -> None:
 
 async def test_the_figures_show_what_keeps_the_writing_connection(start: Starter) -> None:
     """
-    A commit that hangs on the disk, and upkeep that hangs there, while the reading connection answers as
-    always.
+    A commit that hangs on the disk, and upkeep that hangs there, while the reading connection answers as always.
     """
     spool = await start()
     began, goes_on = threading.Event(), threading.Event()
@@ -527,8 +522,7 @@ async def test_what_is_on_disk_is_never_committed_again(
     fails: Callable[..., object],
 ) -> None:
     """
-    The memory does not follow a commit: its senders have their receipts, nothing else is kept, a start heals
-    it.
+    The memory does not follow a commit: its senders have their receipts, nothing else is kept, a start heals it.
     """
     spool = await start()
     await add(spool.log, call(0))

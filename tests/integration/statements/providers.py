@@ -1,6 +1,5 @@
 """
-Made-up providers behind real sockets: each answers for its reports as the published shapes have it, page by
-page.
+Made-up providers behind real sockets: each answers for its reports as the published shapes have it, page by page.
 
 A day comes to `VALUE` tokens or dollars, unless `amounts` says otherwise. What a provider would refuse is a
 400 that says so: wrong parameters are found here.

@@ -1,6 +1,5 @@
 """
-What a running server tells of bills: the rates that `/metrics` shows, and insights about reports that stay
-away.
+What a running server tells of bills: the rates that `/metrics` shows, and insights about reports that stay away.
 """
 
 from __future__ import annotations

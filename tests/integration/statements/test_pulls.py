@@ -131,9 +131,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 
 
 async def test_all_pages_are_pulled(house: House) -> None:
-    """
-    The days that have passed, each once; the next pull asks again, and replaces what the provider restated.
-    """
+    """The days that have passed, each once; the next pull asks again, and replaces what the provider restated."""
     state = await house.pull()
     assert ("done", "", house.clock.now()) == (state.state, state.reason, state.last_success)
     assert house.requests == len(house.provider.asked)
@@ -155,10 +153,7 @@ async def test_a_day_that_is_nothing_any_more(house: House) -> None:
 
 
 async def test_a_pull_that_was_killed_goes_on(house: House) -> None:
-    """
-    On its second page, or within its second day: it goes on behind what it had kept, and every day counts
-    once.
-    """
+    """On its second page, or within its second day: it goes on behind what it had kept, and every day counts once."""
     provider = house.provider
     done = provider.requests_a_day or house.requests - 1
     provider.hang_at = done + (2 if provider.requests_a_day else 1)
@@ -253,10 +248,7 @@ FAULTS = {
 
 
 async def test_a_failure_is_told(house: House) -> None:
-    """
-    With the provider's words, without the key; what was kept stays, and the next pull begins at the first
-    page.
-    """
+    """With the provider's words, without the key; what was kept stays, and the next pull begins at the first page."""
     await house.pull()
     house.set(max_page_bytes=64 * 1024)
     provider = house.provider

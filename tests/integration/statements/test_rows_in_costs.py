@@ -103,8 +103,8 @@ async def test_what_was_there_before_is_named_until_somebody_decides(server: Ope
 
 async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
     """
-    By their own dimensions, in the money of bills, those of the day that runs as well; a question about calls has none
-    of them.
+    By their own dimensions, in the money of bills, those of the day that runs as well; a question about calls
+    has none of them.
     """
     connection = await made(server)
     services = server.services.money

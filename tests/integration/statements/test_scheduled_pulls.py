@@ -1,6 +1,4 @@
-"""
-A running server pulls by itself: when it starts, when it is time again, and behind a restart where it was.
-"""
+"""A running server pulls by itself: when it starts, when it is time again, and behind a restart where it was."""
 
 from __future__ import annotations
 
@@ -113,10 +111,7 @@ async def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
 
 
 async def test_a_server_pulls_by_itself(installation: Installation) -> None:
-    """
-    At its start, and when `every` has passed: what was restated meanwhile is replaced, and a new day is
-    there.
-    """
+    """At its start, and when `every` has passed: what was restated meanwhile is replaced, and a new day is there."""
     clock, providers = installation.clock, installation.providers
     app = await installation.start()
     await installation.until_done(app)

@@ -207,9 +207,7 @@ async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
 
 @pytest_asyncio.fixture(params=ENGINES)
 async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
-    """
-    Behind the pooler where two of them write, for the rest in `make soak`: it reads much, and one writes.
-    """
+    """Behind the pooler where two of them write, for the rest in `make soak`: it reads much, and one writes."""
     ledgers = Ledgers.of(request.param, request, tmp_path)
     yield ledgers
     await ledgers.close()

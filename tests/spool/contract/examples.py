@@ -1,6 +1,4 @@
-"""
-What the contract of the log is tried with: a clock that is moved, calls and their identities, an observer.
-"""
+"""What the contract of the log is tried with: a clock that is moved, calls and their identities, an observer."""
 
 from __future__ import annotations
 

@@ -63,10 +63,7 @@ async def test_a_range_is_cut_to_the_numbers(open_spool: Opener) -> None:
 
 
 async def test_where_the_record_of_an_id_is(open_spool: Opener, clock: MovedClock) -> None:
-    """
-    By its number while it is among the newest, then by the time between its hour and its arrival; else
-    unknown.
-    """
+    """By its number while it is among the newest, then by the time between its hour and its arrival; else unknown."""
     log = (await open_spool()).log
     known = call(2)[1].id
     await add(log, call(1), call(2, at=NOON - 7200))
@@ -198,10 +195,7 @@ async def test_a_closing_log_refuses(open_spool: Opener) -> None:
 
 
 async def test_a_submission_needs_one_identity_per_record(open_spool: Opener) -> None:
-    """
-    Records without identities would be duplicates of nothing: the caller's mistake, refused before it is
-    kept.
-    """
+    """Records without identities would be duplicates of nothing: the caller's mistake, refused before it is kept."""
     log = (await open_spool()).log
     with pytest.raises(ValueError, match="identity"):
         await log.append(Submission(topic=AI_TELEMETRY, received=1, records=[call(1)[0]]))
@@ -235,9 +229,7 @@ async def test_twins_in_one_group_count_once(open_spool: Opener) -> None:
 
 
 async def test_local_servers_reuse_short_ids(open_spool: Opener) -> None:
-    """
-    10,000 calls of a server that counts chatcmpl-0 to chatcmpl-998 are 10,000 records; repeated, none is new.
-    """
+    """10,000 calls of a server that counts chatcmpl-0 to chatcmpl-998 are 10,000 records; repeated, none is new."""
     log = (await open_spool()).log
     batch = []
     for number in range(10_000):
@@ -262,9 +254,7 @@ async def test_local_servers_reuse_short_ids(open_spool: Opener) -> None:
 async def test_a_short_id_is_known_within_the_neighbour_steps(
     open_spool: Opener, seconds: int, new: bool
 ) -> None:
-    """
-    Two reports of one call that name starts a few seconds apart are one call, a minute apart they are two.
-    """
+    """Two reports of one call that name starts a few seconds apart are one call, a minute apart they are two."""
     log = (await open_spool()).log
 
     def reported(at: int) -> tuple[Inference, Identity]:
@@ -283,9 +273,7 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(
 async def test_an_old_call_is_known_by_its_end_alone(
     open_spool: Opener, clock: MovedClock, told_first: str
 ) -> None:
-    """
-    A call of last week whose start only one of two reports tells is one call, also once its id is in a run.
-    """
+    """A call of last week whose start only one of two reports tells is one call, also once its id is in a run."""
     log = (await open_spool()).log
     begun = NOON - 5 * 86_400
     by_start = call(1, at=begun, end_time=(begun + 1) * NS)
@@ -306,10 +294,7 @@ async def test_an_old_call_is_known_by_its_end_alone(
 async def test_reports_that_share_only_a_further_name_are_one_call(
     open_spool: Opener, first: int, *, in_one_request: bool
 ) -> None:
-    """
-    One report knows the call by its trace, another by its call id, a third by both: one record in every
-    order.
-    """
+    """One report knows the call by its trace, another by its call id, a third by both: one record in every order."""
     log = (await open_spool()).log
     by_trace, by_call = b"trace-and-moment", b"call-and-moment-"
     also = ((by_trace,), (by_trace, by_call), (by_call,))
@@ -362,9 +347,7 @@ async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
 
 
 async def test_the_bound_on_ids_shortens_the_window(open_spool: Opener, clock: MovedClock) -> None:
-    """
-    Over duplicate_ids the oldest are forgotten, memory stays bounded, and the gauge says what is covered.
-    """
+    """Over duplicate_ids the oldest are forgotten, memory stays bounded, and the gauge says what is covered."""
     log = (await open_spool(duplicate_ids=100)).log
     for number in range(400):
         await add(log, call(number, at=NOON + 20 * number))
@@ -463,9 +446,7 @@ async def test_unrecognised_shapes_are_counted_and_bounded(open_spool: Opener) -
 
 
 async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener) -> None:
-    """
-    New events by type, and their amounts; repeats and other topics count nowhere, and the table stays small.
-    """
+    """New events by type, and their amounts; repeats and other topics count nowhere, and the table stays small."""
     spool = await open_spool()
     events = [event(number, "api_call") for number in range(3)] + [event(3, "login")]
     amounts = {0: Decimal("1e30"), 1: Decimal("0.1"), 4: Decimal("0.2"), 5: Decimal(7)}
@@ -496,9 +477,7 @@ async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener)
 
 
 async def test_made_up_names_push_out_made_up_names(open_spool: Opener, clock: MovedClock) -> None:
-    """
-    What is in use stays in the lists of shapes and types, and what another sender brings first has a place.
-    """
+    """What is in use stays in the lists of shapes and types, and what another sender brings first has a place."""
     log = (await open_spool()).log
 
     async def bring(names: Sequence[str], times: int = 1) -> None:

@@ -133,9 +133,7 @@ async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, 
 async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(
     rows: ClusterRows, clock: MovedClock
 ) -> None:
-    """
-    It brings no more than it leaves free; what it brought goes on reporting, and another key's first is kept.
-    """
+    """It brings no more than it leaves free; what it brought goes on reporting, and another key's first is kept."""
     table = await opened(rows, clock)
     table.max = 6
     for number in range(3):

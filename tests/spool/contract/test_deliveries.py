@@ -38,9 +38,7 @@ def span(delivery: Delivery | None) -> tuple[int, int] | None:
 
 @pytest.mark.asyncio
 async def test_deliveries_are_cut_oldest_first(spooled: Spooled) -> None:
-    """
-    A route gets its backlog in order, at most max_records at a time, and nothing twice while it is in hand.
-    """
+    """A route gets its backlog in order, at most max_records at a time, and nothing twice while it is in hand."""
     await spooled.add(calls(1, 25))
     await spooled.deliveries.declare([SPEC])
     spans = [span(await due(spooled, max_records=10)) for _ in range(4)]
@@ -67,9 +65,7 @@ async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> No
 
 @pytest.mark.asyncio
 async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spooled) -> None:
-    """
-    What is in hand stays there and is not ambiguous, what waits goes on waiting; routes come, go and return.
-    """
+    """What is in hand stays there and is not ambiguous, what waits goes on waiting; routes come, go and return."""
     await spooled.add(calls(1, 20))
     await spooled.deliveries.declare([SPEC])
     in_hand, waiting = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
@@ -100,10 +96,7 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
 
 @pytest.mark.asyncio
 async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
-    """
-    Nothing of it is due, with what no delivery was cut for; what did not arrive is sent, what did is
-    delivered.
-    """
+    """Nothing of it is due, with what no delivery was cut for; what did not arrive is sent, what did is delivered."""
     await spooled.add(calls(1, 30))
     await spooled.deliveries.declare([SPEC])
     await deliver(spooled, await taken(spooled, max_records=10))
@@ -158,9 +151,7 @@ async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
 
 @pytest.mark.asyncio
 async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) -> None:
-    """
-    A settlement moves every number of its delivery into exactly one term, and the refused ones are listed.
-    """
+    """A settlement moves every number of its delivery into exactly one term, and the refused ones are listed."""
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     settlement = Settlement(delivered=5, refused=2, shadow=1, unmapped=1, damaged=1, words="two were too old")
@@ -240,9 +231,7 @@ async def ambiguous_records(spooled: Spooled) -> int:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("answer", ["401", "403", "404", "408", "409", "429", "500", "503"])
 async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str) -> None:
-    """
-    After no answer it keeps its key over what a gateway in between may say, until the same came three times.
-    """
+    """After no answer it keeps its key over what a gateway in between may say, until the same came three times."""
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     lost = await answered(spooled, None, ambiguous=True)
@@ -254,9 +243,7 @@ async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str
 
 @pytest.mark.asyncio
 async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
-    """
-    It may have been taken behind the gateway, so the key stays, until the answer is plainly a remembered one.
-    """
+    """It may have been taken behind the gateway, so the key stays, until the answer is plainly a remembered one."""
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     first, second, third = [await answered(spooled, "502", ambiguous=True) for _ in range(3)]
@@ -291,9 +278,7 @@ async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
 async def test_what_was_in_hand_at_the_end_is_ambiguous(
     spooled: Spooled, mark: str | None, ambiguous: bool
 ) -> None:
-    """
-    Whether it was taken is not known at the next start; what was not in hand, or has a mark, is not in doubt.
-    """
+    """Whether it was taken is not known at the next start; what was not in hand, or has a mark, is not in doubt."""
     await spooled.add(calls(1, 20))
     await spooled.deliveries.declare([SPEC])
     waiting, in_hand = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
@@ -320,9 +305,7 @@ VERBS: Mapping[str, Verb] = {
 @pytest.mark.asyncio
 @pytest.mark.parametrize("verb", VERBS)
 async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -> None:
-    """
-    Only the last taker says what became of a delivery, and still has it in hand; the other one is counted.
-    """
+    """Only the last taker says what became of a delivery, and still has it in hand; the other one is counted."""
     await spooled.add(calls(1, 2))
     await spooled.deliveries.declare([SPEC])
     before = await taken(spooled)
@@ -401,8 +384,7 @@ async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
 @pytest.mark.asyncio
 async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> None:
     """
-    A retried letter is a delivery again that brings its record along; progress of the others does not move
-    back.
+    A retried letter is a delivery again that brings its record along; progress of the others does not move back.
     """
     await spooled.add(calls(1, 2))
     await spooled.deliveries.declare([SPEC])
@@ -422,8 +404,7 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
 @pytest.mark.asyncio
 async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) -> None:
     """
-    The delivery brings the edited record along, and a letter of it if it is refused again; the log keeps its
-    own.
+    The delivery brings the edited record along, and a letter of it if it is refused again; the log keeps its own.
     """
     await spooled.add(calls(1, 1))
     await spooled.deliveries.declare([SPEC])
@@ -712,9 +693,7 @@ async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spoole
 async def test_replay_sends_settled_numbers_again_and_counts_them_apart(
     spooled: Spooled, clock: MovedClock
 ) -> None:
-    """
-    New deliveries for what was settled in the span of time, behind everything else; the books do not move.
-    """
+    """New deliveries for what was settled in the span of time, behind everything else; the books do not move."""
     await spooled.add(calls(1, 4))
     clock.move(100)
     since = clock.now()
@@ -819,9 +798,7 @@ async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
 
 @pytest.mark.asyncio
 async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
-    """
-    It is due in its time under its key, and may have been taken, unless something was said of it before.
-    """
+    """It is due in its time under its key, and may have been taken, unless something was said of it before."""
     await spooled.add(calls(1, 20))
     await spooled.deliveries.declare([SPEC])
     given, answered = await taken(spooled, max_records=10), await taken(spooled, max_records=10)

@@ -208,9 +208,7 @@ async def test_the_audit_list_comes_first(rows: Counted) -> None:
 
 @pytest.mark.asyncio
 async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted) -> None:
-    """
-    The longest unheard goes first; an enrolled name is none any more; the rest is there after a restart.
-    """
+    """The longest unheard goes first; an enrolled name is none any more; the rest is there after a restart."""
     table = await DeviceTable.open(rows)
     for n in range(MAX_UNENROLLED + 1):
         table.note_unenrolled(f"n{n}", key="k", now=float(n))
@@ -252,9 +250,7 @@ def test_what_is_no_device_id(id: str) -> None:
 
 
 def test_a_version_for_everything_upstream_should_hear() -> None:
-    """
-    A heartbeat moves the version; a fact the version that an enrolment brings, and the heartbeat follows it.
-    """
+    """A heartbeat moves the version; a fact the version that an enrolment brings, and the heartbeat follows it."""
     beat = device().updated(last_heartbeat=2.0)
     assert (2, 1) == (beat.version, beat.facts_version)
     assert (4, 3) == ((moved := beat.updated(facts=True, hostname="new")).version, moved.facts_version)
@@ -324,10 +320,7 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
 
 @pytest.mark.asyncio
 async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None:
-    """
-    A change that is written is in the row already: on top of what another process made of it later it is
-    wrong.
-    """
+    """A change that is written is in the row already: on top of what another process made of it later it is wrong."""
     rows = EndedSlowly(MemoryDevices())
     rows.may_end.set()
     table = await DeviceTable.open(rows)

@@ -128,10 +128,7 @@ def test_sums_equal_a_recount(
     steps: list[Any],
     data: st.DataObject,
 ) -> None:
-    """
-    Shadows, cached and late calls, damaged numbers and restarts: every hour and dimension adds up to the
-    digit.
-    """
+    """Shadows, cached and late calls, damaged numbers and restarts: every hour and dimension adds up to the digit."""
 
     async def run() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path_factory.mktemp("ledger"))
@@ -187,9 +184,7 @@ def test_sums_equal_a_recount(
 def test_duplicates_and_amendments(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: str, steps: list[Any]
 ) -> None:
-    """
-    Calls that are reported again, with more or with nothing new, count once, as the log has them in the end.
-    """
+    """Calls that are reported again, with more or with nothing new, count once, as the log has them in the end."""
 
     async def run() -> None:
         ledgers, clock = Ledgers.of(engine, request, tmp_path_factory.mktemp("ledger")), FakeClock(BEGIN)
@@ -302,8 +297,7 @@ async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None
 @pytest.mark.asyncio
 async def test_measures(ledgers: Ledgers) -> None:
     """
-    Errors, cached calls, tokens by kind, both costs, what counts, what is saved, what nobody knows, and
-    latency.
+    Errors, cached calls, tokens by kind, both costs, what counts, what is saved, what nobody knows, and latency.
     """
     log, ledger = FakeLog(), await ledgers.open()
     start = BEGIN * NS
@@ -356,8 +350,7 @@ async def test_a_few_measures_are_those_of_all(ledgers: Ledgers, measures: tuple
 @pytest.mark.asyncio
 async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
     """
-    A source that reports counters alone counts: its tokens with cache and reasoning inside, its cost as
-    reported.
+    A source that reports counters alone counts: its tokens with cache and reasoning inside, its cost as reported.
     """
     log, ledger = FakeLog(), await ledgers.open()
 
@@ -400,9 +393,7 @@ async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
 
 @pytest.mark.asyncio
 async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
-    """
-    A negative counter takes tokens and money of its hour back, to the last digit, also when counted anew.
-    """
+    """A negative counter takes tokens and money of its hour back, to the last digit, also when counted anew."""
     log, ledger = FakeLog(), await ledgers.open()
 
     def points(sign: int, minus: str) -> list[Record]:
@@ -429,8 +420,8 @@ async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
 @pytest.mark.asyncio
 async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> None:
     """
-    The call is counted as it is in place of as it was, meters too, also when counted anew; the log and the ledger
-    agree.
+    The call is counted as it is in place of as it was, meters too, also when counted anew; the log and
+    the ledger agree.
     """
     log, ledger = FakeLog(), await ledgers.open()
     before = call(id=b"1" * 16, output_tokens=None, meters={"web_searches": 3})
@@ -484,9 +475,7 @@ def _correction(before: Inference, after: Inference, *, at: float) -> Correction
 
 @pytest.mark.asyncio
 async def test_times(ledgers: Ledgers) -> None:
-    """
-    A call lands in the hour of its start, however late; without a start, or with one ahead, in its arrival's.
-    """
+    """A call lands in the hour of its start, however late; without a start, or with one ahead, in its arrival's."""
     log, ledger = FakeLog(), await ledgers.open()
     arrival = BEGIN + 5 * HOUR + 1800
     starts = [None, BEGIN, BEGIN + 5 * HOUR, BEGIN + 6 * HOUR, BEGIN + 8 * HOUR, BEGIN - 60 * DAY]
@@ -509,8 +498,7 @@ async def test_absurd_records_stay_out(ledgers: Ledgers) -> None:
 @pytest.mark.asyncio
 async def test_cardinality_is_bounded(ledgers: Ledgers) -> None:
     """
-    Beyond the bound a period's new users, and then its new models, are one row of others; the totals stay
-    right.
+    Beyond the bound a period's new users, and then its new models, are one row of others; the totals stay right.
     """
     log, ledger = FakeLog(), await ledgers.open(max_rows=20)
     for batch in range(4):
@@ -627,9 +615,7 @@ async def test_filters(ledgers: Ledgers) -> None:
     ],
 )
 async def test_periods(ledgers: Ledgers, granularity: str, zone: Any, expected: list[str]) -> None:
-    """
-    Periods begin and end by the wall clock of the zone, on days of 23 hours too, and lose nothing in between.
-    """
+    """Periods begin and end by the wall clock of the zone, on days of 23 hours too, and lose nothing in between."""
     first = datetime(2026, 3, 28, 5, tzinfo=UTC)
     log, ledger = FakeLog(), await ledgers.open(clock=FakeClock(first.timestamp() + DAY))
     starts = [first + timedelta(hours=hours) for hours in range(47)]
@@ -795,9 +781,7 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("ledgers", [SQLITE, MEMORY], indirect=True)
 async def test_a_log_that_begins_anew(ledgers: Ledgers) -> None:
-    """
-    When the log was lost or restored, its numbers come again: what was counted stays, what is new is added.
-    """
+    """When the log was lost or restored, its numbers come again: what was counted stays, what is new is added."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call(), call(), call()])
     await ledger.catch_up(log)
@@ -1032,9 +1016,7 @@ def _broken(*_: object) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
-    """
-    Whoever counts, each record counts once, and no sum is left under dimensions that the other has forgotten.
-    """
+    """Whoever counts, each record counts once, and no sum is left under dimensions that the other has forgotten."""
     log, clock = FakeLog(), FakeClock(BEGIN + 8 * HOUR)
     one, other = await ledgers.open(clock=clock, chunk=2), await ledgers.open(clock=clock, chunk=2)
     for part in range(4):
@@ -1077,9 +1059,7 @@ async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) ->
 async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    No further record comes to tell of it: what the log may remove would not grow, and it would stay full.
-    """
+    """No further record comes to tell of it: what the log may remove would not grow, and it would stay full."""
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0.0)
     log = FakeLog()
     log.add([call(), call(), call()])
@@ -1107,9 +1087,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
 
 @pytest.mark.asyncio
 async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
-    """
-    Half of a character, the character zero, quotes, and tags that are long together: the sums are whole.
-    """
+    """Half of a character, the character zero, quotes, and tags that are long together: the sums are whole."""
     log, ledger = FakeLog(), await ledgers.open(tags=("service", "job"))
     names = ["a\ud800", "b\0c", "it's", '"', "%s", "\\", "{schema}"]
     tags = [{"service": name, "job": "'\"%\\"} for name in names] + [{"service": "x" * 300, "job": "y"}]

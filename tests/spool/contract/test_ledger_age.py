@@ -1,7 +1,4 @@
-"""
-Costs of any age, in any zone: equal to a recount of the records, or refused by name where sums are too
-coarse.
-"""
+"""Costs of any age, in any zone: equal to a recount of the records, or refused by name where sums are too coarse."""
 
 from __future__ import annotations
 
@@ -182,8 +179,7 @@ async def test_any_span(ledgers: Ledgers, seed: int) -> None:
 @pytest.mark.asyncio
 async def test_spans_without_calls(ledgers: Ledgers) -> None:
     """
-    Nothing is the same sum wherever it is cut: silent days and hours are answered in every zone and
-    granularity.
+    Nothing is the same sum wherever it is cut: silent days and hours are answered in every zone and granularity.
     """
     history = await lived(ledgers, BEGINS[0])
     for first in (21, 91):
@@ -251,9 +247,7 @@ def _from(since: datetime, sums: Mapping[tuple[Any, ...], object]) -> dict[tuple
 @pytest.mark.asyncio
 @pytest.mark.parametrize("zone", [*ZONES, "Australia/Lord_Howe", "America/Havana", "Asia/Kathmandu"])
 async def test_periods_of_a_year_end(ledgers: Ledgers, zone: str) -> None:
-    """
-    Periods by the hour and by the day follow one another in every zone, whatever its clock does in the year.
-    """
+    """Periods by the hour and by the day follow one another in every zone, whatever its clock does in the year."""
     ledger = await ledgers.open()
     for granularity, length in (("hourly", 400), ("daily", 10_000)):
         for begin in BEGINS:
@@ -265,9 +259,7 @@ async def test_periods_of_a_year_end(ledgers: Ledgers, zone: str) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("changed", [date(2026, 4, 5), date(2026, 10, 4)], ids=["back", "forward"])
 async def test_a_day_on_which_a_clock_changed_by_half_an_hour(ledgers: Ledgers, changed: date) -> None:
-    """
-    Its days are exact while no call lies in an hour that a midnight divides, else refused; so are its hours.
-    """
+    """Its days are exact while no call lies in an hour that a midnight divides, else refused; so are its hours."""
     zone, half, hour = ZoneInfo("Australia/Lord_Howe"), timedelta(minutes=30), timedelta(hours=1)
     midnights = [
         datetime.fromisoformat(f"{changed + days * DAY}").replace(tzinfo=zone).astimezone(UTC)

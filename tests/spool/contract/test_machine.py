@@ -1,6 +1,4 @@
-"""
-Whatever is reported and sent, in any order: both engines answer alike, and the books balance to the integer.
-"""
+"""Whatever is reported and sent, in any order: both engines answer alike, and the books balance to the integer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Waiting partial reports, on both engines: kept and forgotten with the books, replaced, found again in order.
-"""
+"""Waiting partial reports, on both engines: kept and forgotten with the books, replaced, found again in order."""
 
 from __future__ import annotations
 

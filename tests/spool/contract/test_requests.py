@@ -47,10 +47,7 @@ async def kept(log: Log) -> list[str | None]:
 
 
 async def test_a_key_stands_for_one_body(open_spool: Opener) -> None:
-    """
-    The same again adds nothing; another value, more or fewer items are refused and cost nothing that was
-    kept.
-    """
+    """The same again adds nothing; another value, more or fewer items are refused and cost nothing that was kept."""
     log = (await open_spool()).log
     assert 2 == (await send(log, "1", "2")).records
     assert 2 == (await send(log, "1", "2")).records

@@ -120,9 +120,7 @@ async def test_retention_never_outruns_a_further_reader(open_spool: Opener, cloc
 
 
 async def test_full_is_refused_and_comes_back_by_itself(open_spool: Opener, clock: MovedClock) -> None:
-    """
-    A full spool keeps what is not delivered and refuses with a time; delivery makes room before its age.
-    """
+    """A full spool keeps what is not delivered and refuses with a time; delivery makes room before its age."""
     spool = await open_spool(max_bytes=2 << 20)
     await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     refused = await fill(spool)
@@ -169,9 +167,7 @@ async def test_without_a_route_the_oldest_make_room(open_spool: Opener, clock: M
 
 
 async def test_known_ids_outlive_their_entries(open_spool: Opener, clock: MovedClock) -> None:
-    """
-    Retention takes records away, not the memory of them: a repeat within the window is still a duplicate.
-    """
+    """Retention takes records away, not the memory of them: a repeat within the window is still a duplicate."""
     spool = await open_spool(retention=100, late_window=0)
     await add(spool.log, call(1))
     clock.move(1000)
@@ -194,9 +190,7 @@ async def test_records_without_an_identity_go_too(open_spool: Opener, clock: Mov
 
 
 async def test_ids_that_came_again_beyond_a_lookup_are_counted(open_spool: Opener, clock: MovedClock) -> None:
-    """
-    A gateway's cache that repeats an old response id under a new start makes a new record, and is noticed.
-    """
+    """A gateway's cache that repeats an old response id under a new start makes a new record, and is noticed."""
     spool = await open_spool(duplicate_ids=8)
     await add(spool.log, call(1), call(2))
     clock.move(5 * 3600)

@@ -111,9 +111,7 @@ async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
 
 @pytest.mark.asyncio
 async def test_only_optional_routes_skip(needs: Needs) -> None:
-    """
-    What an optional route loses is counted as skipped, in deliveries and beyond; a required one keeps all.
-    """
+    """What an optional route loses is counted as skipped, in deliveries and beyond; a required one keeps all."""
     await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
     settled, waiting, straddling = [await taken(needs, OPTIONAL, 5) for _ in range(3)]
     await needs.spooled.deliveries.settle(settled, Settlement(delivered=5))

@@ -211,8 +211,8 @@ async def test_what_a_stop_knew_the_start_knows(
     sizes: tuple[int, int],
 ) -> None:
     """
-    After one stop, after another one, and once retention has removed the entries: an entry goes only when its ids are
-    kept elsewhere.
+    After one stop, after another one, and once retention has removed the entries: an entry goes only when its
+    ids are kept elsewhere.
     """
     reports = dict(zip(topics, sizes, strict=True))
     await send(installation.log, reports)

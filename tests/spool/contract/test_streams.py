@@ -124,9 +124,7 @@ async def measured(spool: Spool) -> int:
 
 @pytest.mark.asyncio
 async def test_sizes_follow_the_totals(open_spool: Opener) -> None:
-    """
-    Whatever operations do to totals, the size of a stream is that of its totals; its creator is noted once.
-    """
+    """Whatever operations do to totals, the size of a stream is that of its totals; its creator is noted once."""
     spool = await open_spool()
     await add(spool, operation(1), operation(2, element_name="other"), operation(3, value="123456789.123"))
     await spool.streams.own("calls", "first key")

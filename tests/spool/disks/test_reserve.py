@@ -14,9 +14,7 @@ pytestmark = pytest.mark.usefixtures("usual_reserve")
 
 
 def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Path) -> None:
-    """
-    Given up and restored in turns: at once the first time, later each time, a few times a minute at most.
-    """
+    """Given up and restored in turns: at once the first time, later each time, a few times a minute at most."""
     clock = MovedClock()
     reserve = Reserve(tmp_path, clock)
     turns = 0

@@ -13,9 +13,7 @@ MOMENT = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def test_rows_are_combined_exactly() -> None:
-    """
-    Money to the last decimal, also of what was taken back; counts and latency by place; of nothing, zeros.
-    """
+    """Money to the last decimal, also of what was taken back; counts and latency by place; of nothing, zeros."""
     nothing = combined([], start=MOMENT, group=())
     assert ("0", 0, 12, 0) == (nothing.cost, nothing.calls, len(nothing.latency), sum(nothing.latency))
     one = replace(nothing, cost="0.000000000000000000000000001", calls=2, latency=(1, *nothing.latency[1:]))

@@ -1,6 +1,4 @@
-"""
-What a person sees of the ledger is what the records in the slice cost, recounted one by one, on every engine.
-"""
+"""What a person sees of the ledger is what the records in the slice cost, recounted one by one, on every engine."""
 
 from __future__ import annotations
 
@@ -117,9 +115,7 @@ slices = st.builds(
 def test_the_sums_of_a_slice_are_those_of_its_records(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, asked: Any
 ) -> None:
-    """
-    Of united roles, filtered and grouped by any dimension; the values of dimensions are those of its records.
-    """
+    """Of united roles, filtered and grouped by any dimension; the values of dimensions are those of its records."""
 
     async def check() -> None:
         async with spent(Ledgers.of(engine, request, tmp_path), []) as empty:
@@ -188,8 +184,7 @@ async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:
     """
-    Sums of several users, or teams, together hold calls that the person may not see: they show less, never
-    more.
+    Sums of several users, or teams, together hold calls that the person may not see: they show less, never more.
     """
     async with spent(Ledgers.of(engine, request, tmp_path), records(), max_rows=19) as full:
         assert await full.ledger.has_joint_sums()

@@ -1,6 +1,4 @@
-"""
-What `tollhouse storage` does: what the nodes of one installation share is made once and changed for all.
-"""
+"""What `tollhouse storage` does: what the nodes of one installation share is made once and changed for all."""
 
 from __future__ import annotations
 
@@ -67,8 +65,7 @@ async def test_the_installation_says_what_its_nodes_share(
     storage: StorageSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    A node whose configuration differs takes the installation's settings and says so; `set` changes them for
-    all.
+    A node whose configuration differs takes the installation's settings and says so; `set` changes them for all.
     """
     await make(storage, replace(SETTINGS, hold=5.0))
     database = open_database(storage)

@@ -42,10 +42,7 @@ async def test_what_was_acknowledged_and_is_gone_is_told(
     caplog: pytest.LogCaptureFixture,
     restarts: bool,
 ) -> None:
-    """
-    By a node that goes on and by one that starts, with what it held; numbers that are given again hide
-    nothing.
-    """
+    """By a node that goes on and by one that starts, with what it held; numbers that are given again hide nothing."""
     log = await open_log(hold=0, confirmed=ConfirmedCommits(tmp_path, "one"))
     for calls in ((call(1),), (call(2),), (call(3), call(4))):
         await add(log, *calls)

@@ -108,9 +108,7 @@ async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Data
 
 
 async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:
-    """
-    PostgreSQL answers COMMIT of a failed transaction with a ROLLBACK and no error: that is not a success here.
-    """
+    """PostgreSQL answers COMMIT of a failed transaction with a ROLLBACK and no error: that is not a success here."""
 
     def work(connection: Connection) -> None:
         inserted(database, 1, connection)
@@ -168,8 +166,8 @@ async def test_a_process_that_stopped_between_two_statements_begins_again(
     cluster: Server, pooler: str, table: str, unmade_schema: Schema, pooled: bool
 ) -> None:
     """
-    The server ends its session, so that it holds nobody up; that was before the commit and is not a reason to
-    fail.
+    The server ends its session, so that it holds nobody up; that was before the commit and is not a
+    reason to fail.
     """
     database = (unmade_schema.behind(pooler) if pooled else unmade_schema).database()
     tries: list[int] = []
@@ -194,8 +192,7 @@ async def test_a_process_that_stopped_before_its_commit_holds_nobody_up(
     database: Database, table: str, cluster: Server
 ) -> None:
     """
-    The server ends its session in two round trips, too; nothing is kept then, and it is made again or looked
-    up.
+    The server ends its session in two round trips, too; nothing is kept then, and it is made again or looked up.
     """
     tries: list[int] = []
 
@@ -280,10 +277,7 @@ async def test_a_server_that_stands_still_is_given_up(
 async def test_a_server_that_answers_is_waited_for_again(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    One connection was silent, and for a while the others wait less: but not once one of them has had an
-    answer.
-    """
+    """One connection was silent, and for a while the others wait less: but not once one of them has had an answer."""
     monkeypatch.setattr(lane, "LOOK_S", 0.1)
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=0.1))
     monkeypatch.setattr(database.pool, "_silent_s", 0.2)
@@ -293,9 +287,7 @@ async def test_a_server_that_answers_is_waited_for_again(
 
 
 async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Once the one that was promoted in its place was seen, its connections are given up, also those that idle.
-    """
+    """Once the one that was promoted in its place was seen, its connections are given up, also those that idle."""
     dsn = f"host=127.0.0.1,localhost port={cluster.port} user=tollhouse dbname=postgres sslmode=disable"
     database, alone = Database(dsn), Database(cluster.dsn)
 
@@ -326,8 +318,7 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
 
 async def test_errors_are_those_of_the_spool(database: Database, table: str, unmade_schema: Schema) -> None:
     """
-    A lock that is not had, a statement that is ended and a value that cannot be kept: whose move is next is
-    said.
+    A lock that is not had, a statement that is ended and a value that cannot be kept: whose move is next is said.
     """
 
     def lock(connection: Connection) -> None:
@@ -394,10 +385,7 @@ async def test_a_disk_that_is_full_passes(database: Database, monkeypatch: pytes
 async def test_a_commit_waits_whatever_the_role_says(
     unmade_schema: Schema, cluster: Server, pooled: bool
 ) -> None:
-    """
-    A role may be set to commit without the standby and the disk; what was acknowledged would be lost with
-    them.
-    """
+    """A role may be set to commit without the standby and the disk; what was acknowledged would be lost with them."""
     role = f"careless_{unmade_schema.name}"
     for statement in (
         f"CREATE ROLE {role} LOGIN", f"ALTER ROLE {role} SET synchronous_commit = off",

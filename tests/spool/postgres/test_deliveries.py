@@ -1,6 +1,4 @@
-"""
-Several gateways send from one database: who has a delivery in hand, and what becomes of it when he is gone.
-"""
+"""Several gateways send from one database: who has a delivery in hand, and what becomes of it when he is gone."""
 
 from __future__ import annotations
 
@@ -130,8 +128,7 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     node: Opener, clock: MovedClock
 ) -> None:
     """
-    Not before its session is over, under the same key, and it may have been taken; a late answer changes
-    nothing.
+    Not before its session is over, under the same key, and it may have been taken; a late answer changes nothing.
     """
     first, second = await node("a"), await node("b")
     await first.deliveries.declare([SPEC])
@@ -342,8 +339,7 @@ async def test_whatever_is_done_at_once_the_books_balance(
     node: Opener, clock: MovedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Every verb on two gateways, several at a time, sessions that end among them: no number is lost, no lock
-    stays.
+    Every verb on two gateways, several at a time, sessions that end among them: no number is lost, no lock stays.
     """
     nodes = [await node("a"), await node("b")]
     for each in nodes:
@@ -434,9 +430,7 @@ async def test_a_configuration_that_was_not_taken_over_names_nothing(
 async def test_locks_are_taken_in_one_order(
     node: Opener, fresh_schema: Schema, cluster: Server, caplog: pytest.LogCaptureFixture, of: str
 ) -> None:
-    """
-    Whoever changes several at once waits for the last of them before he has their route, as one change does.
-    """
+    """Whoever changes several at once waits for the last of them before he has their route, as one change does."""
     one = await node("a")
     await one.deliveries.declare([SPEC])
     await one.add(calls(1, 2))

@@ -220,9 +220,7 @@ async def test_without_the_database_nothing_runs_for_long(
 async def test_a_database_that_does_not_answer_ends_the_session_in_time(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Others take over then: what ran here does not go on until the answer comes, and begins anew after it.
-    """
+    """Others take over then: what ran here does not go on until the answer comes, and begins anew after it."""
     alone, is_asked, answers = node("a"), asyncio.Event(), asyncio.Event()
     alone.tasks.append(asyncio.create_task(alone.leases.run("ledger", alone.work("ledger"))))
     await alone.until_running("ledger")

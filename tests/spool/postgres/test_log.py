@@ -68,9 +68,7 @@ async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedCloc
 async def test_a_reader_at_rest_hears_of_what_another_node_committed(
     open_log: LogOpener, clock: MovedClock
 ) -> None:
-    """
-    Also where this node learns of it in the middle of an append of its own: then it was not at rest any more.
-    """
+    """Also where this node learns of it in the middle of an append of its own: then it was not at rest any more."""
     one, other = await open_log(hold=10), await open_log(hold=10)
     news = other.changes(AI_TELEMETRY)
     assert 1 == await anext(news)
@@ -161,9 +159,7 @@ def _report(chance: random.Random, now: float) -> Submission:
 
 
 async def test_nodes_append_at_once(open_log: LogOpener) -> None:
-    """
-    Numbers have no gap and no call is kept twice, though every call is told to all three at the same time.
-    """
+    """Numbers have no gap and no call is kept twice, though every call is told to all three at the same time."""
     nodes = [await open_log(hold=0) for _ in range(3)]
     await asyncio.gather(
         *[add(node, call(number), call(number + 1)) for number in range(30) for node in nodes]
@@ -219,8 +215,7 @@ async def test_a_lost_answer_is_looked_up(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch, error: Exception, stands: bool
 ) -> None:
     """
-    Whether the commit stands or not, what has no id to be known by is kept once, and its sender has its
-    receipt.
+    Whether the commit stands or not, what has no id to be known by is kept once, and its sender has its receipt.
     """
     log, other = await open_log(hold=0), await open_log(hold=0)
     lost = LostAnswers(log, monkeypatch)
@@ -258,9 +253,7 @@ async def test_an_answer_that_never_comes_is_no_receipt(
 
 
 async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_log: LogOpener) -> None:
-    """
-    An older state of the database was restored: numbers go on from there, and what was lost can come again.
-    """
+    """An older state of the database was restored: numbers go on from there, and what was lost can come again."""
     log = await open_log(hold=0)
     await add(log, call(1))
     await add(log, call(2))
@@ -310,8 +303,7 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     open_log: LogOpener, clock: MovedClock, is_counted: bool
 ) -> None:
     """
-    Retention sets it aside before it is carried forward, whether it is in the counters or not: the books
-    balance.
+    Retention sets it aside before it is carried forward, whether it is in the counters or not: the books balance.
     """
     log = await open_log(hold=0, retention=100, late_window=0)
     await log._follower.close()  # it would count at any moment
@@ -416,9 +408,7 @@ async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock
 
 
 async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: MovedClock) -> None:
-    """
-    Two nodes keep a record each of one call, a third is told what fits both; every node is led to the first.
-    """
+    """Two nodes keep a record each of one call, a third is told what fits both; every node is led to the first."""
     nodes = [await open_log() for _ in range(3)]
     names = (b"trace-and-moment", b"call-and-moment-")
     for number, node in enumerate(nodes[:2]):
@@ -442,9 +432,7 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
 async def test_a_name_told_after_the_hold_is_known_to_every_node(
     open_log: LogOpener, clock: MovedClock, is_folded: bool
 ) -> None:
-    """
-    One node kept the call, another one was told a further name of it: a third one that starts knows the name.
-    """
+    """One node kept the call, another one was told a further name of it: a third one that starts knows the name."""
     one, other = await open_log(), await open_log()
     record, known_as = call(1)
     await add(one, (record, known_as))
@@ -496,8 +484,7 @@ async def test_the_head_of_a_node_that_stopped_is_freed(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Its session is ended by whoever waits for the head, however it stopped; who waits for a standby is left
-    alone.
+    Its session is ended by whoever waits for the head, however it stopped; who waits for a standby is left alone.
     """
     monkeypatch.setattr("spool.postgres.log.commits.STOPPED_S", 0.5)
     log, stopped = await open_log(hold=0, commit_wait=60), await open_log(hold=0)
@@ -571,8 +558,7 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
     open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Another node did what failed here. A node that is not ready is sent nothing, so it must not wait for a
-    sender.
+    Another node did what failed here. A node that is not ready is sent nothing, so it must not wait for a sender.
     """
     monkeypatch.setattr("spool.postgres.log.follower.TICK_S", 0.0)
     log, other = await open_log(hold=10), await open_log(hold=10)

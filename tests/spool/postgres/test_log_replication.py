@@ -26,9 +26,9 @@ PATIENT = {"commit_timeout_s": 300.0, "commit_wait": 300.0}
 
 async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
     """
-    Without the standby nobody is told that anything was kept; what a sender repeats then is known. After the
-    loss of the primary every node goes on with the standby, but keeps nothing for as long as that has none of
-    its own.
+    Without the standby nobody is told that anything was kept; what a sender repeats then is known. After
+    the loss of the primary every node goes on with the standby, but keeps nothing for as long as that has
+    none of its own.
     """
     async with AsyncExitStack() as stack:
         patient = await open_node(stack, pair, durability=REPLICATED, **PATIENT)

@@ -88,8 +88,7 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
     unmade_schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statements: tuple[str, ...]
 ) -> None:
     """
-    Wherever the first one stands: a command says that it waits, a server is told so that it can answer
-    meanwhile.
+    Wherever the first one stands: a command says that it waits, a server is told so that it can answer meanwhile.
     """
     monkeypatch.setattr(migrations, "LOCK_WAIT_MS", 20)
     heard = Heard("migration_waits")
@@ -127,9 +126,7 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
 async def test_a_node_works_beside_the_next_version_alone(
     database: Database, version: int, oldest_node: int, refused: bool
 ) -> None:
-    """
-    A schema one version ahead is worked with, unless it is not for older nodes; the error names both numbers.
-    """
+    """A schema one version ahead is worked with, unless it is not for older nodes; the error names both numbers."""
     await migrate(database)
 
     def say(connection: Connection) -> None:
@@ -156,9 +153,7 @@ ADDS, NARROWS = Next(), Next(narrows=True)
 
 
 async def test_the_next_version_is_added_once(database: Database) -> None:
-    """
-    What is there stays, whoever of several processes begins; another process of this release works with it.
-    """
+    """What is there stays, whoever of several processes begins; another process of this release works with it."""
     await migrate(database)
     await asyncio.gather(*(migrate(database, [*VERSIONS, ADDS]) for _ in range(3)))
     await migrate(database)
@@ -186,9 +181,7 @@ async def test_no_node_is_left_behind(
 
 
 async def test_a_node_that_was_left_behind_stops(database: Database, clock: MovedClock) -> None:
-    """
-    Its session was over while the schema was brought further: what waits for a lease ends with the reason.
-    """
+    """Its session was over while the schema was brought further: what waits for a lease ends with the reason."""
     await migrate(database)
     node = PostgresLeases(database, clock, name="cellar", version="1.2.3")
     await node.join([])

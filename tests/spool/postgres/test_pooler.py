@@ -1,7 +1,4 @@
-"""
-Behind pgbouncer a connection is ours for one transaction: nothing is left on it, and nothing is expected of
-it.
-"""
+"""Behind pgbouncer a connection is ours for one transaction: nothing is left on it, and nothing is expected of it."""
 
 from __future__ import annotations
 
@@ -36,9 +33,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) -> None:
-    """
-    Migrations, pipelines and transactions share two connections; the limits hold within each transaction.
-    """
+    """Migrations, pipelines and transactions share two connections; the limits hold within each transaction."""
     database = Database(pooler, schema=unmade_schema.name, pooled=True)
     await migrate(database)
     assert await found_version(database) == VERSION
@@ -149,8 +144,7 @@ async def test_whatever_is_written_waits_for_the_standby(
     cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool
 ) -> None:
     """
-    The server is set to wait for no standby, and to end nothing; that each verb has its own settings is
-    guarded.
+    The server is set to wait for no standby, and to end nothing; that each verb has its own settings is guarded.
     """
     dsn = pooler if pooled else cluster.dsn
     database = Database(dsn, schema=unmade_schema.name, pooled=pooled, commit_timeout_s=0.2)
@@ -177,10 +171,7 @@ async def test_whatever_is_written_waits_for_the_standby(
 async def test_whatever_waits_ends(
     cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A row that somebody else has, and a statement without an end, cost no connection for longer than the
-    limits.
-    """
+    """A row that somebody else has, and a statement without an end, cost no connection for longer than the limits."""
     name = unmade_schema.name
     cluster.execute(
         f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)"
@@ -200,9 +191,7 @@ async def test_whatever_waits_ends(
 
 
 async def test_a_verb_without_its_settings_is_found(cluster: Server, fresh_schema: Schema) -> None:
-    """
-    The guard of the tests' server is what holds every verb of the suite to it, direct and behind the pooler.
-    """
+    """The guard of the tests' server is what holds every verb of the suite to it, direct and behind the pooler."""
     database = fresh_schema.database()
     await migrate(database)
     await database.close()

@@ -1,7 +1,4 @@
-"""
-That a standby has a commit is shown by evidence about that commit, whatever the names of standbys say by
-turns.
-"""
+"""That a standby has a commit is shown by evidence about that commit, whatever the names of standbys say by turns."""
 
 from __future__ import annotations
 
@@ -113,9 +110,7 @@ def name_standbys(connection: psycopg.Connection[tuple[object, ...]], names: str
     part([("seeing", False), ("seeing", True), ("blind", False), ("blind", True)], every=3),
 )
 async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, pooled: bool) -> None:
-    """
-    The standby gets nothing: no way to commit says that it has, for a role that may see standbys or not.
-    """
+    """The standby gets nothing: no way to commit says that it has, for a role that may see standbys or not."""
     pair.primary.execute("CREATE TABLE kept (n int)")
     pair.primary.execute("CREATE ROLE seeing LOGIN; CREATE ROLE blind LOGIN; GRANT pg_monitor TO seeing")
     pair.primary.execute("GRANT ALL ON kept TO seeing, blind")

@@ -1,7 +1,4 @@
-"""
-Commits that a node has followed and that the database lost: a takeover by a standby that had not received
-them.
-"""
+"""Commits that a node has followed and that the database lost: a takeover by a standby that had not received them."""
 
 from __future__ import annotations
 
@@ -45,8 +42,7 @@ async def lose_newest(log: PostgresLog) -> None:
 
 async def followed(open_log: LogOpener, clock: MovedClock, *, hold: int) -> PostgresLog:
     """
-    A node that knows of another's commit, which is old enough, and not that it outlives the loss of the
-    machine.
+    A node that knows of another's commit, which is old enough, and not that it outlives the loss of the machine.
     """
     makes, reads = await open_log(hold=hold), await open_log(hold=hold)
     for node in (makes, reads):
@@ -94,10 +90,7 @@ async def test_proof_closes_what_another_node_committed(
 
 
 async def test_a_reader_hears_of_numbers_that_come_again(open_log: LogOpener, clock: MovedClock) -> None:
-    """
-    Where a database lost what it had confirmed: less is closed than before, then others come under its
-    numbers.
-    """
+    """Where a database lost what it had confirmed: less is closed than before, then others come under its numbers."""
     log = await open_log(hold=10)
     await add(log, call(1))
     await add(log, call(2))

@@ -15,9 +15,7 @@ from spool.shares import Holdings, KeyShare, Shared, fullest_first, may_add, nea
 
 @pytest.mark.parametrize("most", [1, 2, 3, 10, 51])
 def test_no_key_gets_more_than_it_leaves_free(most: int) -> None:
-    """
-    One key fills what it can, half of all; then the first of another key is taken, down to the last place.
-    """
+    """One key fills what it can, half of all; then the first of another key is taken, down to the last place."""
     own = 0
     while may_add(own, own, 1, most):
         own += 1

@@ -1,6 +1,4 @@
-"""
-Storages to copy between, one of them with something of everything, and what each of them says of itself.
-"""
+"""Storages to copy between, one of them with something of everything, and what each of them says of itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """
-A copy into PostgreSQL counts where the standby has it; who waits for that is told, and nothing else is a
-success.
+A copy into PostgreSQL counts where the standby has it; who waits for that is told, and nothing else is a success.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ async def test_a_copy_counts_where_the_standby_has_it(
     places: Places, cluster: Server, waiting: asyncio.Task[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Without a standby nothing is copied. One that goes in the middle is waited for, and that is told; when the
-    server is told to wait for none instead, the copy does not count. The same command makes it where there is
-    one.
+    Without a standby nothing is copied. One that goes in the middle is waited for, and that is told; when
+    the server is told to wait for none instead, the copy does not count. The same command makes it where
+    there is one.
     """
     monkeypatch.setattr("spool.postgres.transfer.confirming.TELL_S", 0.05)
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)

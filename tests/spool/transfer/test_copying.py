@@ -1,6 +1,4 @@
-"""
-A storage that is copied into another one: the same numbers, receipts, keys, deliveries and sums, or nothing.
-"""
+"""A storage that is copied into another one: the same numbers, receipts, keys, deliveries and sums, or nothing."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ pytestmark = pytest.mark.asyncio
     ids=" to ".join,
 )
 async def test_a_copy_says_the_same(places: Places, receipt: str, way: Sequence[str]) -> None:
-    """
-    By every verb that reads, on each stage; what is open there stays open for its time, and closes then.
-    """
+    """By every verb that reads, on each stage; what is open there stays open for its time, and closes then."""
     before = await places.said("files")
     assert [] == [name for name, said in before.items() if not said]
     assert before["records"] != before["closed"]
@@ -131,9 +127,7 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
 
 
 async def test_names_that_were_told_after_the_hold_are_copied(places: Places) -> None:
-    """
-    Of files as a kill leaves them, and of a database: who knows a call by such a name alone adds none there.
-    """
+    """Of files as a kill leaves them, and of a database: who knows a call by such a name alone adds none there."""
     names = (b"told to files...", b"told to database")
     storage = await places.open("files")
     await add(storage.log, call(0))
@@ -196,10 +190,7 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
 async def test_settings_of_all_nodes_are_copied(
     places: Places, receipt: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    As `tollhouse storage set` changed them, whatever a configuration says; files have those of a
-    configuration.
-    """
+    """As `tollhouse storage set` changed them, whatever a configuration says; files have those of a configuration."""
     await places.copy("files", "postgres")
     storage = places.options["postgres"].storage
     await ADMINISTRATION.change(storage, {"retention": 9 * 86400})
@@ -221,8 +212,7 @@ async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
     places: Places, receipt: str, monkeypatch: pytest.MonkeyPatch, is_heard: bool
 ) -> None:
     """
-    The copy may count already, and a gateway may have begun to use it: it is asked again, and stays in any
-    case.
+    The copy may count already, and a gateway may have begun to use it: it is asked again, and stays in any case.
     """
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
     transaction = Lane.transaction
@@ -246,9 +236,7 @@ async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
 
 
 async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str) -> None:
-    """
-    Whatever it is that is kept there: a name that telemetry told, the size of streams, when keys were used.
-    """
+    """Whatever it is that is kept there: a name that telemetry told, the size of streams, when keys were used."""
     options = places.options["postgres"]
     database = open_database(options.storage)
     assert options.storage.secret_file is not None
@@ -273,9 +261,7 @@ async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str)
 
 
 async def test_numbers_whose_records_are_gone_never_come_again(places: Places, receipt: str) -> None:
-    """
-    Of topics that nobody has used since retention took the last record: from files, and from a database.
-    """
+    """Of topics that nobody has used since retention took the last record: from files, and from a database."""
     storage = await places.open("files")
     try:
         places.clock.move(8 * 86400)

@@ -1,6 +1,4 @@
-"""
-A copy whose process ends behind any of its statements: what is there says so, and the next copy begins anew.
-"""
+"""A copy whose process ends behind any of its statements: what is there says so, and the next copy begins anew."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ def test_columns_are_summed(length: int) -> None:
 
 
 def test_no_step_orders_more_than_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Between two steps other code runs: the key of a later value is asked for when earlier ones are in order.
-    """
+    """Between two steps other code runs: the key of a later value is asked for when earlier ones are in order."""
     monkeypatch.setattr(ordering, "STEP", 4)
     said: list[str] = []
 

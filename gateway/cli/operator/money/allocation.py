@@ -74,8 +74,12 @@ def validate(client: OperatorClient, file: Path, namespace: str, as_json: bool) 
 @allocation.command()
 @_file
 @_namespace
-@click.option("--base", type=click.IntRange(min=0), metavar="VERSION",
-              help="The version that FILE was made from, 0 for none; refused if another is in force.")  # fmt: skip
+@click.option(
+    "--base",
+    type=click.IntRange(min=0),
+    metavar="VERSION",
+    help="The version that FILE was made from, 0 for none; refused if another is in force.",
+)
 @as_json
 @with_client
 def publish(client: OperatorClient, file: Path, namespace: str, base: int | None, as_json: bool) -> None:
@@ -227,8 +231,10 @@ def _show_dimension(dimension: JsonObject, total: JsonObject) -> None:
     whole = Decimal(total["cost"])
     state = dimension["state"]
     rows.append(("total", None if state == "new" else whole, None if state == "gone" else whole))
-    lines = [{"element": name, "before": _describe(was), "after": _describe(now), "change": _change(was, now)}
-             for name, was, now in rows]  # fmt: skip
+    lines = [
+        {"element": name, "before": _describe(was), "after": _describe(now), "change": _change(was, now)}
+        for name, was, now in rows
+    ]
     show_table(lines, ("element", "before", "after", "change"))
 
 

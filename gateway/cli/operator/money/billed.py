@@ -93,9 +93,7 @@ def preview(client: OperatorClient, provider: str, month: str, as_json: bool) ->
 @as_json
 @with_client
 def close(client: OperatorClient, provider: str, month: str, accept: bool, as_json: bool) -> None:
-    """
-    Close a month of a provider's bills: what it comes to stays, and later changes are entries of their own.
-    """
+    """Close a month of a provider's bills: what it comes to stays, and later changes are entries of their own."""
     if not as_json:
         _show(_found(client, provider, month)["month_closing"])
     given = {"provider": provider, "month": month, "accept": accept}

@@ -21,13 +21,22 @@ ALERT_COLUMNS = ("period", "owner", "kind", "percent", "state", "value", "planne
 
 _OPTIONS = (
     click.option("--view", metavar="VIEW", help="The view whose calls count, by its id or its name."),
-    click.option("--plan", multiple=True, metavar="DAY=AMOUNT", help="Of the period that begins on this day."),
-    click.option("--alert", multiple=True, type=int, metavar="PERCENT", help="By what was spent; may repeat."),
-    click.option("--forecast-alert", multiple=True, type=int, metavar="PERCENT",
-                 help="By what the period will come to; may repeat."),
+    click.option(
+        "--plan", multiple=True, metavar="DAY=AMOUNT", help="Of the period that begins on this day."
+    ),
+    click.option(
+        "--alert", multiple=True, type=int, metavar="PERCENT", help="By what was spent; may repeat."
+    ),
+    click.option(
+        "--forecast-alert",
+        multiple=True,
+        type=int,
+        metavar="PERCENT",
+        help="By what the period will come to; may repeat.",
+    ),
     click.option("--silent-until", metavar="DAY", help="Until then crossings are shown and not sent."),
     click.option("--reason", default="", help="Why it is silent."),
-)  # fmt: skip
+)
 
 
 def _described(command: Any) -> Any:

@@ -77,21 +77,33 @@ def _channel_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _CHANNEL_OPTIONS = (
-    click.option("--secret-file", type=click.File("r"), metavar="FILE", help="The file with its secret, - for standard "
-                 "input: the address of slack and teams, the signing secret of a webhook, the password of email, the "
-                 "key of pagerduty, the token of alertmanager."),
+    click.option(
+        "--secret-file",
+        type=click.File("r"),
+        metavar="FILE",
+        help="The file with its secret, - for standard "
+        "input: the address of slack and teams, the signing secret of a webhook, the password of email, the "
+        "key of pagerduty, the token of alertmanager.",
+    ),
     click.option("--url", help="The address, of webhook, alertmanager and pagerduty."),
     click.option("--server", metavar="HOST:PORT", help="email: the mail server."),
-    click.option("--tls", type=click.Choice(["starttls", "implicit", "none"]), help="email: how it is encrypted."),
+    click.option(
+        "--tls", type=click.Choice(["starttls", "implicit", "none"]), help="email: how it is encrypted."
+    ),
     click.option("--username", help="email: who signs in."),
     click.option("--sender", metavar="EMAIL", help="email: the address that mails come from."),
     click.option("--to", multiple=True, metavar="EMAIL", help="email: where mails go; may repeat."),
-    click.option("--insights", type=click.Choice(["none", "info", "warning", "critical"]),
-                 help="The least severity of the insights that it is notified of."),
-    click.option("--quiet-hours", metavar="FROM-TO", help='When only critical notices leave, such as "22:00-07:00".'),
+    click.option(
+        "--insights",
+        type=click.Choice(["none", "info", "warning", "critical"]),
+        help="The least severity of the insights that it is notified of.",
+    ),
+    click.option(
+        "--quiet-hours", metavar="FROM-TO", help='When only critical notices leave, such as "22:00-07:00".'
+    ),
     click.option("--digest", metavar="HH:MM", help="When notices of severity info leave together."),
     click.option("--tz", "time_zone", metavar="ZONE", help="Of both times."),
-)  # fmt: skip
+)
 
 
 @notifications.command("add-channel")

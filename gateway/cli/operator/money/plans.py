@@ -44,11 +44,19 @@ _DIFFERENCES = ("provider", "cause", "billed", "counted", "difference", "billed_
 _ADVICE = ("kind", "plan", "user", "team", "instead", "saves", "formula")
 _FIELDS = ("user", "since", "until", "team")
 _OPTIONS = (
-    click.option("--seat", multiple=True, metavar="USER,SINCE[,UNTIL[,TEAM]]",
-                 help="Who has a seat since when, such as ann@example.com,2026-11-01; may repeat."),
-    click.option("--seats", type=click.File(encoding="utf-8-sig"), metavar="FILE",
-                 help="A CSV file of seats, with the columns user, since, until and team; - is standard input."),
-)  # fmt: skip
+    click.option(
+        "--seat",
+        multiple=True,
+        metavar="USER,SINCE[,UNTIL[,TEAM]]",
+        help="Who has a seat since when, such as ann@example.com,2026-11-01; may repeat.",
+    ),
+    click.option(
+        "--seats",
+        type=click.File(encoding="utf-8-sig"),
+        metavar="FILE",
+        help="A CSV file of seats, with the columns user, since, until and team; - is standard input.",
+    ),
+)
 
 
 @click.group()
@@ -137,10 +145,10 @@ def fill(
     """
     Take the seats of a plan from a list of its vendor.
 
-    FILES are all pages of GitHub's /orgs/ORG/copilot/billing/seats, of Cursor's /teams/members or /teams/spend, of
-    Claude's /v1/organizations/users, of Google's licensed users, or a table (CSV) with a column of users or addresses.
-    Who is new in the list has a seat since the day that it states, else since today; who is not in it any more had one
-    until today.
+    FILES are all pages of GitHub's /orgs/ORG/copilot/billing/seats, of Cursor's /teams/members or
+    /teams/spend, of Claude's /v1/organizations/users, of Google's licensed users, or a table (CSV) with a
+    column of users or addresses. Who is new in the list has a seat since the day that it states, else since
+    today; who is not in it any more had one until today.
     """
     today = _today(day)
     before = client.request("GET", f"/plans/{part(plan)}")["plan"]

@@ -48,9 +48,7 @@ list_command(
 @as_json
 @with_client
 def show(client: OperatorClient, id: str, as_json: bool) -> None:
-    """
-    Show one recommendation. What was seen, what to do, how the savings are calculated, and what people said.
-    """
+    """Show one recommendation. What was seen, what to do, how the savings are calculated, and what people said."""
     payload = client.request("GET", f"/recommendations/{part(id)}")
     if as_json:
         show_json(payload)
@@ -85,9 +83,7 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
 def set_recommendations(
     client: OperatorClient, ids: tuple[str, ...], status: str | None, assignee: str | None, as_json: bool
 ) -> None:
-    """
-    Say what became of recommendations. What an addressed one saves is measured, and it is new again if found.
-    """
+    """Say what became of recommendations. What an addressed one saves is measured, and it is new again if found."""
     given = {name: value for name, value in (("status", status), ("assignee", assignee)) if value is not None}
     if not given:
         raise click.UsageError("give --status or --assignee")

@@ -75,8 +75,12 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
 @click.option("--to", "until", metavar="DAY", help="Last day, which is part of it, or a time; default: now.")
 @click.option("--per", type=click.Choice(GRANULARITIES), help="A line for each period; default: one for all.")
 @click.option("--tz", metavar="ZONE", help="Where days begin, such as Europe/Berlin; default: UTC.")
-@click.option("--where", multiple=True, metavar="NAME=VALUE", help="Only these, such as team=search, or team!=search "
-              "for all but these; may repeat.")  # fmt: skip
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only these, such as team=search, or team!=search for all but these; may repeat.",
+)
 @click.option("--compare", is_flag=True, help="Show the cost of the period before, and the change.")
 @click.option(
     "--against",
@@ -150,9 +154,7 @@ def report(
     form: str | None,
     **once: Any,
 ) -> None:
-    """
-    Report what AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated.
-    """
+    """Report what AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated."""
     if as_if is not None:
         others = [name for name in _NOT_AS_IF if once[name] is not None]
         if show or compare or latency or calls or against is not None or form == "csv" or others:

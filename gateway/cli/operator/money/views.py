@@ -19,13 +19,26 @@ from spool.registry.views import EXCLUDES
 COLUMNS = ("id", "name", "filter", "principal_dimension", "broken", "last_updated")
 
 _OPTIONS = (
-    click.option("--where", multiple=True, metavar="NAME=VALUE", help="What the view holds, such as team=search, or "
-                 "team!=search for all but these; may repeat. NAME= is what has no value there."),
-    click.option("--notify", multiple=True, metavar="CHANNEL", help="A channel that gets its news; may repeat."),
-    click.option("--anomalies/--no-anomalies", default=None, help="Whether days that cost far more are reported."),
-    click.option("--growth", type=click.IntRange(min=1), metavar="PERCENT",
-                 help="Report a day that costs so much more than the day before; default: found by itself."),
-)  # fmt: skip
+    click.option(
+        "--where",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="What the view holds, such as team=search, or "
+        "team!=search for all but these; may repeat. NAME= is what has no value there.",
+    ),
+    click.option(
+        "--notify", multiple=True, metavar="CHANNEL", help="A channel that gets its news; may repeat."
+    ),
+    click.option(
+        "--anomalies/--no-anomalies", default=None, help="Whether days that cost far more are reported."
+    ),
+    click.option(
+        "--growth",
+        type=click.IntRange(min=1),
+        metavar="PERCENT",
+        help="Report a day that costs so much more than the day before; default: found by itself.",
+    ),
+)
 
 
 @click.group()

@@ -20,9 +20,13 @@ MOST_CHANGES = "1000"
 @click.command()
 @click.argument("id")
 @click.option(
-    "--format", "form", type=Choice((JSON, CONFIG_MAP, VALUES)), default=JSON, show_default=True,
+    "--format",
+    "form",
+    type=Choice((JSON, CONFIG_MAP, VALUES)),
+    default=JSON,
+    show_default=True,
     help="configmap: a Kubernetes object that holds it; values: values of the agent's Helm chart.",
-)  # fmt: skip
+)
 @with_client
 def config(client: OperatorClient, id: str, form: str) -> None:
     """

@@ -16,8 +16,17 @@ from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Label
 
 COLUMNS = (
-    "id", "name", "account", "region", "state", "silent", "enabled", "agent_version", "k8s_version", "last_seen",
-)  # fmt: skip
+    "id",
+    "name",
+    "account",
+    "region",
+    "state",
+    "silent",
+    "enabled",
+    "agent_version",
+    "k8s_version",
+    "last_seen",
+)
 
 
 @click.group()
@@ -68,9 +77,11 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
 )
 @click.option("--enable/--disable", "enabled", default=None, help="Whether it may send container metrics.")
 @click.option(
-    "--cluster-config", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    "--cluster-config",
+    "file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A file with a JSON object that replaces its configuration.",
-)  # fmt: skip
+)
 @click.option("--config-version", help="Set what was set before: a version of `clusters versions`, or none.")
 @as_json
 @with_client

@@ -146,12 +146,19 @@ class Kubernetes:
 )
 @click.option("--restore", is_flag=True, help="Put back what somebody else changed in the ConfigMap.")
 @click.option(
-    "--api", default="https://kubernetes.default.svc", show_default=True, metavar="URL", help="The API of the cluster.",
-)  # fmt: skip
+    "--api",
+    default="https://kubernetes.default.svc",
+    show_default=True,
+    metavar="URL",
+    help="The API of the cluster.",
+)
 @click.option(
-    "--service-account", type=click.Path(path_type=Path), default=IN_POD, show_default=True,
+    "--service-account",
+    type=click.Path(path_type=Path),
+    default=IN_POD,
+    show_default=True,
     help="The directory with token, ca.crt and namespace.",
-)  # fmt: skip
+)
 def apply(
     gateway: str,
     key_file: str,

@@ -21,9 +21,7 @@ def container() -> None:
 @as_json
 @with_client
 def status(client: OperatorClient, as_json: bool) -> None:
-    """
-    Count what was named, uploaded and delivered, by kind and by cluster. Exits 1 if the books do not balance.
-    """
+    """Count what was named, uploaded and delivered, by kind and by cluster. Exits 1 if the books do not balance."""
     payload = client.request("GET", "/container-metrics")
     told = payload["container_metrics"]
     if as_json:

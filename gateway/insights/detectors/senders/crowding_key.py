@@ -1,6 +1,4 @@
-"""
-Keys that hold nearly what they may of what is one for all keys: soon they are refused, the others are not.
-"""
+"""Keys that hold nearly what they may of what is one for all keys: soon they are refused, the others are not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """
-Gateways on one storage that work with different settings: what becomes of a call depends on which one it
-reaches.
+Gateways on one storage that work with different settings: what becomes of a call depends on which one it reaches.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ def find(facts: Facts) -> Sequence[Finding]:
 
 def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
     """
-    Return since when each setting differs between two gateways; a setting that one of them lacks does not
-    differ.
+    Return since when each setting differs between two gateways; a setting that one of them lacks does not differ.
     """
     since: dict[str, float] = {}
     for one, other in combinations(nodes, 2):

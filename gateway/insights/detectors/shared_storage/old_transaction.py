@@ -1,6 +1,4 @@
-"""
-A transaction that somebody left open in the database of several gateways: small tables grow until it ends.
-"""
+"""A transaction that somebody left open in the database of several gateways: small tables grow until it ends."""
 
 from __future__ import annotations
 

@@ -30,12 +30,15 @@ def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answer
     own = format.answer(body, outcome, now) if format and format.answer else None
     if isinstance(own, Generator):
         own = yield from own
-    return own or json_answer(200, {
-        "format": name,
-        "accepted": outcome.count + len(outcome.records) + len(outcome.points),
-        "ignored": outcome.ignored.total(),
-        "rejected": msgspec.Raw((yield from long_lists.encoded(map(_reject, outcome.rejects)))),
-    })  # fmt: skip
+    return own or json_answer(
+        200,
+        {
+            "format": name,
+            "accepted": outcome.count + len(outcome.records) + len(outcome.points),
+            "ignored": outcome.ignored.total(),
+            "rejected": msgspec.Raw((yield from long_lists.encoded(map(_reject, outcome.rejects)))),
+        },
+    )
 
 
 def refusal_to(

@@ -64,8 +64,7 @@ class Unreadable(NamedTuple):
 
 class CallReport(NamedTuple):
     """
-    What a batch reports of a call that is not whole, or that later batches may add to; only its format
-    reads `facts`.
+    What a batch reports of a call that is not whole, or that later batches may add to; only its format reads `facts`.
 
     Plain and packed, so that it passes between processes and is kept on disk as it is.
     """
@@ -76,9 +75,7 @@ class CallReport(NamedTuple):
 
 
 class Normalised(NamedTuple):
-    """
-    What a body yields. Items of reports that wait are received in the outcome, and in no other of its terms.
-    """
+    """What a body yields. Items of reports that wait are received in the outcome, and in no other of its terms."""
 
     outcome: Outcome
     reports: Sequence[CallReport] = ()
@@ -101,8 +98,7 @@ class Format:
     How a format is recognised, exemplified and answered; how it is read is in ItemFormat or BatchFormat.
 
     `has_sign` is given the top-level members of one item. `answer` is for a body that is on disk, `refuse`
-    for a request that was refused (headers, body); either returns None where Tollhouse's own answer is
-    right.
+    for a request that was refused (headers, body); either returns None where Tollhouse's own answer is right.
     """
 
     name: str

@@ -82,9 +82,7 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
 
 
 def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
-    """
-    The calls of one item, and what of it cannot be counted. What has neither a model nor tokens is not a call.
-    """
+    """The calls of one item, and what of it cannot be counted. What has neither a model nor tokens is not a call."""
     try:
         return [
             found

@@ -31,10 +31,7 @@ def recognised(body: bytes, *, how: str) -> str:
 
 
 def format_of(members: Members) -> str | None:
-    """
-    Recognise a format by the top-level names of one item, and by names one level down if the format needs
-    them.
-    """
+    """Recognise a format by the top-level names of one item, and by names one level down if the format needs them."""
     for signal, names in OTLP_SIGNALS.items():
         if any(name in members for name in names):
             return signal

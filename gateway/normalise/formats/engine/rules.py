@@ -28,10 +28,7 @@ def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = F
 
 
 def counts_cache_apart(path: Any, *models: Any) -> bool:
-    """
-    True if a request of this path was in a protocol whose input leaves the cache out: Anthropic's or
-    Converse.
-    """
+    """True if a request of this path was in a protocol whose input leaves the cache out: Anthropic's or Converse."""
     bare = "/" + (text(path) or "").partition("?")[0].rstrip("/")
     if bare.endswith("/converse"):
         return True

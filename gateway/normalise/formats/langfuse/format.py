@@ -39,13 +39,20 @@ def has_sign(members: Members) -> bool:
 
 def example(call: ExampleCall) -> Any:
     trace = {
-        "id": call.trace_id, "userId": "example-user", "sessionId": "example-session",
+        "id": call.trace_id,
+        "userId": "example-user",
+        "sessionId": "example-session",
         "tags": ["env:example"],
-    }  # fmt: skip
+    }
     generation = {
-        "id": call.uuid, "traceId": call.trace_id, "model": call.model, "startTime": call.start,
-        "endTime": call.end, "usageDetails": call.usage, "costDetails": {"total": call.cost},
-    }  # fmt: skip
+        "id": call.uuid,
+        "traceId": call.trace_id,
+        "model": call.model,
+        "startTime": call.start,
+        "endTime": call.end,
+        "usageDetails": call.usage,
+        "costDetails": {"total": call.cost},
+    }
     bodies = {"trace-create": trace, "generation-create": generation}
     batch = []
     for type, body in bodies.items():

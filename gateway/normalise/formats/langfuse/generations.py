@@ -101,9 +101,7 @@ def merge(known: Generation, later: Generation) -> Generation:
 
 
 def in_order(known: Generation, later: Generation) -> Generation:
-    """
-    Both, where requests may overtake one another or come again: by the events' own clock the later wins.
-    """
+    """Both, where requests may overtake one another or come again: by the events' own clock the later wins."""
     if known.at is not None and later.at is not None and later.at < known.at:
         known, later = later, known
     return merge(known, later)
@@ -149,9 +147,7 @@ def generation_of(record: Inference) -> Generation:
 
 
 def call_of(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
-    """
-    The generation as a call, under the identity of its record if it has one. None without model and tokens.
-    """
+    """The generation as a call, under the identity of its record if it has one. None without model and tokens."""
     record = Inference(
         id=b"",
         source=NAME,

@@ -1,6 +1,5 @@
 """
-Merges the reports of one generation: Langfuse's SDKs send its create and its update, which holds the usage,
-apart.
+Merges the reports of one generation: Langfuse's SDKs send its create and its update, which holds the usage, apart.
 
 Partial reports wait for `spool.pending_window`, bounded by number and bytes, and are found again after a
 restart. What a trace states of the caller is kept as long as generations of it arrive. Nothing here waits
@@ -106,8 +105,8 @@ class Merger:
     """
     Waiting reports by sender, kind and id, oldest first.
 
-    `is_shared`: it is loaded for one batch alone, and what it learns of generations on record is stored for
-    the next.
+    `is_shared`: it is loaded for one batch alone, and what it learns of generations on record is stored
+    for the next.
     """
 
     def __init__(
@@ -235,9 +234,7 @@ class Merger:
     def _fullest_first(
         self, due: Iterable[bytes], busy: Container[bytes], *, by_bytes: bool
     ) -> Iterator[bytes]:
-        """
-        Yield the oldest reports of the key that has the most waiting: no key pushes out reports of another.
-        """
+        """Yield the oldest reports of the key that has the most waiting: no key pushes out reports of another."""
         held = self._held_bytes if by_bytes else self._held_items
         gone: dict[str, set[bytes]] = {}
         for key in due:
@@ -270,8 +267,8 @@ class Merger:
         """
         Remember a recorded call, so that no later report on it is partial.
 
-        Its record is not on disk yet: until then reports on it carry the whole call, so that either may be
-        kept first.
+        Its record is not on disk yet: until then reports on it carry the whole call, so that either may
+        be kept first.
         """
         trace_id = call.record.trace_id
         trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
@@ -416,8 +413,7 @@ def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
 
 def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], set[bytes]]:
     """
-    Keys, and beginnings of keys, of what merging reads where it was not loaded at a start; `read_next` has
-    more.
+    Keys, and beginnings of keys, of what merging reads where it was not loaded at a start; `read_next` has more.
     """
     keys, under = keys_of(reports, sender), set()
     for report in reports:
@@ -431,10 +427,7 @@ def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], 
 
 
 def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
-    """
-    Return the keys to read next because of the reports that were found; of their own senders if none is
-    given.
-    """
+    """Return the keys to read next because of the reports that were found; of their own senders if none is given."""
     keys: set[bytes] = set()
     for stored in found:
         kind = kind_of(stored.key)
@@ -467,9 +460,7 @@ def _add_call(
     *,
     named: str | None = None,
 ) -> Call | None:
-    """
-    Add the generation to the outcome, as a record or as no call; `named` is the device of an earlier report.
-    """
+    """Add the generation to the outcome, as a record or as no call; `named` is the device of an earlier report."""
     call = call_of(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1

@@ -1,6 +1,5 @@
 """
-Generations that are on record: a later report on one of them is not partial, and goes to the log as the
-same call.
+Generations that are on record: a later report on one of them is not partial, and goes to the log as the same call.
 
 While the record is open the log fills in what it left null; what comes after that is counted as late there.
 """
@@ -73,8 +72,7 @@ class RecordedGenerations:
         """
         A generation as it is stored for other processes, and the way to it from its trace.
 
-        What stands under the trace itself changes with each: who reports on the trace at that moment reads
-        again.
+        What stands under the trace itself changes with each: who reports on the trace at that moment reads again.
         """
         generation, identity, at, trace_key = self._by_key[key]
         reports = [PartialReport(TOLD + key, at, _encode(_Stored(generation, identity, trace_key)))]

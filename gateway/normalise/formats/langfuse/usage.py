@@ -1,6 +1,6 @@
 """
-Langfuse's usage: `usageDetails`, in OpenAI's shape or as free buckets that exclude one another, and the
-older `usage`.
+Langfuse's usage: `usageDetails`, in OpenAI's shape or as free buckets that exclude one another, and
+the older `usage`.
 """
 
 from __future__ import annotations
@@ -53,10 +53,14 @@ def of_named(usage: NamedUsage) -> Tokens | None:
     own_names = (usage.input, usage.output, usage.promptTokens, usage.completionTokens)
     if all(number is None for number in own_names):
         return _if_reported(of_usage(usage))
-    return _if_reported(settle(Tokens(
-        count(usage.promptTokens if usage.input is None else usage.input, "usage.input"),
-        count(usage.completionTokens if usage.output is None else usage.output, "usage.output"),
-    )))  # fmt: skip
+    return _if_reported(
+        settle(
+            Tokens(
+                count(usage.promptTokens if usage.input is None else usage.input, "usage.input"),
+                count(usage.completionTokens if usage.output is None else usage.output, "usage.output"),
+            )
+        )
+    )
 
 
 def cost_of_details(details: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,4 @@
-"""
-Attributes and numbers in OTLP/JSON: 64-bit integers come as text or number, and content is dropped here.
-"""
+"""Attributes and numbers in OTLP/JSON: 64-bit integers come as text or number, and content is dropped here."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _SHORT = 18  # digits that 64 bits always hold
 
 
 def attributes_of(pairs: Iterable[schema.KeyValue | None] | Attributes | None) -> Attributes:
-    """
-    Key-value pairs as a dict, without content; the last of a repeated key stays. What is read already stays.
-    """
+    """Key-value pairs as a dict, without content; the last of a repeated key stays. What is read already stays."""
     if isinstance(pairs, dict):
         return pairs
     attributes: Attributes = {}

@@ -185,9 +185,7 @@ def _note_ends(
 
 
 def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
-    """
-    Return the trace ids of some spans. A span without one has none here; the full decoder names the error.
-    """
+    """Return the trace ids of some spans. A span without one has none here; the full decoder names the error."""
     if count == 1 and memoryview(text).nbytes > WINDOW:
         return _trace_id_of_large(text)
     spans: Iterable[JsonItem] = [text]

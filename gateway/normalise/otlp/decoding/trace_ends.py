@@ -16,9 +16,7 @@ LARGE = 8 * MAX_PIECE  # bytes from which it pays to look ahead
 
 
 class TraceEnds:
-    """
-    How many spans of each trace are still to come: filled by one walk over a payload, emptied by the next.
-    """
+    """How many spans of each trace are still to come: filled by one walk over a payload, emptied by the next."""
 
     def __init__(self) -> None:
         self._to_come: Counter[bytes] = Counter()

@@ -1,9 +1,8 @@
 """
 Cuts an encoded protobuf request into smaller requests of the same type.
 
-A message cut between two of its fields is two messages: so a large request is cut at its items, and what
-stands beside them (resource, scope) goes along with every piece. Knows field numbers and lengths, and no
-message type.
+A message cut between two of its fields is two messages: so a large request is cut at its items, and what stands
+beside them (resource, scope) goes along with every piece. Knows field numbers and lengths, and no message type.
 """
 
 from __future__ import annotations
@@ -152,8 +151,7 @@ def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[by
 
 def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
     """
-    Refusal 413 for a large body with more items, and messages around them, than there may be; TURN now and
-    then.
+    Refusal 413 for a large body with more items, and messages around them, than there may be; TURN now and then.
 
     Also where only its last piece would be one too many: those before it are not read. What is not protobuf,
     or has too many other fields, is left for the reading to say.

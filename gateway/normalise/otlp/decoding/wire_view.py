@@ -18,10 +18,20 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 # Of messages within an item; nobody reads exemplars, links, buckets and quantiles.
-_ENCODED = frozenset({
-    "attributes", "body", "events", "links", "exemplars", "quantile_values", "positive", "negative", "metadata",
-    "entity_refs",
-})  # fmt: skip
+_ENCODED = frozenset(
+    {
+        "attributes",
+        "body",
+        "events",
+        "links",
+        "exemplars",
+        "quantile_values",
+        "positive",
+        "negative",
+        "metadata",
+        "entity_refs",
+    }
+)
 _SERVICES = (trace_service_pb2, metrics_service_pb2, logs_service_pb2)
 
 

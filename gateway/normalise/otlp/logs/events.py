@@ -1,8 +1,7 @@
 """
 The log events that are AI calls, collected from the products.
 
-Everything else that these products log (prompts, tools, turns, sub-agents, compactions) repeats a call or
-is none.
+Everything else that these products log (prompts, tools, turns, sub-agents, compactions) repeats a call or is none.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ def is_understood(name: str, attributes: Attributes) -> bool:
 
 def repeats_counters(attributes: Attributes) -> bool:
     """
-    True if all counts of the event are steps of counters, as Rust's tracing logs them: they are sent as
-    metrics, too.
+    True if all counts of the event are steps of counters, as Rust's tracing logs them: they are sent as metrics, too.
     """
     counted = [name for name in attributes if is_usage_name(name)]
     return bool(counted) and all(_is_step(name) for name in counted)

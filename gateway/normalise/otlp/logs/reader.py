@@ -83,9 +83,7 @@ class LogReader:
                     yield
 
     def _take_whole(self, place: int, record: LogRecord) -> bool:
-        """
-        Let a product read the log record as a whole; True if one did. A record that is not a call is ignored.
-        """
+        """Let a product read the log record as a whole; True if one did. A record that is not a call is ignored."""
         for product in shape_of(record.attributes).taken_by:
             if product.take_log is not None:
                 self._senders.enter(record.resource)

@@ -24,11 +24,13 @@ _FAMILIES = {name: (product, family) for product in PRODUCTS for name, family in
 SERVERS = frozenset(
     product.source for product in PRODUCTS if any(f.is_served for f in product.metrics.values())
 )
-_PATTERNS = tuple([
-    (re.compile(pattern), (product, family))
-    for product in PRODUCTS
-    for pattern, family in product.metric_patterns.items()
-])  # fmt: skip
+_PATTERNS = tuple(
+    [
+        (re.compile(pattern), (product, family))
+        for product in PRODUCTS
+        for pattern, family in product.metric_patterns.items()
+    ]
+)
 _BEGINNINGS = {
     scope: product.metric_beginning
     for product in PRODUCTS
@@ -85,9 +87,7 @@ def is_repeat(name: str) -> bool:
 
 
 def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
-    """
-    True if a metric of no family could be one that we ought to know: it counts tokens, money or credits.
-    """
+    """True if a metric of no family could be one that we ought to know: it counts tokens, money or credits."""
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False
     if names_a_model or name.startswith(_AI_BEGINNINGS):

@@ -1,6 +1,5 @@
 """
-Metric points of the token and cost families: deltas become records, cumulative points go to the log as they
-are.
+Metric points of the token and cost families: deltas become records, cumulative points go to the log as they are.
 
 What counts is in `families`; what a cumulative point adds to the one before is worked out by the log.
 """

@@ -12,8 +12,18 @@ REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
 TOTAL = "total"  # repeats the others and is dropped
 
-_MEASURES = frozenset({
-    INPUT, INPUT_UNCACHED, OUTPUT, OUTPUT_VISIBLE, CACHE_READ, CACHE_WRITE, REASONING, TOOL_INPUT, TOTAL,
-})  # fmt: skip
+_MEASURES = frozenset(
+    {
+        INPUT,
+        INPUT_UNCACHED,
+        OUTPUT,
+        OUTPUT_VISIBLE,
+        CACHE_READ,
+        CACHE_WRITE,
+        REASONING,
+        TOOL_INPUT,
+        TOTAL,
+    }
+)
 _SUBSETS = frozenset({"audio", "text", "image", "video"})  # of the input and the output, and added to nothing
 KNOWN = _MEASURES | _SUBSETS

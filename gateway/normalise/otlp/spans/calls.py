@@ -56,8 +56,7 @@ class SpanCall(Struct, gc=False):
     @property
     def says_nothing(self) -> bool:
         """
-        True if the span names no model, provider, id, cost or failure and counts nothing: an event inside a
-        call.
+        True if the span names no model, provider, id, cost or failure and counts nothing: an event inside a call.
         """
         record = self.record
         names_it = record.request_model or record.response_model or record.provider or record.request_id

@@ -1,6 +1,4 @@
-"""
-Which counts of one call are its counts: several sets in one span, or those of two spans that describe it.
-"""
+"""Which counts of one call are its counts: several sets in one span, or those of two spans that describe it."""
 
 from __future__ import annotations
 
@@ -29,15 +27,18 @@ def counts_of(
     attributes = span.attributes
     if dialect.tokens is None:
         first_count = semconv.first_count
-        stated = tuple.__new__(Tokens, (  # by its name it takes three times as long
-            first_count(attributes, shape.input) if shape.input else None,
-            first_count(attributes, shape.output) if shape.output else None,
-            first_count(attributes, shape.cache_read) if shape.cache_read else None,
-            first_count(attributes, shape.cache_write) if shape.cache_write else None,
-            first_count(attributes, shape.reasoning) if shape.reasoning else None,
-            None,
-            None,
-        ))  # fmt: skip
+        stated = tuple.__new__(
+            Tokens,
+            (  # by its name it takes three times as long
+                first_count(attributes, shape.input) if shape.input else None,
+                first_count(attributes, shape.output) if shape.output else None,
+                first_count(attributes, shape.cache_read) if shape.cache_read else None,
+                first_count(attributes, shape.cache_write) if shape.cache_write else None,
+                first_count(attributes, shape.reasoning) if shape.reasoning else None,
+                None,
+                None,
+            ),
+        )
     else:
         stated = dialect.tokens.counts(attributes)
     if shape.meters:

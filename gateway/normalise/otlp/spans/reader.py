@@ -407,8 +407,7 @@ def _is_called_one(span: Span, key: Key, options: Options) -> bool:
 
 def _is_linked(call: SpanCall) -> bool:
     """
-    True if client and gateway may share no id of the call: it failed, has no id, or has one that a gateway
-    sealed.
+    True if client and gateway may share no id of the call: it failed, has no id, or has one that a gateway sealed.
     """
     response_id, status = call.response_id, call.record.status
     return status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED))
@@ -432,9 +431,7 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
 
 
 def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """
-    Names that the report of a stream shares with the call below the span that began it, in another request.
-    """
+    """Names that the report of a stream shares with the call below the span that began it, in another request."""
     if not call.has_usage:
         return ()
     if call.reports_stream:

@@ -1,8 +1,7 @@
 """
 Streams that are reported beside the span that begins them: what stands below that span repeats the report.
 
-Only which report belongs to which span is found here; the trees then take the report for what encloses the
-others.
+Only which report belongs to which span is found here; the trees then take the report for what encloses the others.
 """
 
 from __future__ import annotations
@@ -53,9 +52,7 @@ def join(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]
 def _join_traces(
     nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
-    """
-    Each report of a stream that is a trace of its own repeats one call alone, below a span that begins one.
-    """
+    """Each report of a stream that is a trace of its own repeats one call alone, below a span that begins one."""
     repeated: dict[Key, SpanCall] = {}
     loose: dict[_Counts, list[SpanCall]] = {}
     for number, (call, parent) in enumerate(calls, start=1):

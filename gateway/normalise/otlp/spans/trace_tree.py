@@ -77,8 +77,7 @@ class TraceTree:
 
     def outside(self, parent: Key | None) -> Key | None:
         """
-        The span of another payload under which a span stands; None if there is none, or a tool or agent
-        between.
+        The span of another payload under which a span stands; None if there is none, or a tool or agent between.
         """
         chain: list[Key] = []
         top = parent
@@ -94,8 +93,7 @@ class TraceTree:
 
     def find_last_below(self) -> Iterator[None]:
         """
-        Find for every call the innermost span close below it that ends last, which is not a call: its last
-        attempt.
+        Find for every call the innermost span close below it that ends last, which is not a call: its last attempt.
         """
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
@@ -281,10 +279,7 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
 
 
 def _take_id(kept: SpanCall, twin: SpanCall) -> None:
-    """
-    The id under which others report the call, too; of two that ended differently the id may be another
-    call's.
-    """
+    """The id under which others report the call, too; of two that ended differently the id may be another call's."""
     stated = twin.record.request_id
     if stated is not None and kept.record.request_id is None and kept.record.status == twin.record.status:
         kept.record.request_id = stated

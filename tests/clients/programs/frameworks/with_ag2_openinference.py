@@ -1,7 +1,4 @@
-"""
-AG2 before its version 1 under OpenInference: the calls are told by the instrumentations of the libraries
-below.
-"""
+"""AG2 before its version 1 under OpenInference: the calls are told by the instrumentations of the libraries below."""
 
 from __future__ import annotations
 

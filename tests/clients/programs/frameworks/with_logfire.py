@@ -1,6 +1,5 @@
 """
-Logfire's instrumentations of the OpenAI and the Anthropic library, exported to where its standard variables
-say.
+Logfire's instrumentations of the OpenAI and the Anthropic library, exported to where its standard variables say.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""
-MLflow's tracing of the OpenAI and the Anthropic library: its words, or OpenTelemetry's by its own variable.
-"""
+"""MLflow's tracing of the OpenAI and the Anthropic library: its words, or OpenTelemetry's by its own variable."""
 
 from __future__ import annotations
 

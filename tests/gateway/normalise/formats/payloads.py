@@ -60,9 +60,7 @@ def run(steps: Generator[None, None, Normalised]) -> tuple[Normalised, int]:
 
 
 def read(format: str | None, payload: Any, *, options: Options | None = None) -> Outcome:
-    """
-    The outcome of a payload (bytes as they are, anything else as JSON) by its format or the one recognised.
-    """
+    """The outcome of a payload (bytes as they are, anything else as JSON) by its format or the one recognised."""
     return read_batch(format, payload, options=options).outcome
 
 

@@ -80,10 +80,7 @@ def test_every_number_is_explained(case: Case) -> None:
 
 
 def test_formats_are_those_that_have_cases() -> None:
-    """
-    The names that the addresses, the command line and the record's source use; a format without a case is
-    none.
-    """
+    """The names that the addresses, the command line and the record's source use; a format without a case is none."""
     assert {case.format for case in cases()} == set(BY_NAME)
     assert (*BY_NAME, "otlp/traces", "otlp/metrics", "otlp/logs") == FORMAT_NAMES
 

@@ -120,8 +120,7 @@ def test_kong_did_not_name_its_first_plugin() -> None:
 
 def test_kong_unspecified_stands_for_nothing() -> None:
     """
-    It is written where a request was answered before its model was known; the answer's model tells the
-    provider.
+    It is written where a request was answered before its model was known; the answer's model tells the provider.
     """
     line = case("kong", "http-log-bedrock-unpriced")
     proxy = line["ai"]["proxy"]
@@ -260,9 +259,7 @@ def test_portkey_rows_of_the_store_have_dotted_columns() -> None:
 
 
 def test_portkey_log_files_may_hold_their_row() -> None:
-    """
-    Which prices them, and is all there is where bodies are not logged; the time is then a text of JavaScript.
-    """
+    """Which prices them, and is all there is where bodies are not logged; the time is then a text of JavaScript."""
     file, row = case("portkey", "log-file"), case("portkey", "analytics-row")
     file |= {"metrics": row, "created_at": "Wed Aug 28 2024 10:30:45 GMT+0000 (Coordinated Universal Time)"}
     record = one(None, file)
@@ -313,8 +310,7 @@ def test_cloudflare_pages_lists_and_lines_are_alike() -> None:
 
 def test_cloudflare_prices_and_types() -> None:
     """
-    0 of a call is not a price; without a path the request's type tells; a failure without a status is of no
-    type.
+    0 of a call is not a price; without a path the request's type tells; a failure without a status is of no type.
     """
     entry = case("cloudflare", "logs-list")["result"][0]
     record = one("cloudflare", entry | {"cost": 0, "path": None, "request_type": "embedding"})
@@ -526,9 +522,7 @@ def test_kongs_metering_events_are_kongs_counters() -> None:
 
 
 def test_names_of_models_and_tokens_that_nothing_took_are_shown() -> None:
-    """
-    In every format: an operator sees the names, and no value; names under which nothing stands say nothing.
-    """
+    """In every format: an operator sees the names, and no value; names under which nothing stands say nothing."""
     line = {
         "started_at": 1,
         "latencies": {},

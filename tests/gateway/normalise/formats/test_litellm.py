@@ -255,9 +255,7 @@ def test_claude_code_names_its_session_in_the_end_user(event: dict[str, Any], en
 
 
 def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: dict[str, Any]) -> None:
-    """
-    The proxy keeps it in the metadata, in its rows as JSON text; a trace id in place of a session gives way.
-    """
+    """The proxy keeps it in the metadata, in its rows as JSON text; a trace id in place of a session gives way."""
     headers = {"x-claude-code-session-id": "5c9d", "x-api-key": "CANARY"}
     event["metadata"] |= {"requester_metadata": {}, "requester_custom_headers": headers}
     assert "5c9d" == one("litellm", event | {"session_id": None}).session

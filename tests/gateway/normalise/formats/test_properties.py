@@ -183,9 +183,7 @@ def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
-    """
-    Its exponent has more digits than a Decimal can hold: whatever stands there is unknown or refused, alone.
-    """
+    """Its exponent has more digits than a Decimal can hold: whatever stands there is unknown or refused, alone."""
     marker = json.dumps(CANARY).encode()
     for payload in payloads(format):
         for path in part([*places(payload)], every=3):

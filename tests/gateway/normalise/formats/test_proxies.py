@@ -235,9 +235,7 @@ def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
     ],
 )
 def test_apisix_passes_on_the_input_of_its_clients_protocol(uri: str, model: str, expected: int) -> None:
-    """
-    Anthropic's and Bedrock's leave the cache out; a translated answer is in OpenAI's shape, cache inside.
-    """
+    """Anthropic's and Bedrock's leave the cache out; a translated answer is in OpenAI's shape, cache inside."""
     entry = case("apisix", "http-logger-summary")[0]
     entry["request"] |= {"uri": uri}
     entry["llm_summary"] |= {

@@ -61,9 +61,7 @@ def litellm(**fields: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_the_region_of_a_call(format: str, payload: Any, region: str | None) -> None:
-    """
-    As the provider's answer, the log or the address has it, and explained; absent where nothing tells it.
-    """
+    """As the provider's answer, the log or the address has it, and explained; absent where nothing tells it."""
     assert region == one(format, payload).region
     [why] = read(format, payload, options=Options(explain=True)).why or []
     assert (region is not None) == ("region" in why)

@@ -135,10 +135,7 @@ def test_an_answer_that_ended_in_error_alone_is_a_failure(reasons: Any) -> None:
 def test_a_cost_of_zero_is_unknown_where_its_sender_knows_no_price(
     changes: dict[str, Any], expected: str
 ) -> None:
-    """
-    OpenLIT writes 0 for a model without a price, in its events as in its spans; others are taken at their
-    word.
-    """
+    """OpenLIT writes 0 for a model without a price, in its events as in its spans; others are taken at their word."""
     assert expected == details(changes, resource={"telemetry.sdk.name": "openlit"}).cost
     assert "0" == details({"gen_ai.usage.cost": 0.0}).cost
 
@@ -148,9 +145,7 @@ def test_a_cost_of_zero_is_unknown_where_its_sender_knows_no_price(
     [(1280, (1200, 80)), (1295, (1200, 95)), (1165, (1070, 95)), (999, (1200, 95)), (None, (1200, 95))],
 )
 def test_a_total_decides_between_two_sets_of_counts(total: int | None, expected: tuple[int, int]) -> None:
-    """
-    An event may state its sums under old and new names, as a span may; where none agrees, the new names stay.
-    """
+    """An event may state its sums under old and new names, as a span may; where none agrees, the new names stay."""
     record = details({
         "gen_ai.usage.input_tokens": 1200, "gen_ai.usage.prompt_tokens": 1070,
         "gen_ai.usage.output_tokens": 95, "gen_ai.usage.completion_tokens": 80,

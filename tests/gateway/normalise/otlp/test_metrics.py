@@ -89,8 +89,7 @@ def test_money_below_a_trillionth_is_nothing(value: float) -> None:
 
 def test_envoys_types_are_parts_and_stay_apart() -> None:
     """
-    cached_input, cache_creation_input and reasoning are in input and output already: never added, never
-    dropped.
+    cached_input, cache_creation_input and reasoning are in input and output already: never added, never dropped.
     """
     kinds = ("input", "cached_input", "cache_creation_input", "output", "reasoning")
     how = {"scope": "envoyproxy/ai-gateway", "unit": "token"}
@@ -167,10 +166,7 @@ USAGE = "gen_ai.client.inference.usage."
 
 
 def test_the_old_family_beside_the_new_one_counts_once() -> None:
-    """
-    Envoy's successors write both, each kind of token in two metrics: what comes first counts, the rest is
-    kept.
-    """
+    """Envoy's successors write both, each kind of token in two metrics: what comes first counts, the rest is kept."""
     how = {"scope": "envoyproxy/ai-gateway", "resource": {"service.name": "edge"}}
     old = [typed("input", 100, **how), typed("output", 20, **how), typed("cached_input", 30, **how)]
     new = [
@@ -386,9 +382,7 @@ def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
 
 
 def test_stand_in_times_are_not_taken_for_times() -> None:
-    """
-    The other server says so when it put in times because there were none; 0 is a time that is not known.
-    """
+    """The other server says so when it put in times because there were none; 0 is a time that is not known."""
     (record,) = metrics(forwarded(5, {"tollhouse.times": "none"}))
     assert (None, None) == (record.start_time, record.end_time)
     (record,) = metrics(forwarded(5, start_time=0))

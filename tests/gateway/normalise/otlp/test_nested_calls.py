@@ -194,9 +194,7 @@ def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_kept_call_takes_id_and_tier_of_its_one_twin(turned: bool) -> None:
-    """
-    AutoGen's span counts, the one of the OpenAI library below it has the answer's id; or the other way round.
-    """
+    """AutoGen's span counts, the one of the OpenAI library below it has the answer's id; or the other way round."""
     answered = {
         **CHAT,
         "gen_ai.response.id": "chatcmpl-0123456789abcdef",
@@ -360,9 +358,7 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
 
 
 def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version() -> None:
-    """
-    The first version names neither an operation nor a kind; what a tool's model calls below it are their own.
-    """
+    """The first version names neither an operation nor a kind; what a tool's model calls below it are their own."""
     run = {"agent_name": "planner", "model_name": "m", "gen_ai.usage.input_tokens": 12}
     payload = traces(span(1, USED), span(2, run, parent=1), span(3, USED, parent=2), scope="pydantic-ai")
     assert 2 == len(normalised(payload).records)
@@ -406,8 +402,6 @@ def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) ->
     ],
 )
 def test_which_calls_are_linked(more: dict[str, Any], links: int) -> None:
-    """
-    Those that the other end may know by no id in common: failures, and answers with none or a sealed one.
-    """
+    """Those that the other end may know by no id in common: failures, and answers with none or a sealed one."""
     (identity,) = normalised(traces(span(1, USED | more, parent=9))).identities
     assert links == len(identity.links)

@@ -89,9 +89,7 @@ def test_the_region_of_a_twin_is_that_of_the_call() -> None:
     ("stated", "region"), [("us", "us"), ("not_available", None), (["us"], None), (None, None)]
 )
 def test_an_answer_that_is_read_for_its_counts_tells_it(stated: Any, region: str | None) -> None:
-    """
-    Anthropic's usage has `inference_geo`: in an answer within an attribute, and in the AI SDK's metadata.
-    """
+    """Anthropic's usage has `inference_geo`: in an answer within an attribute, and in the AI SDK's metadata."""
     usage = {**USAGE, "inference_geo": stated}
     answer = {"id": "msg_0123456789abcdef0123", "model": "claude-x", "usage": usage}
     chat = {

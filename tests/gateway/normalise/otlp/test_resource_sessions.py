@@ -1,6 +1,4 @@
-"""
-A resource's session is handed over where its calls name another one: counters beside them know it alone.
-"""
+"""A resource's session is handed over where its calls name another one: counters beside them know it alone."""
 
 from __future__ import annotations
 

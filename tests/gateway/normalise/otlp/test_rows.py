@@ -1,6 +1,5 @@
 """
-Rows of gateways as OTLP: Portkey's analytics as spans (and its gen_ai traces), Envoy's access log as log
-records.
+Rows of gateways as OTLP: Portkey's analytics as spans (and its gen_ai traces), Envoy's access log as log records.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def pushed(number: int, row: dict[str, Any]) -> dict[str, Any]:
-    """
-    A row as the gateway makes a span of it: metadata one by one, no nulls, and a status that is always good.
-    """
+    """A row as the gateway makes a span of it: metadata one by one, no nulls, and a status that is always good."""
     facts = row["metadata"]
     columns = {name: value for name, value in row.items() if name != "metadata" and value is not None}
     metadata = {f"metadata.{name}": value for name, value in zip(facts["key"], facts["value"], strict=True)}

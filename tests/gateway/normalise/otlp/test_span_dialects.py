@@ -243,9 +243,7 @@ def test_kong_knows_the_consumer_on_the_request_span() -> None:
 
 @pytest.mark.parametrize(("said_input", "expected"), [(40, 1940), (1940, 1940)])
 def test_agentgateway_before_and_after_its_change(said_input: int, expected: int) -> None:
-    """
-    Releases differ in whether input holds the cache: an input smaller than the cache shows which one this is.
-    """
+    """Releases differ in whether input holds the cache: an input smaller than the cache shows which one this is."""
     record = only(
         traces(
             span(
@@ -349,9 +347,7 @@ def test_vercel_6_says_what_is_cached() -> None:
 
 
 def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
-    """
-    Version 5's generateText names no cached tokens of its own: both kinds stand in Anthropic's usage object.
-    """
+    """Version 5's generateText names no cached tokens of its own: both kinds stand in Anthropic's usage object."""
     metadata = {
         "anthropic": {
             "usage": {"input_tokens": 7, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 50},
@@ -451,9 +447,7 @@ def test_vercel_embeddings() -> None:
 
 
 def test_langfuse_5_writes_metadata_as_json() -> None:
-    """
-    Quoted texts lose their quotes, objects are left out, and a failed generation costs what it says: nothing.
-    """
+    """Quoted texts lose their quotes, objects are left out, and a failed generation costs what it says: nothing."""
     record = only(
         traces(
             span(
@@ -513,9 +507,7 @@ def test_langfuse_5_writes_metadata_as_json() -> None:
     ],
 )
 def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...]) -> None:
-    """
-    Buckets exclude one another unless the total or OpenAI's shape says that the wholes hold their parts.
-    """
+    """Buckets exclude one another unless the total or OpenAI's shape says that the wholes hold their parts."""
     attributes = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.model.name": "m",
@@ -636,10 +628,7 @@ def test_pydantic_ai_1_repeats_usage_on_the_run() -> None:
 
 
 def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
-    """
-    Its AGENT spans are the only carrier of usage, without the cache; elsewhere AGENT spans repeat their
-    calls.
-    """
+    """Its AGENT spans are the only carrier of usage, without the cache; elsewhere AGENT spans repeat their calls."""
     agent = {
         "openinference.span.kind": "AGENT",
         "llm.model_name": "claude-sonnet-4-5",
@@ -672,8 +661,7 @@ def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, e
 
 def test_logfires_agents_of_the_claude_agent_sdk_are_calls() -> None:
     """
-    The agent's span has usage, cost and session; its turns count what streams had told so far, and tools
-    nothing.
+    The agent's span has usage, cost and session; its turns count what streams had told so far, and tools nothing.
     """
     agent: dict[str, Any] = {
         "logfire.span_type": "span", "gen_ai.operation.name": "invoke_agent", "gen_ai.provider.name": "anthropic",
@@ -707,9 +695,7 @@ def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, 
 
 
 def test_openinference_finds_the_model_in_the_parameters() -> None:
-    """
-    Without a model name, `model` in the JSON of the invocation parameters; nothing else of them is read.
-    """
+    """Without a model name, `model` in the JSON of the invocation parameters; nothing else of them is read."""
     attributes = {
         "openinference.span.kind": "LLM",
         "llm.invocation_parameters": '{"model": "gpt-4o", "tools": [{"secret": 1}]}',
@@ -730,9 +716,7 @@ def litellm(**attributes: Any) -> dict[str, Any]:
 
 
 def test_litellm_alias_zero_cost_and_usage_object() -> None:
-    """
-    The caller's alias is not a response model, a cost of 0 is unknown, cache counts stand in the usage object.
-    """
+    """The caller's alias is not a response model, a cost of 0 is unknown, cache counts stand in the usage object."""
     record = only(
         traces(
             span(
@@ -799,10 +783,7 @@ def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
 @pytest.mark.parametrize("call_type", ["aembedding", "acompletion", "aresponses"])
 @pytest.mark.parametrize("name", ["litellm.trace_id", "litellm.call_id"])
 def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, call_type: str) -> None:
-    """
-    Some integrations write the trace alone, others the call id alone; a streamed answer has another id in
-    each.
-    """
+    """Some integrations write the trace alone, others the call id alone; a streamed answer has another id in each."""
     log: dict[str, Any] = {
         "id": "31aec259-5224-4903-ad2a-91ade65c0987", "call_type": call_type, "custom_llm_provider": "openai",
         "model": "openai/gpt-4o", "prompt_tokens": 100, "completion_tokens": 20, "status": "success",
@@ -831,8 +812,7 @@ def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, ca
 
 def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> None:
     """
-    An embedding has no id that the answer could repeat: LiteLLM makes one up. The cost in it is the first
-    call's.
+    An embedding has no id that the answer could repeat: LiteLLM makes one up. The cost in it is the first call's.
     """
     hit = "52c0ba39-6957-4485-be9c-503ea1e243b2_cache_hit1795176930.663056"
     attributes = litellm(
@@ -1043,8 +1023,7 @@ def test_words_for_nothing_are_absent(absent: str) -> None:
 )
 def test_what_is_a_call(attributes: dict[str, Any], expected: str) -> None:
     """
-    Without an operation a model or provider and usage or an error; what looks like AI and is not taken is
-    named.
+    Without an operation a model or provider and usage or an error; what looks like AI and is not taken is named.
     """
     outcome = normalised(traces(span(1, attributes)))
     assert expected == ("records" if outcome.records else next(iter(outcome.ignored)))

@@ -94,9 +94,7 @@ def assert_sensible(outcome: Outcome) -> None:
 def test_any_attributes_give_sensible_records(
     family: list[tuple[dict[str, Any], int | None]], scope: str, resource: dict[str, Any]
 ) -> None:
-    """
-    No exception, no negative or fractional count, no part above its whole; books balance, encodings agree.
-    """
+    """No exception, no negative or fractional count, no part above its whole; books balance, encodings agree."""
     spans = [
         span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(family, start=1)
     ]
@@ -181,9 +179,7 @@ def test_what_comes_from_other_spans_is_explained_too() -> None:
 
 
 def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
-    """
-    `privacy.keep_attributes` names span or resource attributes; a content name in it is left out and counted.
-    """
+    """`privacy.keep_attributes` names span or resource attributes; a content name in it is left out and counted."""
     call = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "m",
@@ -201,9 +197,7 @@ def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_long_names_leave_no_memory_behind(encoding: str) -> None:
-    """
-    What is remembered of names (attributes, metadata, scopes) is bounded in characters as well as in number.
-    """
+    """What is remembered of names (attributes, metadata, scopes) is bounded in characters as well as in number."""
     size = 100_000
 
     def take(number: int) -> None:

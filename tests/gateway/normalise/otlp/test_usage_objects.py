@@ -1,6 +1,4 @@
-"""
-Counts inside one attribute: usage objects of every shape, answers, and the sets among which a total decides.
-"""
+"""Counts inside one attribute: usage objects of every shape, answers, and the sets among which a total decides."""
 
 from __future__ import annotations
 
@@ -155,9 +153,7 @@ def test_the_ai_sdk_tells_the_tier_that_decides_the_price(
 
 
 def test_writes_for_an_hour_come_from_either_of_two_spans() -> None:
-    """
-    Of two spans of one call the fuller has the counts, and takes from the other the part that it leaves out.
-    """
+    """Of two spans of one call the fuller has the counts, and takes from the other the part that it leaves out."""
     answer = {"id": MESSAGE_ID, "model": "claude-sonnet-4-5", "usage": {
         **ANTHROPIC, "cache_creation": {"ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100},
     }}  # fmt: skip

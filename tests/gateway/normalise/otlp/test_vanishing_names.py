@@ -1,6 +1,5 @@
 """
-Whatever speaks of tokens or cost is counted or shown, under any name, in any signal; plain telemetry is
-neither.
+Whatever speaks of tokens or cost is counted or shown, under any name, in any signal; plain telemetry is neither.
 """
 
 from __future__ import annotations

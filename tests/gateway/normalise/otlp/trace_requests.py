@@ -1,6 +1,5 @@
 """
-Every trace request of the cases and the captures, as protobuf: what a quick way is held against the plain one
-by.
+Every trace request of the cases and the captures, as protobuf: what a quick way is held against the plain one by.
 """
 
 from __future__ import annotations

@@ -102,8 +102,7 @@ def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(
 
 def test_text_of_a_neighbour_is_not_cleaned_where_a_quote_is_lost() -> None:
     """
-    What was inside of a text is outside then: what is cleaned must be JSON as a whole, or it is taken as it
-    came.
+    What was inside of a text is outside then: what is cleaned must be JSON as a whole, or it is taken as it came.
     """
     assert ['{"a":NaN}', '{"b":"x},{"c":"is NaN"}'] == texts(b'[{"a":NaN},{"b":"x},{"c":"is NaN"}]')
 
@@ -235,9 +234,7 @@ def test_base64_is_strict() -> None:
 
 
 def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
-    """
-    Whatever its elements are, they take no memory before their turn; a break is found when it is reached.
-    """
+    """Whatever its elements are, they take no memory before their turn; a break is found when it is reached."""
     elements = [{"text": '],"[{' * 20_000}, 1, "x", [], {}, None, [[{"a": "]"}]], {"b": 1.50}] * 12
     body = json.dumps(elements, indent=1).encode()
     assert elements == [json.loads(bytes(item)) for item in payload.items(body)]
@@ -269,8 +266,7 @@ def test_gzip_that_does_not_say_so_is_refused_with_the_reason() -> None:
 )
 def test_what_breaks_off_is_found_in_one_pass(body: bytes) -> None:
     """
-    A string that never ends is not begun again at each of its quotes, nor a search for a line at each blank
-    one.
+    A string that never ends is not begun again at each of its quotes, nor a search for a line at each blank one.
     """
     with pytest.raises(BadPayload):
         list(payload.items(body))

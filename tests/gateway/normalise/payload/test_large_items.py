@@ -1,6 +1,4 @@
-"""
-Items of a megabyte and more: what honest senders put there is read, what nobody could mean takes no memory.
-"""
+"""Items of a megabyte and more: what honest senders put there is read, what nobody could mean takes no memory."""
 
 from __future__ import annotations
 

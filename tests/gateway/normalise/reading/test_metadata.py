@@ -11,10 +11,7 @@ from spool.record import Inference
 
 
 def test_metadata_names_who_and_leaves_tags() -> None:
-    """
-    A map fills user, team and session; scalars are tags; nesting, content, credentials and e-mail are left
-    out.
-    """
+    """A map fills user, team and session; scalars are tags; nesting, content, credentials and e-mail are left out."""
     record = Inference(id=b"", source="test")
     free = metadata.Metadata()
     free.learn(

@@ -205,10 +205,7 @@ MODELS = {
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("model", [*MODELS, "qwen-turbo", "llama-3.3-70b", "my-deployment"])
 def test_a_model_without_a_provider_tells_the_same_one(entrance: str, model: str) -> None:
-    """
-    By the segment before the slash, the form of a Bedrock id, or the maker; None where the name tells
-    nothing.
-    """
+    """By the segment before the slash, the form of a Bedrock id, or the maker; None where the name tells nothing."""
     assert MODELS.get(model) == ENTRANCES[entrance](None, model, None).provider
 
 

@@ -80,9 +80,7 @@ def test_addresses_of_providers(address: Any, found: str | None) -> None:
 
 
 def test_which_of_several_counts() -> None:
-    """
-    A profile that any region serves has the global price; then what is stated, the address, and the ARN.
-    """
+    """A profile that any region serves has the global price; then what is stated, the address, and the ARN."""
     arn = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/"
     host = "bedrock-runtime.us-west-2.amazonaws.com"
     assert "global" == region_of("us-east-1", address=host, model="global.anthropic.claude-sonnet-4-5-v1:0")

@@ -1,6 +1,4 @@
-"""
-Receivers of notifications as they are in the world: a webhook that verifies signatures, and a mail server.
-"""
+"""Receivers of notifications as they are in the world: a webhook that verifies signatures, and a mail server."""
 
 from __future__ import annotations
 

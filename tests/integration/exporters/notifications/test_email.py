@@ -61,9 +61,7 @@ async def test_a_mail_arrives_once_for_all(mailbox: Mailbox) -> None:
 
 
 async def test_it_encrypts_and_signs_in(tmp_path: Path) -> None:
-    """
-    Over STARTTLS, with a certificate that it checks, and a password from a file that no message repeats.
-    """
+    """Over STARTTLS, with a certificate that it checks, and a password from a file that no message repeats."""
     certificates = Certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))
@@ -113,10 +111,7 @@ async def test_when_nobody_is_accepted(
 
 
 async def test_who_has_a_mail_does_not_get_it_again(mailbox: Mailbox) -> None:
-    """
-    One recipient is refused for now, one for good: the repeat goes to the first alone, and the other is
-    named.
-    """
+    """One recipient is refused for now, one for good: the repeat goes to the first alone, and the other is named."""
     carl = "carl@example.com"
     everyone = to(mailbox, to=(ADA, BOB, carl))
     mailbox.refuse = {BOB: "450 greylisted", carl: "550 no such user"}

@@ -155,9 +155,7 @@ async def test_no_answer_and_a_kill_repeat_the_same_id(
 async def test_what_fails_for_a_day_is_given_up(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """
-    With all that waited behind it for as long; what came later goes on waiting. By hand it is sent again.
-    """
+    """With all that waited behind it for as long; what came later goes on waiting. By hand it is sent again."""
     await telling.start(hook)
     receiver.judge = lambda request: Reply(500, b"broken", "text/plain")
     await telling.tell("a", "b")
@@ -181,9 +179,7 @@ async def test_what_fails_for_a_day_is_given_up(
 async def test_a_wrong_address_or_secret_parks_the_channel(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings, status: int
 ) -> None:
-    """
-    However long it takes, nothing is given up; it is tried every minute, and at once when the secret changes.
-    """
+    """However long it takes, nothing is given up; it is tried every minute, and at once when the secret changes."""
     await telling.start(hook)
     receiver.judge = lambda request: Reply(status, b"no", "text/plain")
     await telling.tell("a", "b")
@@ -350,9 +346,7 @@ async def test_a_slow_channel_delays_no_other(
 async def test_other_channels_take_over_while_it_runs(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """
-    What waits for a channel that is gone is kept and shown, and leaves when it is back under another address.
-    """
+    """What waits for a channel that is gone is kept and shown, and leaves when it is back under another address."""
     await telling.start(hook)
     receiver.judge = lambda request: Reply(404) if request.path == "/hook" else None
     await telling.tell("a")

@@ -1,7 +1,4 @@
-"""
-Answers about many groups: the largest stay, the rest is one row; what is too much is refused with what to
-ask.
-"""
+"""Answers about many groups: the largest stay, the rest is one row; what is too much is refused with what to ask."""
 
 from __future__ import annotations
 
@@ -63,9 +60,7 @@ def spent(rows: list[dict[str, Any]]) -> Decimal:
 
 
 async def test_a_report_of_too_many_rows_has_the_largest_groups(server: OperatorServer) -> None:
-    """
-    As many as fit, the others as one in each period: the sums are exact, and the answer says what was done.
-    """
+    """As many as fit, the others as one in each period: the sums are exact, and the answer says what was done."""
     payload = await ask(server, "/report", **TEN_HOURS)
     assert (True, USERS * 10) == (payload["report"]["truncated"], payload["report"]["row_count"])
     assert SETTINGS.max_rows >= len(payload["rows"]) > SETTINGS.max_rows - 10
@@ -144,9 +139,7 @@ async def test_a_diff_of_too_many_elements_is_refused_before_it_is_worked_out(se
 
 @pytest.mark.parametrize("granularity", ["daily", "weekly", "monthly", "quarterly", "yearly"])
 async def test_a_cut_period_is_the_same_period(server: OperatorServer, granularity: str) -> None:
-    """
-    It begins where it begins when the whole of it is asked for, so that two answers join; and it is marked.
-    """
+    """It begins where it begins when the whole of it is asked for, so that two answers join; and it is marked."""
     half = {"by": "team", "per": granularity, "from": (FIRST + timedelta(hours=5)).isoformat()}
     part, whole = (
         await ask(server, "/report", **half),
@@ -171,9 +164,7 @@ async def test_a_cut_period_is_the_same_period(server: OperatorServer, granulari
 async def test_rows_come_in_the_envelope_of_every_list(
     server: OperatorServer, path: str, query: dict[str, str]
 ) -> None:
-    """
-    All on one page unless a limit is asked for; pages have every row once, beside the totals of all of them.
-    """
+    """All on one page unless a limit is asked for; pages have every row once, beside the totals of all of them."""
     whole = await ask(server, path, **query)
     assert {"rows", "pagination", "filtering", "sorting", "total"} <= whole.keys()
     count = len(whole["rows"])

@@ -1,6 +1,4 @@
-"""
-Costs over the operator API: beside the time before, the largest groups alone, some measures, and as CSV.
-"""
+"""Costs over the operator API: beside the time before, the largest groups alone, some measures, and as CSV."""
 
 from __future__ import annotations
 

@@ -54,10 +54,7 @@ async def seven_calls(server: OperatorServer) -> int:
 
 @pytest.mark.asyncio
 async def test_calls_are_sorted_by_what_they_cost_and_took(server: OperatorServer) -> None:
-    """
-    As numbers, the unknown last; what a cache answered and what is counted elsewhere cost nothing. Pages go
-    on.
-    """
+    """As numbers, the unknown last; what a cache answered and what is counted elsewhere cost nothing. Pages go on."""
     await seven_calls(server)
     assert [2, 3, 1] == (await numbers(server, sort_key="cost", sort_order="desc"))[:3]
     assert [3] == (await numbers(server, sort_key="tokens", sort_order="desc"))[:1]

@@ -1,6 +1,5 @@
 """
-Parts 2.1, 3.1 and 8 of the published interface, one test a row of its tables; each row's words are the
-docstring.
+Parts 2.1, 3.1 and 8 of the published interface, one test a row of its tables; each row's words are the docstring.
 """
 
 from __future__ import annotations
@@ -87,9 +86,7 @@ async def test_a_name_that_is_taken_is_refused(server: OperatorServer, taken: st
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["a\x00bc", "a\nbc", "a\x1b[31mbc", "a\u2028bc", "x" * 201])
 async def test_names_that_would_break_a_terminal_are_refused(server: OperatorServer, name: str) -> None:
-    """
-    Name: beyond the interface, control characters, line breaks and more than 200 characters are refused.
-    """
+    """Name: beyond the interface, control characters, line breaks and more than 200 characters are refused."""
     assert 400 == (await server.ask("POST", "/keys", {"name": name, "scopes": [INGEST]})).status
 
 
@@ -257,9 +254,7 @@ async def test_the_secret_is_shown_once(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_a_single_key_of_before_is_listed_by_its_name(tmp_path: Path) -> None:
-    """
-    An organization that had a single key before multiple keys were supported has it listed as Legacy API Key.
-    """
+    """An organization that had a single key before multiple keys were supported has it listed as Legacy API Key."""
     file = tmp_path / "key"
     file.write_text("an-old-secret\n")
     async with operator_server(tmp_path, api_key_file=file) as server:
@@ -334,9 +329,7 @@ async def test_a_gateway_with_another_file_does_not_start(server: OperatorServer
 
 @pytest.mark.asyncio
 async def test_the_legacy_key_follows_its_file(tmp_path: Path) -> None:
-    """
-    A deployment that rotates the file needs no restart; a file that became unreadable leaves the last key.
-    """
+    """A deployment that rotates the file needs no restart; a file that became unreadable leaves the last key."""
     file = tmp_path / "key"
     file.write_text("an-old-secret")
     async with operator_server(tmp_path, api_key_file=file) as server:
@@ -353,9 +346,7 @@ async def test_the_legacy_key_follows_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_create_leads_to_enabled_and_shows_the_secret_once(server: OperatorServer) -> None:
-    """
-    (none), create key, name valid, at least one scope or use case: Enabled; the key secret is shown once.
-    """
+    """(none), create key, name valid, at least one scope or use case: Enabled; the key secret is shown once."""
     created = await server.create()
     assert "Enabled" == created["key"]["status"]
     assert passes(server, created["secret"])
@@ -386,9 +377,7 @@ async def test_enable_leads_to_enabled(server: OperatorServer) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", ["Enabled", "Disabled"])
 async def test_edit_leaves_the_status(server: OperatorServer, status: str) -> None:
-    """
-    Enabled or Disabled, edit: unchanged; name, description, scopes may change; Updated By, Last Modified do.
-    """
+    """Enabled or Disabled, edit: unchanged; name, description, scopes may change; Updated By, Last Modified do."""
     before = (await server.create())["key"]
     if status == "Disabled":
         await server.ask("POST", "/keys/search%20team/disable")

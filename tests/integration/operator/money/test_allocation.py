@@ -1,6 +1,4 @@
-"""
-What a published definition does to costs, reports, views, budgets and the newest records; diffs before that.
-"""
+"""What a published definition does to costs, reports, views, budgets and the newest records; diffs before that."""
 
 from __future__ import annotations
 

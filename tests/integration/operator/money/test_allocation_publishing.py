@@ -1,6 +1,4 @@
-"""
-Definitions of allocation for operators: published, listed and read, over the operator API and by commands.
-"""
+"""Definitions of allocation for operators: published, listed and read, over the operator API and by commands."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ async def test_definitions(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_what_is_refused(server: OperatorServer) -> None:
-    """
-    Faults with their places, a stale base, a namespace that is not there; nothing is in force after that.
-    """
+    """Faults with their places, a stale base, a namespace that is not there; nothing is in force after that."""
     answer = await server.ask("POST", "/allocation/publish", {"definition": WRONG})
     assert (422, "invalid_definition") == answer.error[:2]
     assert [["Dimensions", "D", "Rules", 0, "Source"]] == [each["path"] for each in answer.payload["errors"]]

@@ -65,8 +65,8 @@ async def test_costs_are_asked_in_a_currency(server: OperatorServer) -> None:
 
 async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None:
     """
-    In the running period, for each owner and in the notice; nothing once a rate is known, or where calls are
-    counted.
+    In the running period, for each owner and in the notice; nothing once a rate is known, or where
+    calls are counted.
     """
     server.registry.notices.channels = ("ops",)
     view = (

@@ -1,6 +1,5 @@
 """
-Bills against the ledger, over the operator API and as a command; the insight about a difference, and the
-metric.
+Bills against the ledger, over the operator API and as a command; the insight about a difference, and the metric.
 """
 
 from __future__ import annotations
@@ -129,10 +128,7 @@ async def told(server: OperatorServer, **asked: object) -> Any:
 
 
 async def test_an_assistant_is_told_the_same(server: OperatorServer) -> None:
-    """
-    Rows and the rest add up to the total of the report, whatever is cut; a wrong question is answered in
-    words.
-    """
+    """Rows and the rest add up to the total of the report, whatever is cut; a wrong question is answered in words."""
     await put(server, statements(CALLS))
     for by in ("day", "model", "key"):
         expected = {
@@ -184,9 +180,7 @@ async def test_a_wrong_question(server: OperatorServer) -> None:
 
 
 async def test_the_command(server: OperatorServer, tmp_path: Path) -> None:
-    """
-    A sentence that explains the difference, a table, every cause; JSON and CSV have the answer's own digits.
-    """
+    """A sentence that explains the difference, a table, every cause; JSON and CSV have the answer's own digits."""
     await put(server, statements(CALLS))
 
     async def run(*arguments: str) -> str:
@@ -231,8 +225,7 @@ async def test_a_row_is_one_line_for_every_reader(server: OperatorServer, tmp_pa
 
 async def test_insight_and_metric(server: OperatorServer) -> None:
     """
-    Each provider whose settled days differ is one insight, with its first cause; ratios say how much was
-    counted.
+    Each provider whose settled days differ is one insight, with its first cause; ratios say how much was counted.
     """
     await put(server, statements(CALLS))
     await inspector(server.services).inspect()

@@ -103,9 +103,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_views_have_a_command(run: Run) -> None:
-    """
-    Create, list, show, edit and delete, and a report that shows what the view says unless asked otherwise.
-    """
+    """Create, list, show, edit and delete, and a report that shows what the view says unless asked otherwise."""
     words = (
         "--where",
         "team=search",

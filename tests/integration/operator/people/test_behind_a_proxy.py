@@ -1,6 +1,4 @@
-"""
-The operator side behind a proxy that ends TLS: whose an attempt is, and how browsers speak to the console.
-"""
+"""The operator side behind a proxy that ends TLS: whose an attempt is, and how browsers speak to the console."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ async def installation(directory: Path, **settings: Any) -> AsyncIterator[Operat
 @asynccontextmanager
 async def reverse_proxy(server: OperatorServer, address: str = PROXY) -> AsyncIterator[str]:
     """
-    A proxy that passes requests on from `address`, and says whose they are as proxies do: at the end of the
-    list.
+    A proxy that passes requests on from `address`, and says whose they are as proxies do: at the end of the list.
     """
 
     async def forward(session: aiohttp.ClientSession, request: web.Request) -> web.Response:
@@ -115,8 +112,7 @@ async def test_a_stranger_locks_nobody_out(tmp_path: Path, proxies: list[str]) -
 @pytest.mark.parametrize("proxies", [[], [PROXY]], ids=["none is named", "another is named"])
 async def test_who_is_not_named_is_not_believed(tmp_path: Path, proxies: list[str]) -> None:
     """
-    An address that writes the headers itself has one limit, whatever it writes, and no session of an https
-    page.
+    An address that writes the headers itself has one limit, whatever it writes, and no session of an https page.
     """
     async with installation(tmp_path, proxies=proxies) as server:
         server.services.people.shared_sign_ins.charge(f"address {STRANGER}", SHARED_BURST - 3)
@@ -164,9 +160,7 @@ async def test_a_shared_address_limits_less_than_an_account() -> None:
 
 
 async def test_who_is_on_the_machine_asks_in_the_clear(tmp_path: Path) -> None:
-    """
-    A browser keeps no `Secure` cookie of a loopback address: it did not come through the proxy that encrypts.
-    """
+    """A browser keeps no `Secure` cookie of a loopback address: it did not come through the proxy that encrypts."""
     async with installation(tmp_path, is_behind_tls=True) as server:
         status, cookie = await sign_in(server.url, PASSWORD, address=OWNER, host="localhost")
         assert (201, True, False) == (status, cookie.startswith("tollhouse="), "Secure" in cookie)

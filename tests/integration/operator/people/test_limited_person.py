@@ -1,8 +1,7 @@
 """
 A person who may see some calls alone sees nothing of the others: every address of the operator API is walked.
 
-Over one installation with the data of two teams. Everything of the foreign one has MARK in its name, in each
-field.
+Over one installation with the data of two teams. Everything of the foreign one has MARK in its name, in each field.
 """
 
 from __future__ import annotations
@@ -394,10 +393,7 @@ async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
-    """
-    To the last digit: a report, an export and a comparison say what an Organizer reads who filters by the
-    team.
-    """
+    """To the last digit: a report, an export and a comparison say what an Organizer reads who filters by the team."""
     async with place(tmp_path, ROLES["is"]) as there:
         root, now = await signed_in(there.server, "admin", "root@example.com"), there.server.clock.now()
         for number in range(40):
@@ -439,10 +435,7 @@ def said(text: str) -> str:
 
 @pytest.mark.asyncio
 async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_it(tmp_path: Path) -> None:
-    """
-    Definitions are closed to who sees some calls alone: nobody hears of a dimension by questions or by
-    errors.
-    """
+    """Definitions are closed to who sees some calls alone: nobody hears of a dimension by questions or by errors."""
     part, paths = "User:Defined:Part", ("/report?by={}", "/comparison?by={}", "/report?where={}=x")
     async with place(tmp_path, ROLES["is"]) as there:
         for path in ("/report", "/comparison", *(each.format(part) for each in paths)):
@@ -552,9 +545,7 @@ async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
-    """
-    Data access `none`: lists are empty and sums are zero; nothing can be made, because no filter is within.
-    """
+    """Data access `none`: lists are empty and sums are zero; nothing can be made, because no filter is within."""
     async with place(tmp_path, None) as there:
         for row in ordered(OPERATOR_ADDRESSES):
             for path, body in (

@@ -194,9 +194,7 @@ async def test_a_disabled_account_takes_no_password(house: House) -> None:
 
 @pytest.mark.asyncio
 async def test_groups_give_roles(house: House) -> None:
-    """
-    The highest counts, at each sign-in: who left the group has less the next time, and his sessions end.
-    """
+    """The highest counts, at each sign-in: who left the group has less the next time, and his sessions end."""
     await house.reconfigure(roles={"finops": OPERATOR, "platform": ADMIN}, groups_claim="realm.groups")
     house.provider.claims = {"realm": {"groups": ["finops", "platform", 7]}}
     before = await house.sign_in()
@@ -426,9 +424,7 @@ async def test_an_audience_of_several_needs_the_party(house: House) -> None:
 
 @pytest.mark.asyncio
 async def test_keys_are_rotated(house: House) -> None:
-    """
-    A new key is asked for when a token names it, also of another algorithm; made-up ids cause no requests.
-    """
+    """A new key is asked for when a token names it, also of another algorithm; made-up ids cause no requests."""
     assert 200 == await house.status(await house.sign_in())
     house.provider.key = Key("two", "ES256")
     house.provider.published = [house.provider.key]
@@ -468,10 +464,7 @@ async def test_a_code_works_once(house: House) -> None:
 
 @pytest.mark.asyncio
 async def test_a_sign_in_ends_in_the_browser_that_began_it(house: House) -> None:
-    """
-    Else an attacker could sign somebody in under the attacker's name; old and unknown ones are refused as
-    well.
-    """
+    """Else an attacker could sign somebody in under the attacker's name; old and unknown ones are refused as well."""
     location, cookie = await house.begin()
     assert "state" == outcome(await house.finish(house.provider.code_for(location), "tollhouse-oidc=other"))
     assert "state" == outcome(await house.finish({"state": "x", "code": "y"}, cookie))
@@ -561,8 +554,7 @@ async def test_attempts_are_limited(house: House) -> None:
 @pytest.mark.asyncio
 async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
     """
-    Who leaves the provider's page has used a part of an attempt; who comes back without a right has used it
-    all.
+    Who leaves the provider's page has used a part of an attempt; who comes back without a right has used it all.
     """
     buckets = house.server.services.people.shared_sign_ins
     buckets.charge("provider 127.0.0.1", SHARED_BURST - 4.55)

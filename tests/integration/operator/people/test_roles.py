@@ -248,10 +248,7 @@ async def test_a_member_of_everything_counts_as_an_organizer(server: OperatorSer
 
 @pytest.mark.asyncio
 async def test_keys_that_change_roles_need_administration(server: OperatorServer) -> None:
-    """
-    Who manages keys alone neither makes nor takes over one that could give him more: 403 names what is
-    missing.
-    """
+    """Who manages keys alone neither makes nor takes over one that could give him more: 403 names what is missing."""
     role = {
         "name": "Keys",
         "data_access": "full",

@@ -1,7 +1,4 @@
-"""
-Who may use the operator API: accounts, links, sessions, CSRF, Host, Origin and roles, as a browser meets
-them.
-"""
+"""Who may use the operator API: accounts, links, sessions, CSRF, Host, Origin and roles, as a browser meets them."""
 
 from __future__ import annotations
 
@@ -120,9 +117,7 @@ async def test_nothing_opens_without_a_session(one_server: OperatorServer, call:
     ],
 )
 async def test_no_session_reads_or_writes_files(server: OperatorServer, path: str, body: object) -> None:
-    """
-    Not even an administrator's: these calls name files of the server's machine, so they need its socket.
-    """
+    """Not even an administrator's: these calls name files of the server's machine, so they need its socket."""
     answer = await server.over_http("POST", path, body, headers=await signed_in(server))
     assert (403, "socket_only") == answer.error[:2]
 
@@ -162,9 +157,7 @@ async def test_a_change_without_the_csrf_token_is_refused(server: OperatorServer
     ],
 )
 async def test_a_rebound_host_name_gets_nothing(server: OperatorServer, host: str, status: int) -> None:
-    """
-    DNS rebinding: only addresses, localhost and the configured names are ours; 401 is the sign-in's turn.
-    """
+    """DNS rebinding: only addresses, localhost and the configured names are ours; 401 is the sign-in's turn."""
     assert status == (await server.over_http("GET", "/keys", headers={"Host": host})).status
 
 
@@ -389,9 +382,7 @@ async def test_a_changed_account_signs_out_everywhere(
 
 @pytest.mark.asyncio
 async def test_nobody_removes_oneself(server: OperatorServer) -> None:
-    """
-    Nobody locks himself out by a slip, however the address is written, also where another admin remains.
-    """
+    """Nobody locks himself out by a slip, however the address is written, also where another admin remains."""
     headers = await signed_in(server)
     await account(server, email="root@example.com")
     assert 409 == (await server.over_http("DELETE", f"/operators/{ADA}", headers=headers)).status
@@ -408,8 +399,7 @@ async def test_rights_are_those_of_when_the_body_is_here(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, change: dict[str, str] | None
 ) -> None:
     """
-    Who begins a change and holds its body back until the account is changed, or removed (None), changes
-    nothing.
+    Who begins a change and holds its body back until the account is changed, or removed (None), changes nothing.
     """
     headers = await signed_in(server)
     await account(server, email="root@example.com")

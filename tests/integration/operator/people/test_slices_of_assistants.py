@@ -111,9 +111,9 @@ def less_cursors(line: str) -> Any:
 @pytest.mark.parametrize("kind", SLICES)
 async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind: str) -> None:
     """
-    The same rows, totals, lists, links and refusals, and their sum is that of the calls in the role. More calls of
-    others, which come between the two, change nothing; no word of another team is in an answer, but where it was
-    asked for.
+    The same rows, totals, lists, links and refusals, and their sum is that of the calls in the role. More
+    calls of others, which come between the two, change nothing; no word of another team is in an answer, but
+    where it was asked for.
     """
     roles, cost = SLICES[kind]
     async with site(serve, tmp_path, roles) as there:

@@ -1,6 +1,4 @@
-"""
-A person who may see some calls alone cannot work out what others do from what is shown of the own calls.
-"""
+"""A person who may see some calls alone cannot work out what others do from what is shown of the own calls."""
 
 from __future__ import annotations
 
@@ -126,9 +124,7 @@ async def foreign_calls(there: Place) -> None:
 @pytest.mark.usefixtures("short_looks")
 @pytest.mark.parametrize("engine", [MEMORY, SQLITE])
 async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path, engine: str) -> None:
-    """
-    Every read, of own and of foreign things, says the same to the last byte after 2,500 calls of others.
-    """
+    """Every read, of own and of foreign things, says the same to the last byte after 2,500 calls of others."""
 
     async def answers(there: Place) -> dict[str, tuple[int, str]]:
         found = {}
@@ -159,10 +155,7 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path, engine: 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("short_looks")
 async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Path) -> None:
-    """
-    A tail shows an own call behind 2,500 others and says nothing of these; `/changes` is silent until it
-    comes.
-    """
+    """A tail shows an own call behind 2,500 others and says nothing of these; `/changes` is silent until it comes."""
     async with place(tmp_path, ROLES["is"]) as there:
         cookie = there.eva["Cookie"]
         async with (
@@ -184,9 +177,7 @@ async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Pat
 
 @pytest.mark.asyncio
 async def test_a_budget_tells_nothing_of_the_calls_that_its_view_had(tmp_path: Path) -> None:
-    """
-    Its view is of another team's calls, and then of the own ones: until the next evaluation nothing is known.
-    """
+    """Its view is of another team's calls, and then of the own ones: until the next evaluation nothing is known."""
     async with place(tmp_path, ROLES["is"]) as there:
         id, root = there.foreign.ids["budgets"], there.server
         for _ in range(3):

@@ -1,9 +1,7 @@
 """
-Plans of assistants: seats as people keep them, and a month of a made-up company beside an arithmetic of
-its own.
+Plans of assistants: seats as people keep them, and a month of a made-up company beside an arithmetic of its own.
 
-Paid, the value of what is included and what was used beyond are three sums, and no call is in two of
-them.
+Paid, the value of what is included and what was used beyond are three sums, and no call is in two of them.
 """
 
 from __future__ import annotations
@@ -277,9 +275,8 @@ async def check_days(server: OperatorServer, seats: list[OwnSeat], month: Any) -
 
 async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: OperatorServer) -> None:
     """
-    Seats that begin, end and come back in the middle of the month, a pool of credits, calls, dollars,
-    two plans of one person, calls before a seat, of nobody and of a cache; then a late correction of a
-    covered call.
+    Seats that begin, end and come back in the middle of the month, a pool of credits, calls, dollars, two plans
+    of one person, calls before a seat, of nobody and of a cache; then a late correction of a covered call.
     """
     await keep_plans(server)
     calls = august(random.Random(36))

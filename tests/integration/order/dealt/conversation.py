@@ -54,9 +54,7 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Conversation:
-    """
-    Items of one family of clients, and the truth by model; `again` is what a report adds that stays apart.
-    """
+    """Items of one family of clients, and the truth by model; `again` is what a report adds that stays apart."""
 
     name: str
     items: Sequence[Item]

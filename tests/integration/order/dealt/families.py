@@ -84,8 +84,7 @@ def event_of_twin(number: int, chance: random.Random) -> Conversation:
 
 def cut_twins(number: int, chance: random.Random) -> Conversation:
     """
-    A framework's span around that of the SDK, each alone or both in one request, and the event of the outer
-    one.
+    A framework's span around that of the SDK, each alone or both in one request, and the event of the outer one.
     """
     model, ids = f"cut-{number}", {"traceId": f"{90_000 + number:032x}"}
     told = {**further.CALL, "gen_ai.request.model": model}
@@ -108,8 +107,7 @@ def cut_twins(number: int, chance: random.Random) -> Conversation:
 
 def counted_beside(number: int, chance: random.Random) -> Conversation:
     """
-    Google's ADK under OpenInference, its own counters beside; those of a model that no call told, and of
-    another.
+    Google's ADK under OpenInference, its own counters beside; those of a model that no call told, and of another.
     """
     model, alone, service = f"gemini-{number}-pro", f"embedding-{number}", f"desk-{number}"
     said = {
@@ -133,8 +131,7 @@ def counted_beside(number: int, chance: random.Random) -> Conversation:
 
 def without_id(number: int, chance: random.Random) -> Conversation:
     """
-    LiteLLM's embedding by two callbacks, log and CloudEvent; a second one a millisecond later; a failed
-    attempt.
+    LiteLLM's embedding by two callbacks, log and CloudEvent; a second one a millisecond later; a failed attempt.
     """
     model, call_id = f"embedding-3-{number}", f"3f1d2c4b-0000-4000-8000-{number:012x}"
     trace = f"{70_000 + number:032x}"
@@ -168,9 +165,7 @@ def without_id(number: int, chance: random.Random) -> Conversation:
 
 
 def both_sides(number: int, chance: random.Random) -> Conversation:
-    """
-    A client's call in up to two attempts at a gateway, answered without an id or not; its log of failures.
-    """
+    """A client's call in up to two attempts at a gateway, answered without an id or not; its log of failures."""
     answered, attempts = chance.random() < 0.3, chance.randint(1, 2)
     how = {"traces_http": attempts > 1 or chance.random() < 0.5, "wraps": chance.random() < 0.5}
     client = two_sides.client(number, attempts=attempts, answered=answered, **how)

@@ -1,6 +1,4 @@
-"""
-How conversations are dealt to one gateway, all by one chance: requests, repeats, pauses, stops and kills.
-"""
+"""How conversations are dealt to one gateway, all by one chance: requests, repeats, pauses, stops and kills."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ class Plan:
 
 
 class _Names:
-    """
-    The records of one conversation, by the names under which they are known; nothing else is known of them.
-    """
+    """The records of one conversation, by the names under which they are known; nothing else is known of them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -89,9 +85,7 @@ def dealt(
     is_open: bool = False,
     families: Sequence[Family] = (),
 ) -> Plan:
-    """
-    Up to `most` of each family, all their requests shuffled into each other. `is_open`: no record closes.
-    """
+    """Up to `most` of each family, all their requests shuffled into each other. `is_open`: no record closes."""
     families = families or (FAMILIES if chance.random() < 0.7 else WITHOUT_COUNTERS)
     names = [family for family in families for _ in range(chance.randint(0, most))] or [families[0]]
     conversations = [family(number, chance) for number, family in enumerate(names, start=1)]

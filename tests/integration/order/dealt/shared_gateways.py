@@ -1,6 +1,4 @@
-"""
-Gateways that share a schema of PostgreSQL: requests come to any of them in turn, each may stop or be killed.
-"""
+"""Gateways that share a schema of PostgreSQL: requests come to any of them in turn, each may stop or be killed."""
 
 from __future__ import annotations
 

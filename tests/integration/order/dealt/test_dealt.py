@@ -113,8 +113,7 @@ def kept(rows: Sequence[Row]) -> dict[str, Truth]:
 
 def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int | Decimal]]:
     """
-    Parts that only some reports state are compared where all came in time, and the reporters are always the
-    same.
+    Parts that only some reports state are compared where all came in time, and the reporters are always the same.
     """
     parts = {"cache_read_tokens", "reasoning_tokens", "cost"}
     return {
@@ -130,8 +129,8 @@ def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int | D
 @pytest.mark.parametrize("where", PLANS)
 def test_what_is_kept_is_what_is_true(where: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """
-    Of each plan, by model: calls, failures, tokens, costs, what counters alone tell; and the ledger adds up
-    the same.
+    Of each plan, by model: calls, failures, tokens, costs, what counters alone tell; and the ledger adds
+    up the same.
     """
     for number in range(PLANS[where]):
         name = f"{SEED} {where} {number}"

@@ -1,7 +1,6 @@
 """
-Conversations dealt to a real server by several senders at once, with `kill -9` in the middle of their
-requests: what was not answered is sent again. Its archive, its ledger and its books say what is true of the
-calls.
+Conversations dealt to a real server by several senders at once, with `kill -9` in the middle of their requests:
+what was not answered is sent again. Its archive, its ledger and its books say what is true of the calls.
 """
 
 from __future__ import annotations

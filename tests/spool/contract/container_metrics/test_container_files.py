@@ -193,9 +193,7 @@ async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
 
 @pytest.mark.asyncio
 async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles) -> None:
-    """
-    A sender that reports uploaded files as gone takes nothing away; one that has the file again is heard.
-    """
+    """A sender that reports uploaded files as gone takes nothing away; one that has the file again is heard."""
     uploaded = await put(files, "uploaded", b"metrics")
     [announced, foreign] = await announce(files, "announced", "foreign")
     assert 1 == await files.abandon(CLUSTER, {"uploaded": "gone", "announced": "gone", "unknown": ""}, AGENT)

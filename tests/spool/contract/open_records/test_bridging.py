@@ -1,6 +1,5 @@
 """
-The contract of reports that fit two records: while both are open, the later one becomes a shadow of the
-earlier.
+The contract of reports that fit two records: while both are open, the later one becomes a shadow of the earlier.
 """
 
 from __future__ import annotations
@@ -152,9 +151,7 @@ async def test_a_third_report_after_the_hold_changes_nothing(
 
 @pytest.mark.parametrize("together", [False, True])
 async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, together: bool) -> None:
-    """
-    Nobody has read a part of a request: what it tells of one call counts once. Other requests change nothing.
-    """
+    """Nobody has read a part of a request: what it tells of one call counts once. Other requests change nothing."""
     log = (await open_spool(hold=0)).log
     for group in [(TRACE, CALL, BOTH)] if together else [(TRACE,), (CALL,), (BOTH,)]:
         await add(log, *group)
@@ -165,9 +162,7 @@ async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, toget
 
 
 async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -> None:
-    """
-    Shadows of what becomes a shadow itself lead on to the one that counts; their names are still those of it.
-    """
+    """Shadows of what becomes a shadow itself lead on to the one that counts; their names are still those of it."""
     log = (await open_spool(hold=10)).log
     names = [bytes([number]) * 16 for number in range(4)]
     for number in range(4):
@@ -187,9 +182,7 @@ async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -
 
 @pytest.mark.parametrize("last", ["answered 1", "answered 2"])
 async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock, last: str) -> None:
-    """
-    A gateway's log tells two attempts of a client's call; its spans, which tell them again, join one of them.
-    """
+    """A gateway's log tells two attempts of a client's call; its spans, which tell them again, join one of them."""
     log = (await open_spool(hold=10)).log
     made, answered = (b"made", b"answered"), (b"answered", b"made")
     logs = {name: bytes([number]) * 16 for number, name in enumerate(["answered 1", "answered 2"])}

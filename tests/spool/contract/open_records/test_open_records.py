@@ -49,9 +49,7 @@ async def test_open_records_are_read_by_who_asks_for_them(open_spool: Opener) ->
 async def test_later_reports_fill_what_was_null(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
-    """
-    Every report adds what nobody said before; what was said stays; it counts as duplicate and as amended.
-    """
+    """Every report adds what nobody said before; what was said stays; it counts as duplicate and as amended."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1, source="otel", user="ada"), call(2))
     await add(log, call(1, source="litellm", user="bob", team="search", cost="0.5", cost_source="reported"))
@@ -73,9 +71,7 @@ async def test_later_reports_fill_what_was_null(
 
 
 async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: MovedClock) -> None:
-    """
-    Two reports that are committed together become one record that has what both say, and so does a third.
-    """
+    """Two reports that are committed together become one record that has what both say, and so does a third."""
     log = (await open_spool(hold=10)).log
     first, second = call(1, user="ada"), call(1, team="search")
 
@@ -90,10 +86,7 @@ async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: Mo
 async def test_an_estimate_comes_with_what_it_was_worked_out_from(
     open_spool: Opener, clock: MovedClock
 ) -> None:
-    """
-    A report that brings model and tokens brings its estimate along; a reported cost then counts for the
-    record.
-    """
+    """A report that brings model and tokens brings its estimate along; a reported cost then counts for the record."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1, input_tokens=None, output_tokens=None))
     await add(

@@ -1,6 +1,5 @@
 """
-Allocation in a registry: namespaces, versions that count within them, and jobs whose end is one with the
-version.
+Allocation in a registry: namespaces, versions that count within them, and jobs whose end is one with the version.
 """
 
 from __future__ import annotations
@@ -85,9 +84,7 @@ async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> 
 
 
 async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
-    """
-    One that is over stays as it is, one that is publishing is not cancelled, and none is published unasked.
-    """
+    """One that is over stays as it is, one that is publishing is not cancelled, and none is published unasked."""
     table = (await open_registry()).allocation
     job = await submit(table)
     with pytest.raises(NotAllowed, match="queued"):
@@ -125,9 +122,7 @@ async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
 
 
 async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: RegistryOpener) -> None:
-    """
-    Up to half of them wait of one; of those that are over the oldest of whoever has the most is forgotten.
-    """
+    """Up to half of them wait of one; of those that are over the oldest of whoever has the most is forgotten."""
     table = (await open_registry()).allocation
     first = await submit(table, actor=BOB, most=4)
     await table.cancel(first.id, actor=BOB)

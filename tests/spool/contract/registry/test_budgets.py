@@ -1,6 +1,4 @@
-"""
-The budgets of a registry: rules, unique names within a view, audit rows, and evaluations kept as a whole.
-"""
+"""The budgets of a registry: rules, unique names within a view, audit rows, and evaluations kept as a whole."""
 
 from __future__ import annotations
 

@@ -81,9 +81,7 @@ async def test_there_are_no_more_than_allowed(open_registry: RegistryOpener) -> 
 
 
 async def test_a_deleted_connection_is_gone(open_registry: RegistryOpener) -> None:
-    """
-    Also for a change and a second deletion; each change has its audit row, and none that failed has one.
-    """
+    """Also for a change and a second deletion; each change has its audit row, and none that failed has one."""
     registry = await open_registry()
     table = registry.connections
     made = await table.create(DRAFT, id="c-1", most=10, actor=ADA)

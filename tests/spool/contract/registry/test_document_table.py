@@ -1,6 +1,4 @@
-"""
-The table that views, budgets, roles and namespaces are: what one more of them has without a line of its own.
-"""
+"""The table that views, budgets, roles and namespaces are: what one more of them has without a line of its own."""
 
 from __future__ import annotations
 

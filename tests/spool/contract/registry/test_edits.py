@@ -1,6 +1,4 @@
-"""
-An edit of a row, of whatever table: what changes nothing leaves no trace, and no edit is written over unseen.
-"""
+"""An edit of a row, of whatever table: what changes nothing leaves no trace, and no edit is written over unseen."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
 
 
 async def test_what_changes_nothing_leaves_no_trace(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """
-    An edit that was made already, by somebody else and later: no other time, no other name, and no audit row.
-    """
+    """An edit that was made already, by somebody else and later: no other time, no other name, and no audit row."""
     registry = await open_registry()
     for name, edit in (await edits(registry)).items():
         clock.move(60)
@@ -100,9 +96,7 @@ async def test_what_changes_nothing_leaves_no_trace(open_registry: RegistryOpene
 
 
 async def test_an_edit_of_what_was_changed_since_is_refused(open_registry: RegistryOpener) -> None:
-    """
-    Of two who read the same row and give its version the second hears it, and finds the first one's edit.
-    """
+    """Of two who read the same row and give its version the second hears it, and finds the first one's edit."""
     registry = await open_registry()
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
     draft = BudgetDraft(

@@ -68,9 +68,7 @@ async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
 
 @pytest.mark.asyncio
 async def test_a_detector_that_failed_takes_nothing_away(insights: Insights) -> None:
-    """
-    What was not looked for is as present as before, so that an addressed insight does not seem to return.
-    """
+    """What was not looked for is as present as before, so that an addressed insight does not seem to return."""
     await insights.look(found("spike:a"), found("key:b"))
     insight = (await insights.all())["spike:a"]
     await insights.table.change(insight.id, status="addressed", actor=ADA)
@@ -260,8 +258,7 @@ async def status_and_link(table: InsightTable, id: str) -> tuple[str, str]:
 @pytest.mark.asyncio
 async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) -> None:
     """
-    It is kept as it stands, closed or not; other words, or a deleted one, make a new one. Audited when it is
-    new.
+    It is kept as it stands, closed or not; other words, or a deleted one, make a new one. Audited when it is new.
     """
     table = insights.table
     draft = Draft(title="Spike", description="o3 doubled", category="spend")
@@ -288,9 +285,7 @@ async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pyte
 
 @pytest.mark.asyncio
 async def test_what_an_insight_is_about_follows_what_was_found(insights: Insights) -> None:
-    """
-    As it was when it was last found; an insight that a person wrote does not say. That is no news of its own.
-    """
+    """As it was when it was last found; an insight that a person wrote does not say. That is no news of its own."""
     about = Concerned(include={"team": ("search", "")}, exclude={"user": ("ada",)})
     await insights.look(found("spike:a"))
     await insights.table.create(Draft(title="a note"), actor=ADA)

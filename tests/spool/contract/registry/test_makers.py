@@ -1,6 +1,4 @@
-"""
-Keys that make rows of tables that are one for all: one that makes all it can leaves room for the others.
-"""
+"""Keys that make rows of tables that are one for all: one that makes all it can leaves room for the others."""
 
 from __future__ import annotations
 
@@ -120,9 +118,7 @@ async def test_one_key_leaves_room_for_another(
 
 
 async def test_a_key_that_logs_insights_leaves_room_for_findings(open_registry: RegistryOpener) -> None:
-    """
-    What a detector finds is shown, however much an assistant writes down; its own words again are answered.
-    """
+    """What a detector finds is shown, however much an assistant writes down; its own words again are answered."""
     registry = await open_registry()
     first = await registry.insights.log(Draft(title="0"), actor=FLEET)
     await registry.insights.log(Draft(title="1"), actor=FLEET)

@@ -86,8 +86,7 @@ async def test_a_change_that_fails_tells_nobody(open_registry: RegistryOpener) -
 @pytest.mark.asyncio
 async def test_too_many_that_wait(open_registry: RegistryOpener) -> None:
     """
-    The next one has failed at once and says why: nothing is lost in silence, and another channel is not
-    affected.
+    The next one has failed at once and says why: nothing is lost in silence, and another channel is not affected.
     """
     registry = await open_registry()
     await registry.notices.add(
@@ -145,9 +144,7 @@ async def test_what_became_of_a_notification_is_kept(
 
 @pytest.mark.asyncio
 async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) -> None:
-    """
-    What is added, sent or retried changes the number of its channel; anything else of the registry does not.
-    """
+    """What is added, sent or retried changes the number of its channel; anything else of the registry does not."""
     table = (registry := await open_registry()).notices
     seen = [await table.changes("mail")]
     await table.add([NOTICE], ["mail"])
@@ -165,9 +162,7 @@ async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) 
 
 @pytest.mark.asyncio
 async def test_by_hand(open_registry: RegistryOpener) -> None:
-    """
-    Failed and discarded ones are sent again after the others, sent ones never; each change has an audit row.
-    """
+    """Failed and discarded ones are sent again after the others, sent ones never; each change has an audit row."""
     registry = await open_registry()
     table = registry.notices
     await table.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
@@ -216,9 +211,7 @@ async def test_what_is_over_is_forgotten_in_time(
 async def test_channels_are_told_of_insights_that_open(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
-    """
-    Each of those that it chose, once; again when one was addressed and is back. Never of what a person wrote.
-    """
+    """Each of those that it chose, once; again when one was addressed and is back. Never of what a person wrote."""
     registry = await open_registry()
     registry.notices.subscriptions = (
         InsightSubscription(channel="all", severity="info"),
@@ -254,9 +247,7 @@ async def test_channels_are_told_of_insights_that_open(
 async def test_channels_of_a_view_are_told_of_its_anomalies(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
-    """
-    Whatever else they are told of, once; a channel that left the configuration is not, nor is it told again.
-    """
+    """Whatever else they are told of, once; a channel that left the configuration is not, nor is it told again."""
     registry = await open_registry()
     registry.notices.channels = ("chat", "mail", "pager")
     registry.notices.subscriptions = (InsightSubscription(channel="mail", severity="info"),)

@@ -107,9 +107,7 @@ async def test_sessions_have_their_own_end(open_registry: RegistryOpener, clock:
 async def test_who_is_changed_during_a_sign_in_is_not_signed_in(
     open_registry: RegistryOpener, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any] | None
 ) -> None:
-    """
-    The password is right, and by the time that it is found to be, the account is another one or gone (None).
-    """
+    """The password is right, and by the time that it is found to be, the account is another one or gone (None)."""
     operators = (await open_registry()).operators
     for email in ("bob@example.com", "root@example.com"):
         await operators.add(email, role=ADMIN, password="a long password", actor=ROOT)

@@ -1,7 +1,4 @@
-"""
-The recommendations of a registry: what a look changes, what people change, and an audit row for each of
-these.
-"""
+"""The recommendations of a registry: what a look changes, what people change, and an audit row for each of these."""
 
 from __future__ import annotations
 

@@ -86,9 +86,7 @@ async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) ->
 
 
 async def test_a_change_holds_at_once(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """
-    Who is taken out has nothing; the audit row holds what changed alone, and the role says who changed it.
-    """
+    """Who is taken out has nothing; the audit row holds what changed alone, and the role says who changed it."""
     registry = await open_registry()
     made = await create(registry, DRAFT)
     clock.move(60)

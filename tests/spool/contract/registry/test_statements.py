@@ -1,6 +1,4 @@
-"""
-The statements of a registry: a span is replaced and never added to, money is exact, days are open or settled.
-"""
+"""The statements of a registry: a span is replaced and never added to, money is exact, days are open or settled."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpene
 
 
 async def test_a_restated_span_is_replaced(open_registry: RegistryOpener) -> None:
-    """
-    Rows that went, went; a shorter span leaves the other days, and another account or source is not touched.
-    """
+    """Rows that went, went; a shorter span leaves the other days, and another account or source is not touched."""
     registry = await open_registry()
     await registry.statements.put(
         statement(row(0), row(1, "2"), row(1, "9", kind="output"), row(2)), actor=ADA

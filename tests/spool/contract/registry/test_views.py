@@ -63,9 +63,7 @@ async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) ->
 
 
 async def test_a_filter_says_what_a_question_includes_and_excludes(open_registry: RegistryOpener) -> None:
-    """
-    In the form of a CostQuery; "" stands for unknown. The channels are those named on either side, each once.
-    """
+    """In the form of a CostQuery; "" stands for unknown. The channels are those named on either side, each once."""
     view = await create(await open_registry(), DRAFT)
     assert ({"team": ("search", "")}, {"tag:service": ("tests",)}) == (view.include, view.exclude)
     assert ("oncall", "costs") == view.channels
@@ -105,9 +103,7 @@ async def test_there_are_no_more_than_allowed(open_registry: RegistryOpener) -> 
 
 
 async def test_a_view_with_budgets_is_not_deleted(open_registry: RegistryOpener) -> None:
-    """
-    The refusal names them; without them it goes, and each change has its audit row, none that failed has one.
-    """
+    """The refusal names them; without them it goes, and each change has its audit row, none that failed has one."""
     registry = await open_registry()
     made = await create(registry, DRAFT)
     for id, view in (("b-1", made.id), ("b-2", "another")):

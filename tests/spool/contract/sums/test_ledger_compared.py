@@ -1,6 +1,4 @@
-"""
-The ledger beside the log: a call that is missing in either is named, and counting again mends the ledger.
-"""
+"""The ledger beside the log: a call that is missing in either is named, and counting again mends the ledger."""
 
 from __future__ import annotations
 
@@ -52,10 +50,7 @@ async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
 
 
 async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
-    """
-    The reach moved past numbers whose records are kept: the ledger has nothing of them, and counts them
-    again.
-    """
+    """The reach moved past numbers whose records are kept: the ledger has nothing of them, and counts them again."""
     log, ledger = three_hours(), await ledgers.open()
     await ledger.catch_up(FakeLog.of(log, upto=2))
     await ledger._change(lambda rows: rows.set_state(reach=13, missed=4))
@@ -70,10 +65,7 @@ async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
 
 
 async def test_a_record_that_is_gone_from_the_log_is_named(ledgers: Ledgers) -> None:
-    """
-    Retention takes whole hours from the low end, and what it took is not compared; a damaged record is
-    allowed.
-    """
+    """Retention takes whole hours from the low end, and what it took is not compared; a damaged record is allowed."""
     log, ledger = three_hours(), await ledgers.open()
     await ledger.catch_up(log)
     log.forget_below(5)

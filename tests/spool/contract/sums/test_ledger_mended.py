@@ -1,6 +1,5 @@
 """
-What the ledger lacks is counted again by itself, exactly, as far as its records are kept; the rest is told
-once.
+What the ledger lacks is counted again by itself, exactly, as far as its records are kept; the rest is told once.
 """
 
 from __future__ import annotations
@@ -73,9 +72,7 @@ def take_one(rows: LedgerRows) -> None:
 async def test_a_call_that_is_not_counted_is_counted(
     ledgers: Ledgers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    In its hour and in its day, which was summed up already; who is killed before the end has changed nothing.
-    """
+    """In its hour and in its day, which was summed up already; who is killed before the end has changed nothing."""
     log, clock = three_hours(), FakeClock(BEGIN + 2 * DAY_S)
     ledger = await ledgers.open(clock=clock)
     await ledger.catch_up(log)
@@ -114,9 +111,7 @@ async def test_a_call_that_is_not_counted_is_counted(
 
 
 async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> None:
-    """
-    Nothing is missed then, and the report is whole; what comes while it is counted is not counted twice.
-    """
+    """Nothing is missed then, and the report is whole; what comes while it is counted is not counted twice."""
     log, ledger = three_hours(), await ledgers.open()
     gone = FakeLog.of(log, upto=4)
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])

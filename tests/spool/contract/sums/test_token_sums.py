@@ -23,9 +23,7 @@ DAYS = [BEGIN - 2 * DAY_S, BEGIN - DAY_S, BEGIN]
 
 
 def traffic() -> list[Inference]:
-    """
-    Of three days, two teams and three hours a day: with and without a cost of their own, cached, unpriced.
-    """
+    """Of three days, two teams and three hours a day: with and without a cost of their own, cached, unpriced."""
     return [
         call(start_time=(day + hour * HOUR_S) * NS, team=team, **fields)
         for day in DAYS
@@ -59,8 +57,7 @@ async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decima
 
 async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
     """
-    Twelve calls a day and team cost something and have a known input; the same before and after a day is summed
-    up.
+    Twelve calls a day and team cost something and have a known input; the same before and after a day is summed up.
     """
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)

@@ -1,7 +1,4 @@
-"""
-What a provider may have billed of a day, whether the engine has it by hours or summed up: a recount of the
-log.
-"""
+"""What a provider may have billed of a day, whether the engine has it by hours or summed up: a recount of the log."""
 
 from __future__ import annotations
 
@@ -58,10 +55,7 @@ async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tupl
 
 
 async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
-    """
-    Calls of every fate but a gateway's own cache, with their modes, and apart where their tokens are not
-    known.
-    """
+    """Calls of every fate but a gateway's own cache, with their modes, and apart where their tokens are not known."""
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)
     ledger = await ledgers.open(clock=clock)

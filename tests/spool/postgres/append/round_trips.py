@@ -1,6 +1,4 @@
-"""
-Counts how often a node waits for the server, by what libpq sends: independent of how fast either of them is.
-"""
+"""Counts how often a node waits for the server, by what libpq sends: independent of how fast either of them is."""
 
 from __future__ import annotations
 

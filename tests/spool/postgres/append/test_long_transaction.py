@@ -1,9 +1,9 @@
 """
 Somebody's transaction that stays open for long: appends go on as fast as before.
 
-Nothing that it might still see is removed. What only grows costs that nothing; a row that each commit updates
-would be looked for among all that it ever was. TOLLHOUSE_BENCH=full tries 100,000 commits and looks at their
-time, too.
+Nothing that it might still see is removed. What only grows costs that nothing; a row that each commit
+updates would be looked for among all that it ever was. TOLLHOUSE_BENCH=full tries 100,000 commits and looks
+at their time, too.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(1800 i
 async def test_commits_cost_what_they_cost_at_first(
     open_log: LogOpener, cluster: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    By the blocks that the server reads for what an append asks, which no other load of the machine changes.
-    """
+    """By the blocks that the server reads for what an append asks, which no other load of the machine changes."""
     nodes = [await open_log(hold=0) for _ in range(2)]
     database = nodes[0]._database
     for node in nodes:

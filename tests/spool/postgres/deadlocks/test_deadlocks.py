@@ -1,7 +1,4 @@
-"""
-Several gateways do everything at once on one database: none waits for another in a circle, and the books
-agree.
-"""
+"""Several gateways do everything at once on one database: none waits for another in a circle, and the books agree."""
 
 from __future__ import annotations
 

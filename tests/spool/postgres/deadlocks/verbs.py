@@ -1,6 +1,4 @@
-"""
-The verbs of a storage that write or lock, each on one of a few rows, so that gateways meet on the same ones.
-"""
+"""The verbs of a storage that write or lock, each on one of a few rows, so that gateways meet on the same ones."""
 
 from __future__ import annotations
 

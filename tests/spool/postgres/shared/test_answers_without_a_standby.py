@@ -1,6 +1,4 @@
-"""
-What somebody is told who asked for a change, and asks again, while the first change is on one machine alone.
-"""
+"""What somebody is told who asked for a change, and asks again, while the first change is on one machine alone."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ Change = Callable[[], Awaitable[object]]
 
 @pytest_asyncio.fixture
 async def strict(fresh_schema: Schema, cluster: Server) -> AsyncIterator[Database]:
-    """
-    One that needs a standby and gives up soon; the server waits for nobody unless a test says otherwise.
-    """
+    """One that needs a standby and gives up soon; the server waits for nobody unless a test says otherwise."""
     database = Database(
         fresh_schema.dsn,
         schema=fresh_schema.name,
@@ -124,9 +120,7 @@ async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Datab
 
 
 async def test_what_is_there_on_one_machine_is_not_answered_as_done(strict: Database) -> None:
-    """
-    A name that is taken, a key that is disabled already, notes and a device as they are: each rests on a row.
-    """
+    """A name that is taken, a key that is disabled already, notes and a device as they are: each rests on a row."""
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await registry.org_context.set("notes", actor=ACTOR)
@@ -154,8 +148,7 @@ async def test_what_is_there_on_one_machine_is_not_answered_as_done(strict: Data
 
 async def test_many_who_ask_share_a_wait(strict: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Who asks while one is under way waits for the next, with all others: never for one that began before it
-    asked.
+    Who asks while one is under way waits for the next, with all others: never for one that began before it asked.
     """
     store, waits = PostgresRegistry(strict), 0
     begun, goes = asyncio.Event(), asyncio.Event()

@@ -1,6 +1,4 @@
-"""
-A key that ends on one process keeps nothing on another from that commit on, whatever that one's memory says.
-"""
+"""A key that ends on one process keeps nothing on another from that commit on, whatever that one's memory says."""
 
 from __future__ import annotations
 
@@ -120,9 +118,7 @@ WAITING = """
 async def test_a_key_ends_after_what_is_being_kept(
     node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server, holds: str
 ) -> None:
-    """
-    Whoever ends it hears so once nothing is kept under it any more, whether that was begun before or not.
-    """
+    """Whoever ends it hears so once nothing is kept under it any more, whether that was begun before or not."""
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, sql = expected(there, secret), node.database.sql
@@ -151,9 +147,7 @@ async def test_who_ends_one_holds_up_nobody_here(
     monkeypatch: pytest.MonkeyPatch,
     what: str,
 ) -> None:
-    """
-    Another gateway does not come to the end of its commit: what others changed is followed here all the same.
-    """
+    """Another gateway does not come to the end of its commit: what others changed is followed here all the same."""
     monkeypatch.setattr(bearers, "WAITS", 1000)
     here, _ = registries
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
@@ -182,10 +176,7 @@ async def test_who_ends_one_holds_up_nobody_here(
 
 
 async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Each else has one of those that readers use, too. Nobody goes by a wait that began before the key had
-    ended.
-    """
+    """Each else has one of those that readers use, too. Nobody goes by a wait that began before the key had ended."""
     begun, goes_on = 0, asyncio.Semaphore(0)
 
     async def outlast(database: object) -> None:

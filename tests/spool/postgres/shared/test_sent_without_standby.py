@@ -1,6 +1,4 @@
-"""
-Nothing leaves because of rows that may be on one machine alone: it would leave again, under another key.
-"""
+"""Nothing leaves because of rows that may be on one machine alone: it would leave again, under another key."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
 
 
 async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, strict: Database) -> None:
-    """
-    Neither that it is done nor, when he asks again, that there is nothing to do; and nothing is sent again.
-    """
+    """Neither that it is done nor, when he asks again, that there is nothing to do; and nothing is sent again."""
     deliveries = node.deliveries
     strict.needs_standby = False
     await deliveries.unknown(await node.taken(max_records=5), reason="no answer")

@@ -1,6 +1,5 @@
 """
-Two processes on one table of clusters: what keys bring is kept while they are good, and as long as there is
-room.
+Two processes on one table of clusters: what keys bring is kept while they are good, and as long as there is room.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ def named(name: str) -> ReportedCluster:
 
 
 async def test_no_more_than_may_be_on_all_together(fresh_schema: Schema) -> None:
-    """
-    Those that both hear of at once are counted where they are kept; one that is there is heard all the same.
-    """
+    """Those that both hear of at once are counted where they are kept; one that is there is heard all the same."""
     async with migrated(fresh_schema) as database:
         tables = [await ClusterTable.open(PostgresClusters(database), clock=MovedClock()) for _ in range(2)]
         for table in tables:

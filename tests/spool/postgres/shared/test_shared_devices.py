@@ -1,6 +1,4 @@
-"""
-Two processes on one table of devices: nobody's change is lost, and each one's memory follows the other's.
-"""
+"""Two processes on one table of devices: nobody's change is lost, and each one's memory follows the other's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Two processes on one registry: changes take turns, and each one's memory follows what the other committed.
-"""
+"""Two processes on one registry: changes take turns, and each one's memory follows what the other committed."""
 
 from __future__ import annotations
 
@@ -209,9 +207,7 @@ async def test_who_missed_too_much_reads_everything(
 async def test_a_number_that_is_given_again_is_another_change(
     nodes: tuple[Registry, Registry], fresh_schema: Schema
 ) -> None:
-    """
-    A takeover undid the newest change, and the next one got its number: what was undone is in memory no more.
-    """
+    """A takeover undid the newest change, and the next one got its number: what was undone is in memory no more."""
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.keys.create(name="undone", scopes=[INGEST], actor=ACTOR)

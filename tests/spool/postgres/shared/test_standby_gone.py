@@ -1,6 +1,4 @@
-"""
-What somebody asked for is answered as done where a standby has it; without one it is refused, as records are.
-"""
+"""What somebody asked for is answered as done where a standby has it; without one it is refused, as records are."""
 
 from __future__ import annotations
 
@@ -53,8 +51,7 @@ async def opened(database: Database) -> Registry:
 
 async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
     """
-    No key, device, cluster or setting, and nothing of it is audited; when a device was seen is noted
-    nonetheless.
+    No key, device, cluster or setting, and nothing of it is audited; when a device was seen is noted nonetheless.
     """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     audited: list[AuditedChange] = []
@@ -89,9 +86,7 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
 
 
 async def test_without_a_standby_a_key_is_ended_and_not_answered_as_ended(strict: Database) -> None:
-    """
-    Whoever revokes a stolen key need not mend the database before; that it rests on one machine is said.
-    """
+    """Whoever revokes a stolen key need not mend the database before; that it rests on one machine is said."""
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     strict.needs_standby = False
     await asyncio.gather(*(table.keep(device(id, has_key=True)) for id in ("revoked", "deleted")))
@@ -135,8 +130,7 @@ async def test_a_standby_that_goes_meanwhile_confirms_nothing(
     waiting: asyncio.Task[object],
 ) -> None:
     """
-    A change waits for it, and the server is told to wait for none: it stands, is not a success, and memory
-    follows.
+    A change waits for it, and the server is told to wait for none: it stands, is not a success, and memory follows.
     """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     changes: Sequence[asyncio.Task[object]] = [

@@ -12,9 +12,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_names_take_turns() -> None:
-    """
-    One who asks fifty times has one turn before another name has its first; who gives up gives his turn on.
-    """
+    """One who asks fifty times has one turn before another name has its first; who gives up gives his turn on."""
     turns, order, go = NamedTurns(1), [], asyncio.Event()
 
     async def work(name: str) -> None:

@@ -1,6 +1,5 @@
 """
-`tollhouse reconcile report`: what providers billed, what was counted, the difference to the last digit, and
-why.
+`tollhouse reconcile report`: what providers billed, what was counted, the difference to the last digit, and why.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     Compare what was billed with what was counted. Only settled days are compared.
 
     Every row adds up: billed = counted + volume + rate + other + own. Volume is tokens that one side alone
-    has, rate a price that differs, other what is not a token, own where the ledger's cost is not its tokens at
-    list prices.
+    has, rate a price that differs, other what is not a token, own where the ledger's cost is not its tokens
+    at list prices.
     """
     given = {"provider": provider, "month": month, "by": by}
     query = [(name, value) for name, value in given.items() if value is not None]

@@ -103,9 +103,15 @@ _EVENTS = {
 }
 
 _NO_CALLS = (
-    "user_prompt", "tool_result", "tool_decision", "assistant_response", "api_request_body", "api_response_body",
-    "subagent_completed", "compaction",
-)  # fmt: skip
+    "user_prompt",
+    "tool_result",
+    "tool_decision",
+    "assistant_response",
+    "api_request_body",
+    "api_response_body",
+    "subagent_completed",
+    "compaction",
+)
 
 PRODUCT = Product(
     source=SOURCE,

@@ -1,9 +1,8 @@
 """
-Gemini CLI: each call is logged twice, by an event of its own and by one of the conventions with the
-response's id.
+Gemini CLI: each call is logged twice, by an event of its own and by one of the conventions with the response's id.
 
-Both carry the same `event.timestamp` and model; their record times may be a millisecond apart. Its spans
-repeat them.
+Both carry the same `event.timestamp` and model; their record times may be a millisecond apart. Its
+spans repeat them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""
-goose: spans of the conventions; its counter of tokens is the size of the last context, which its calls tell.
-"""
+"""goose: spans of the conventions; its counter of tokens is the size of the last context, which its calls tell."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-opencode's plug-in: spans with OpenInference's names, events of the same calls, and counters beside them.
-"""
+"""opencode's plug-in: spans with OpenInference's names, events of the same calls, and counters beside them."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ def _provider_metadata(value: Any) -> Fields:
 
 
 def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
-    """
-    The token counts, the region, the cost, and the tier that served the call where it has prices of its own.
-    """
+    """The token counts, the region, the cost, and the tier that served the call where it has prices of its own."""
     kept = token_counts_in(metadata)
     usage = object_in(object_in(metadata, "anthropic"), "usage")
     stated = (object_in(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
@@ -63,9 +61,7 @@ def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _charged(metadata: dict[str, Any]) -> str | None:
-    """
-    Return the dollars that Vercel's AI gateway or OpenRouter charged, if the call went through one of them.
-    """
+    """Return the dollars that Vercel's AI gateway or OpenRouter charged, if the call went through one of them."""
     places = (object_in(metadata, "gateway"), object_in(object_in(metadata, "openrouter"), "usage"))
     for place in places:
         try:

@@ -1,6 +1,4 @@
-"""
-Coder's AI gateway: counters of all that passed it, which its clients or their providers tell call by call.
-"""
+"""Coder's AI gateway: counters of all that passed it, which its clients or their providers tell call by call."""
 
 from __future__ import annotations
 

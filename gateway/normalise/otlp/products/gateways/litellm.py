@@ -39,8 +39,8 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 def _cached_id(attributes: Attributes) -> str | None:
     """
-    The id that the generic callback gives such an answer, too, or that of the call where the spans say what
-    it was.
+    The id that the generic callback gives such an answer, too, or that of the call where the spans say
+    what it was.
 
     The older spans say nothing: only where the answer has no id of its own (embeddings) does it have one
     made up. Any other repeats the first call's, and is that call again.

@@ -1,6 +1,4 @@
-"""
-vLLM, from a server that is its own provider: spans of the conventions, and counters of all that it served.
-"""
+"""vLLM, from a server that is its own provider: spans of the conventions, and counters of all that it served."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-How each product's sender is answered: Tollhouse, Langfuse, Firehose, OpenMeter, and Helicone's signature.
-"""
+"""How each product's sender is answered: Tollhouse, Langfuse, Firehose, OpenMeter, and Helicone's signature."""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ def test_the_smallest_items_are_work_too() -> None:
 
 @pytest.mark.parametrize("item", [1, None])
 def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
-    """
-    Unreadable items are told by their place, which takes memory; nulls pack to nothing, and each is work.
-    """
+    """Unreadable items are told by their place, which takes memory; nulls pack to nothing, and each is work."""
     options = Options(max_items=10)
     assert 10 == read("kong", [item] * 10, options=options).received
     with pytest.raises(Refusal, match=r"more than 10 items \(server.max_items\)") as refused:
@@ -55,8 +53,7 @@ def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
 @pytest.mark.parametrize("format", FORMAT_NAMES)
 def test_a_turn_on_the_way_is_no_item(format: str) -> None:
     """
-    Thousands of blank lines, and of commas with nothing between them: whatever the format, they are passed
-    over.
+    Thousands of blank lines, and of commas with nothing between them: whatever the format, they are passed over.
     """
     gaps = b"," * 10_000
     padding = b'"' + b"x" * (1 << 20) + b'"'

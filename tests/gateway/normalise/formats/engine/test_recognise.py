@@ -1,6 +1,4 @@
-"""
-Formats by their signs: in whatever wrapping, at whatever place, and the records are the same set each time.
-"""
+"""Formats by their signs: in whatever wrapping, at whatever place, and the records are the same set each time."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ def lines(items: list[Any], end: str = "\n") -> bytes:
 
 
 def wrapped(items: list[Any]) -> Iterator[bytes]:
-    """
-    The same items in every wrapping that senders and shippers use, with strangers and breaks among them.
-    """
+    """The same items in every wrapping that senders and shippers use, with strangers and breaks among them."""
     yield json.dumps(items).encode()
     yield b"\xef\xbb\xbf \r\n" + json.dumps(items, indent=2).encode() + b"\r\n"
     yield json.dumps([None, {"x": 1}, [], "text", 3, True, *items, None]).encode()
@@ -144,9 +140,7 @@ def test_the_first_that_shows_itself_decides() -> None:
 
 @pytest.mark.parametrize("name", [None, "kong"])
 def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -> None:
-    """
-    They are ignored like anything unknown, but an operator sees which names they have, and never a value.
-    """
+    """They are ignored like anything unknown, but an operator sees which names they have, and never a value."""
     call, plain = case("kong", "http-log-bedrock-unpriced"), {"started_at": 1, "latencies": {}}
     outcome = read(
         name, lines([call, {"ai_org": "CANARY", "ai_model": "m"}, plain, {"x": 1}, {"resourceSpans": []}])

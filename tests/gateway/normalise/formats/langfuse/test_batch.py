@@ -178,9 +178,7 @@ def test_an_error_and_a_hit_in_the_gateways_cache() -> None:
 
 
 def test_an_id_that_litellm_wrote_holds_the_providers() -> None:
-    """
-    So the call is the same as in LiteLLM's other reports, whatever its ids look like; others are our own.
-    """
+    """So the call is the same as in LiteLLM's other reports, whatever its ids look like; others are our own."""
     written = "time-14-13-16-469836_"
     for response_id in ("chatcmpl-3803a9e9-aa68-4493", "31aec259-5224-4903-ad2a-91ade65c0987"):
         assert digest(2, response_id) == one(None, batch(whole(own_id=written + response_id))).id

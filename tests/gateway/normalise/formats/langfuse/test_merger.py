@@ -37,10 +37,7 @@ def records(yielded: Merge | Released) -> list[Inference]:
 
 
 def test_a_create_waits_for_its_update() -> None:
-    """
-    The call is one record, with the model of the one and the tokens of the other; nothing is pending any
-    more.
-    """
+    """The call is one record, with the model of the one and the tokens of the other; nothing is pending any more."""
     merger = merger_of()
     first, second = merged(merger, create()), merged(merger, update())
     (record,) = records(second)
@@ -92,8 +89,7 @@ def test_a_whole_report_completes_the_partial_one() -> None:
 
 def test_a_report_on_a_recorded_call_is_not_partial() -> None:
     """
-    The end first, the usage in a later request, and every repeat: the same call at once, under the same
-    identity.
+    The end first, the usage in a later request, and every repeat: the same call at once, under the same identity.
     """
     merger = merger_of()
     merged(merger, create())
@@ -147,8 +143,7 @@ def test_a_trace_of_another_batch_says_who_called() -> None:
 
 def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() -> None:
     """
-    An amendment of each: the same identity and figures, counted as split off the trace's event. Later ones
-    none.
+    An amendment of each: the same identity and figures, counted as split off the trace's event. Later ones none.
     """
     merger = merger_of(hold_s=10)
     merged(merger, create("old"), update("old"), now=0.0)
@@ -223,9 +218,7 @@ def test_what_a_request_has_in_hand_is_not_released() -> None:
 
 
 def test_a_restart_finds_what_was_kept() -> None:
-    """
-    Partial reports and traces, from the bytes on disk alone; what is damaged is counted and spoils no other.
-    """
+    """Partial reports and traces, from the bytes on disk alone; what is damaged is counted and spoils no other."""
     before, after = merger_of(), merger_of()
     kept = merged(before, trace(), create()).pending.keep
     assert 1 == after.load([*kept, PartialReport(b"x", 0.0, b"\xc1")])
@@ -249,8 +242,7 @@ def test_reports_of_the_first_release_are_read() -> None:
 
 def test_no_damaged_byte_keeps_tollhouse_from_starting_or_releasing() -> None:
     """
-    Whatever one byte of a report became on disk, it is read, or counted as damaged; nothing fails because of
-    it.
+    Whatever one byte of a report became on disk, it is read, or counted as damaged; nothing fails because of it.
     """
     kept = merged(merger_of(), trace(), create()).pending.keep
     for report in kept:
@@ -318,9 +310,7 @@ def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]
 
 
 def test_traces_make_room_before_generations() -> None:
-    """
-    A busy hour of traces takes the user from a late call, but no call its usage; the oldest trace goes first.
-    """
+    """A busy hour of traces takes the user from a late call, but no call its usage; the oldest trace goes first."""
     merger = merger_of(max_reports=3)
     merged(merger, create("a", traceId="t-0"), now=0.0)
     for number in range(4):
@@ -345,9 +335,7 @@ def test_a_trace_that_names_nobody_takes_no_room() -> None:
 
 
 def test_what_is_on_record_is_remembered_within_bounds() -> None:
-    """
-    By number and by time: what comes later waits like any partial report, and meets its record in the log.
-    """
+    """By number and by time: what comes later waits like any partial report, and meets its record in the log."""
     merger = merger_of(max_reports=2)
     for number in range(3):
         merged(merger, create(f"g-{number}"), update(f"g-{number}"), now=float(number))

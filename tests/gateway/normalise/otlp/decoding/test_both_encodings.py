@@ -70,8 +70,7 @@ APART: list[dict[str, Any]] = [
 @every_encoding
 def test_what_may_not_be_read_still_tells_series_apart(encoding: str) -> None:
     """
-    Two people's counters are two series, even if nothing but an address tells them apart; nothing of it is
-    kept.
+    Two people's counters are two series, even if nothing but an address tells them apart; nothing of it is kept.
     """
     found = points(encoding, *(point({"gen_ai.token.type": "input", **more}) for more in APART))
     assert len(APART) == len({SeriesKeys().of(one) for one in found})

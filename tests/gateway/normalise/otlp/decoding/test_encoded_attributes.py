@@ -1,6 +1,4 @@
-"""
-Attributes that are found by their bytes or read by hand, against protobuf's own reading of the same bytes.
-"""
+"""Attributes that are found by their bytes or read by hand, against protobuf's own reading of the same bytes."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def changed(raw: bytes, rng: random.Random) -> Iterator[bytes]:
 
 
 def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
-    """
-    Whatever came before: by hand, by their bytes and by protobuf each pair says the same, or is unreadable.
-    """
+    """Whatever came before: by hand, by their bytes and by protobuf each pair says the same, or is unreadable."""
     seed = random.randrange(2**32) if LONG else 1
     rng = random.Random(seed)
     whole = pairs()

@@ -1,7 +1,4 @@
-"""
-Bodies that are made to cost more than they weigh: bounded in memory, in items, and in what is done in one
-turn.
-"""
+"""Bodies that are made to cost more than they weigh: bounded in memory, in items, and in what is done in one turn."""
 
 from __future__ import annotations
 

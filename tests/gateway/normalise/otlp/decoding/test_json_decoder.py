@@ -89,9 +89,7 @@ def test_deep_nesting_is_refused(signal: Signal, opening: bytes) -> None:
     "value", ["AAAAAAAAAAAAAAAAAAAAAA==", "abc", "g" * 32, "0" * 31, "ａ" * 16, "0x" + "1" * 14]
 )
 def test_ids_are_hexadecimal(field: str, value: str) -> None:
-    """
-    Base64 and wrong lengths are rejected with the field's path and never the value; the neighbours are kept.
-    """
+    """Base64 and wrong lengths are rejected with the field's path and never the value; the neighbours are kept."""
     good, bad = span(1, CALL), span(2, CALL) | {field: value}
     outcome = read("traces", in_json(traces(good, bad, span(3, CALL))))
     ((place, reason, message),) = outcome.rejects
@@ -330,9 +328,7 @@ def test_utf_8_is_checked_across_slices() -> None:
 
 @pytest.mark.parametrize("half", [rb"\ud83d", rb"\uDe00", rb"\ud83d\ud83d", rb"\\\ud83d"])
 def test_half_an_emoji_costs_no_record(half: bytes) -> None:
-    """
-    A text that its sender cut in two, wherever it stands: its place is kept and everything else is as it was.
-    """
+    """A text that its sender cut in two, wherever it stands: its place is kept and everything else is as it was."""
     for payload in (
         traces(span(1, CALL, name="@@")),
         traces(span(1, CALL | {"a": "cut @@"}), span(2, CALL)),

@@ -280,8 +280,7 @@ def payload(spans: int, *, note: int = 300) -> dict[str, Any]:
 @pytest.mark.parametrize("limit", [200, 1_000, 5_000, 1_000_000])
 def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
     """
-    Cut anywhere, the same spans with the same resource and scope, each piece within the limit but for its
-    items.
+    Cut anywhere, the same spans with the same resource and scope, each piece within the limit but for its items.
     """
     body = in_protobuf(payload(40))
     pieces = list(wire_cut.requests(body, PATH, limit))

@@ -40,9 +40,7 @@ def request(**changes: Any) -> Inference:
 
 
 def test_a_collector_may_lose_scope_and_body() -> None:
-    """
-    The attribute leaves the prefix out, and then only the service says whose event it is; other names stay.
-    """
+    """The attribute leaves the prefix out, and then only the service says whose event it is; other names stay."""
     service = {"service.name": "claude-code"}
     details = {"event.name": "gen_ai.client.inference.operation.details", "gen_ai.operation.name": "chat"}
     outcome = read_logs(log(REQUEST, resource=service), log(details, resource=service), log(REQUEST))

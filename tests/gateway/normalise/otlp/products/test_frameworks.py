@@ -16,10 +16,7 @@ FAILED = {"code": 2}
 
 
 def test_langsmiths_templates_and_retrievers_are_no_calls() -> None:
-    """
-    Its exporter names a prompt template `chat` and a retriever `embeddings`; the kind of run tells them
-    apart.
-    """
+    """Its exporter names a prompt template `chat` and a retriever `embeddings`; the kind of run tells them apart."""
     outcome = normalised(
         traces(
             span(
@@ -59,9 +56,7 @@ def test_openllmetrys_unknown_request_type_says_nothing() -> None:
     ],
 )
 def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]) -> None:
-    """
-    Neither when it failed nor when it repeats the sums of its calls; those below it are calls of their own.
-    """
+    """Neither when it failed nor when it repeats the sums of its calls; those below it are calls of their own."""
     call = {"llm.request.type": "chat", "gen_ai.request.model": "m", **USAGE}
     agent = {**kind, "gen_ai.request.model": "m", **USAGE}
     payload = traces(span(1, call), span(2, agent, parent=1, status=FAILED), span(3, call, parent=2))
@@ -125,9 +120,7 @@ def logfire(kind: str, response: dict[str, Any] | None = None, **request: Any) -
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
-    """
-    A span when it began and a log beside it when it was over: the log alone has the usage, inside its answer.
-    """
+    """A span when it began and a log beside it when it was over: the log alone has the usage, inside its answer."""
     usage = {
         "prompt_tokens": 90,
         "completion_tokens": 30,
@@ -158,8 +151,7 @@ def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_stream_of_logfire_5_is_one_call(encoding: str, named: dict[str, str]) -> None:
     """
-    The request's span no longer says that it begins one; the report of what was streamed has usage as an
-    object.
+    The request's span no longer says that it begins one; the report of what was streamed has usage as an object.
     """
     usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
     request = {
@@ -188,9 +180,7 @@ IDENTIFIED = {"gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQrStUv"}
 def test_the_sdks_span_below_a_stream_of_logfire_5_repeats_it(
     parent: int | None, sdk: dict[str, Any], turned: bool
 ) -> None:
-    """
-    The span of Anthropic's SDK stands below the request, the report beside it: two streams are two calls.
-    """
+    """The span of Anthropic's SDK stands below the request, the report beside it: two streams are two calls."""
     usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
     request = {**logfire("span"), "gen_ai.request.model": "claude-sonnet-4-5"}
     report = {**request, "logfire.span_type": "log", "usage": usage}
@@ -310,9 +300,7 @@ def test_strands_puts_the_cache_into_the_input_since_1_54() -> None:
     ],
 )
 def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, field: str) -> None:
-    """
-    OpenAI's and Google's own names under the prefix, and short ones that plug-ins and hand-made spans have.
-    """
+    """OpenAI's and Google's own names under the prefix, and short ones that plug-ins and hand-made spans have."""
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", **USAGE, name: 8})))
     assert (100, 20, 8) == (record.input_tokens, record.output_tokens, getattr(record, field))
 

@@ -1,7 +1,4 @@
-"""
-What newer real clients sent: answers in lists, a provider's usage beside a framework's, failures told as
-good.
-"""
+"""What newer real clients sent: answers in lists, a provider's usage beside a framework's, failures told as good."""
 
 from __future__ import annotations
 
@@ -36,9 +33,7 @@ ANSWER = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_list_of_one_whole_answer_is_that_answer(encoding: str) -> None:
-    """
-    OpenAI's agents for JavaScript write it without a role; the SDK's span in another trace bears the same id.
-    """
+    """OpenAI's agents for JavaScript write it without a role; the SDK's span in another trace bears the same id."""
     counted = {**LLM, "llm.token_count.prompt": 410, "llm.token_count.completion": 22}
     agents = only(traces(span(1, {**counted, "output.value": json.dumps([ANSWER])})), encoding=encoding)
     sdk = only(traces(span(2, {**counted, "output.value": json.dumps(ANSWER)})), encoding=encoding)
@@ -70,9 +65,7 @@ def test_other_lists_name_no_answer(several: list[Any]) -> None:
     [(540, (500, 40, None, None, 12)), (552, (500, 52, None, None, 12)), (None, (500, 52, None, None, 12))],
 )
 def test_thoughts_are_inside_the_candidates_where_the_total_says_so(total: int | None, expected: Any) -> None:
-    """
-    Google's ADK writes another provider's usage in Gemini's shape; Gemini's own thoughts stand beside them.
-    """
+    """Google's ADK writes another provider's usage in Gemini's shape; Gemini's own thoughts stand beside them."""
     usage = {"prompt_token_count": 500, "candidates_token_count": 40, "thoughts_token_count": 12}
     call = {
         **LLM,

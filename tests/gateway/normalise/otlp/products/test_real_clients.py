@@ -1,7 +1,4 @@
-"""
-What real clients sent: spans that are no calls, failures with a good status, whose a span is, how it is
-priced.
-"""
+"""What real clients sent: spans that are no calls, failures with a good status, whose a span is, how it is priced."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""
-Senders of 2026: credits, costs and counters under names of their own, and operations of the newer
-conventions.
-"""
+"""Senders of 2026: credits, costs and counters under names of their own, and operations of the newer conventions."""
 
 from __future__ import annotations
 
@@ -215,10 +212,7 @@ def test_a_turn_of_a_conversation_repeats_its_calls() -> None:
 
 
 def test_counters_of_the_draft_count_each_token_once() -> None:
-    """
-    What the input and the output are made up of is no more than they; another family of the meter repeats
-    them.
-    """
+    """What the input and the output are made up of is no more than they; another family of the meter repeats them."""
     beginning, model = "gen_ai.client.inference.", {"gen_ai.request.model": "m"}
     told = [("tokens", "type", word) for word in ("input", "output")]
     told += [("input_tokens_by_cache", "cache", word) for word in ("none", "read", "creation")]

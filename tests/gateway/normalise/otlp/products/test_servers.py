@@ -43,8 +43,7 @@ def test_what_was_served_is_shown_and_not_counted(
     source: str, name: str, token_type: str, cumulative: bool, counted: bool
 ) -> None:
     """
-    With a colon or without, with `_total` or without; counted where the operator says that nobody else tells
-    it.
+    With a colon or without, with `_total` or without; counted where the operator says that nobody else tells it.
     """
     names = {f"{colon}{total}" for colon in (name, name.replace(":", "_")) for total in ("", "_total")}
     points = [

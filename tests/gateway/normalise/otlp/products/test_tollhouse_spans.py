@@ -24,9 +24,7 @@ FORWARDED = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_forwarded_span_is_taken_as_it_is(encoding: str) -> None:
-    """
-    No dialect: counts stay as they are, `none` is a user there, the record keeps its id and is not priced.
-    """
+    """No dialect: counts stay as they are, `none` is a user there, the record keeps its id and is not priced."""
     outcome = normalised(
         traces(span(1, FORWARDED), scope="strands.telemetry.tracer", resource={"user.id": "not me"}),
         encoding=encoding,
