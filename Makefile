@@ -72,7 +72,7 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 	@exec $(BIN)/tollhouse serve
 
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
-	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
+	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/docs tests/test_*.py
 
 # Four lanes keep two cores busy; with six the same tests took more of the processor. Parts that wait for processes and
 # disks most of the time stand among those that do not, and long ones begin before short ones; with a failure the others
@@ -246,7 +246,7 @@ format: $(VENV)/test.stamp  ## format the code with ruff
 	$(BIN)/ruff format .
 
 docs-reference: $(VENV)/run.stamp  ## write what the documents take from the code: configuration, commands, HTTP API, limits
-	$(BIN)/python -m gateway.cli.reference
+	$(BIN)/python -m docs.generate
 
 $(DOCS)/stamp: requirements-docs.lock | $(VENV)/run.stamp
 	@test -x $(DOCS)/bin/python || $(ENVIRONMENT) $(DOCS)
@@ -281,7 +281,7 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/uv $(LOCK) --group native -o requirements-native-build.lock
 
 vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs npm)
-	$(BIN)/python -m gateway.console.vendor
+	$(BIN)/python -m docs.generate.vendor
 
 prices: $(VENV)/test.stamp  ## make the rate card again from today's public price data
 	test -x .venv-prices/bin/python || $(PYTHON) -m venv .venv-prices

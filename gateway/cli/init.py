@@ -17,7 +17,7 @@ from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from gateway.cli import configured, fail
 from gateway.cli.parameters import Choice
-from gateway.cli.reference.keys import keys
+from gateway.configuration.keys import keys
 from gateway.configuration.quantities import UNITS, written
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from spool.directories import make_directory

@@ -1,18 +1,16 @@
-"""The keys of the configuration as a flat list of tables, for the pages and the schema that are made from it."""
+"""The keys of each section of the configuration, with their words, types and defaults."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from exporters.destinations.catalogue import TYPES
 from exporters.notifications.catalogue import TYPES as CHANNEL_TYPES
-from gateway.configuration.sections import Config
 from spool.record import TOPICS
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.settings import Setting
@@ -40,27 +38,6 @@ class ConfigurationKey:
     @property
     def is_section(self) -> bool:
         return dataclasses.is_dataclass(self.kind)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfigurationTable:
-    """`header` is how its lines begin in the file, such as [server] or [[destinations]]; empty: the file itself."""
-
-    header: str
-    words: str
-    keys: tuple[ConfigurationKey, ...]
-
-
-def tables(section: type[Any] = Config, header: str = "") -> Iterator[ConfigurationTable]:
-    """A section and those within it, each after the one that holds it."""
-    found = keys(section)
-    own = [key for key in found if not key.is_section]
-    yield ConfigurationTable(header=header, words=inspect.cleandoc(section.__doc__ or ""), keys=tuple(own))
-    for key in found:
-        if key.is_section:
-            inner = f"{header.strip('[]')}.{key.name}".lstrip(".")
-            named = f"{inner}.NAME" if key.container is dict else inner
-            yield from tables(key.kind, f"[[{named}]]" if key.container is tuple else f"[{named}]")
 
 
 def keys(section: type[Any]) -> list[ConfigurationKey]:

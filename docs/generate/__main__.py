@@ -1,4 +1,4 @@
-"""Writes what the documents take from the code: `python -m gateway.cli.reference [DIRECTORY]`, default docs."""
+"""The parts of the documents that are written from the code: `python -m docs.generate [DIRECTORY]`, default docs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.cli.reference import commands, configuration, connect, fields, http_api, json_schema, published
+from docs.generate import commands, configuration, connect, fields, http_api, json_schema, published
 
 _LIMITS = "limits.md"
 _CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # of a checkout, whose docs these are

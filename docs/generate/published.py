@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from docs.generate.published_calls import calls_section
+from docs.generate.published_lists import section
 from gateway.addresses.table import FOR_SENDERS
-from gateway.cli.reference.published_calls import calls_section
-from gateway.cli.reference.published_lists import section
 from gateway.http.address import Address
 from spool.registry.scopes import GROUPS
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from gateway.cli.reference.keys import ConfigurationKey, keys
+from gateway.configuration.keys import ConfigurationKey, keys
 from gateway.configuration.quantities import QUANTITY, UNITS, written
 from gateway.configuration.sections import Config
 from spool.settings import Duration, Size

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from docs.generate.published import CALLED, SPECIFIED, WITHOUT_A_SCOPE, declared, free, rows
+from docs.generate.published_calls import NOT_COMPARED, PUBLISHED_CALLS, compared_calls
+from docs.generate.published_lists import PUBLISHED, compared
 from gateway.addresses.table import FOR_SENDERS
-from gateway.cli.reference.published import CALLED, SPECIFIED, WITHOUT_A_SCOPE, declared, free, rows
-from gateway.cli.reference.published_calls import NOT_COMPARED, PUBLISHED_CALLS, compared_calls
-from gateway.cli.reference.published_lists import PUBLISHED, compared
 from spool.registry.scopes import SCOPES
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from gateway.cli.reference.keys import ConfigurationKey, ConfigurationTable, tables
+from gateway.configuration.keys import ConfigurationKey, keys
 from gateway.configuration.quantities import written
 from gateway.configuration.reader import ENV_PREFIX, WORDS
+from gateway.configuration.sections import Config
 from spool.settings import Duration, Size
 
 _PLURALS = {str: "texts"}
@@ -26,6 +30,27 @@ writes a first file, and `tollhouse check` tries it.
 [tollhouse.schema.json](tollhouse.schema.json) is the JSON Schema of the file, for editors that complete and check TOML:
 `#:schema tollhouse.schema.json` in the first line of the file names it to Taplo and Even Better TOML.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigurationTable:
+    """`header` is how its lines begin in the file, such as [server] or [[destinations]]; empty: the file itself."""
+
+    header: str
+    words: str
+    keys: tuple[ConfigurationKey, ...]
+
+
+def tables(section: type[Any] = Config, header: str = "") -> Iterator[ConfigurationTable]:
+    """A section and those within it, each after the one that holds it."""
+    found = keys(section)
+    own = [key for key in found if not key.is_section]
+    yield ConfigurationTable(header=header, words=inspect.cleandoc(section.__doc__ or ""), keys=tuple(own))
+    for key in found:
+        if key.is_section:
+            inner = f"{header.strip('[]')}.{key.name}".lstrip(".")
+            named = f"{inner}.NAME" if key.container is dict else inner
+            yield from tables(key.kind, f"[[{named}]]" if key.container is tuple else f"[{named}]")
 
 
 def page() -> str:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from gateway.cli.reference.__main__ import reference
-from gateway.cli.reference.keys import ConfigurationKey, tables
+from docs.generate.__main__ import reference
+from docs.generate.configuration import tables
+from gateway.configuration.keys import ConfigurationKey
 from gateway.configuration.reader import load
 from tests.documents import blocks
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 KEYS = [(table.header, key) for table in tables() for key in table.keys]
 SCHEMA = Draft7Validator(json.loads((DOCS / "reference/tollhouse.schema.json").read_text()))

@@ -1,8 +1,8 @@
 """
-Makes static/vendor from the packages of npm: `make vendor`.
+The console's JavaScript libraries, fetched from npm into gateway/console/static/vendor: `make vendor`.
 
-Each archive must have the hash that static/vendor/SOURCES.json states. Bare module names become relative
-paths, so the page needs no import map, which a strict content security policy forbids.
+Each archive must have the hash that SOURCES.json states. Bare module names become relative paths, so the page needs no
+import map, which a strict content security policy forbids.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-VENDOR = Path(__file__).parent / "static/vendor"
+VENDOR = Path(__file__).parents[2] / "gateway/console/static/vendor"
 SOURCES = VENDOR / "SOURCES.json"
 _BARE = (b'from"preact"', b'from "preact"')
 
@@ -43,10 +43,8 @@ def main() -> None:
 def _fetched(package: str) -> bytes:
     with tempfile.TemporaryDirectory() as place:
         command = ["npm", "pack", "--silent", package]
-        name = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True).stdout.split()[
-            -1
-        ]
-        return (Path(place) / name).read_bytes()
+        packed = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True)
+        return (Path(place) / packed.stdout.split()[-1]).read_bytes()
 
 
 def _member(members: tarfile.TarFile, path: str) -> bytes:
@@ -60,10 +58,8 @@ def _rewritten(text: bytes) -> bytes:
     for bare in _BARE:
         text = text.replace(bare, b'from"./preact.mjs"')
     # Maps are not shipped; a browser that asks for them would only find a 404.
-    return (
-        b"\n".join(line for line in text.splitlines() if not line.startswith(b"//# sourceMappingURL="))
-        + b"\n"
-    )
+    kept = (line for line in text.splitlines() if not line.startswith(b"//# sourceMappingURL="))
+    return b"\n".join(kept) + b"\n"
 
 
 if __name__ == "__main__":
