@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+LOCKS = "deploy/locks"
 CRATES = "native/Cargo.lock"
 CLEAN, VULNERABLE, UNKNOWN, LEFT_OUT = "clean", "vulnerable", "not looked up", "left out"
 
@@ -29,17 +30,17 @@ def main() -> None:
         description="Look the locked dependencies up among known vulnerabilities."
     )
     parser.add_argument("--program", default="pip-audit", help="what looks a lock file up")
-    parser.add_argument("--locks", type=Path, default=ROOT, help="the directory of the lock files")
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="where deploy/locks and native are")
     parser.add_argument("--cargo", default="cargo", help="what looks crates up, with its command `audit`")
     options = parser.parse_args()
     verdicts = []
-    for lock in sorted(options.locks.glob("requirements*.lock")):
+    for lock in sorted((options.checkout / LOCKS).glob("*.lock")):
         verdict, words = look_up(options.program, lock)
         print(f"{lock.name}: {verdict}{words and f': {words}'}")
         verdicts.append(verdict)
         if verdict == UNKNOWN and CLEAN not in verdicts and not is_required():
             break  # no list of known vulnerabilities can be reached from here
-    if (crates := options.locks / CRATES).exists():
+    if (crates := options.checkout / CRATES).exists():
         verdict, words = look_up_crates(options.cargo, crates)
         print(f"{CRATES}: {verdict}{words and f': {words}'}")
         verdicts += [] if verdict == LEFT_OUT else [verdict]

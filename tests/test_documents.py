@@ -32,7 +32,8 @@ def test_paths_in_documents_exist(name: str) -> None:
 
 def test_make_targets_in_documents_exist() -> None:
     """Every `make` command that a document names is a target."""
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    files = [ROOT / "Makefile", *(path for path in ROOT.glob("*/*.mk") if path.parent.name[0] != ".")]
+    targets = {name for path in files for name in re.findall(r"^([a-z-]+):", path.read_text(), re.MULTILINE)}
     for name in DOCUMENTS:
         commands = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", (ROOT / name).read_text(), re.MULTILINE)
         assert set() == set(commands) - targets, name
@@ -79,10 +80,10 @@ def test_every_fault_scenario_is_in_the_reliability_statement() -> None:
     assert SCENARIOS == dict(rows)
 
 
-@pytest.mark.parametrize("lock", sorted(path.name for path in ROOT.glob("requirements*.lock")))
+@pytest.mark.parametrize("lock", sorted(path.name for path in (ROOT / "deploy/locks").glob("*.lock")))
 def test_locks_have_hashes_and_name_no_index(lock: str) -> None:
     """What is installed is what was locked, from whichever index."""
-    text = (ROOT / lock).read_text()
+    text = (ROOT / "deploy/locks" / lock).read_text()
     pinned = re.findall(
         r"^[\w.\[\]-]+==\S+(?: ; [^\\\n]+)? \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE
     )
@@ -101,7 +102,7 @@ def test_a_decision_has_a_number_of_its_own() -> None:
 
 def test_make_run_says_what_it_does() -> None:
     """Each step that takes long has its line before it: a minute without a word looks like a fault."""
-    dry = ["make", "--no-print-directory", "--dry-run", "--what-if=requirements.lock", "run"]
+    dry = ["make", "--no-print-directory", "--dry-run", "--what-if=deploy/locks/requirements.lock", "run"]
     steps = subprocess.run(
         dry, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
     ).stdout.splitlines()

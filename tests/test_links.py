@@ -87,7 +87,7 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
 
 def test_the_site_counts_its_warnings() -> None:
     """`--strict` counts what is logged: with `--quiet` a link that leads nowhere would be a success."""
-    (line,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if "mkdocs build" in line)
+    (line,) = (line for line in (ROOT / "docs/docs.mk").read_text().splitlines() if "mkdocs build" in line)
     assert "--strict" in line and "--quiet" not in line.partition("  #")[0]
     assert (
         "warn" == dict(re.findall(r"^  (\w+): (\w+)", (ROOT / "mkdocs.yml").read_text(), re.M))["not_found"]

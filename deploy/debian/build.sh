@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # build.sh OUTPUT: the Debian package of this checkout, for the release and the architecture of this machine.
 #
-# The package has a virtual environment of its own, /usr/lib/tollhouse, with the wheels of requirements.lock: the promises
+# The package has a virtual environment of its own, /usr/lib/tollhouse, with the wheels of deploy/locks:
 # were tested with these versions, and Debian's packages of the same libraries are others. It uses Debian's Python, so security
 # updates of Python arrive as usual. Equal checkouts give equal packages. `make test-deb` installs, upgrades and purges it.
 set -euo pipefail
@@ -26,7 +26,7 @@ ln -s ../../../bin/python3 "$own/bin/python"
 printf 'home = /usr/bin\ninclude-system-site-packages = false\n' > "$own/pyvenv.cfg"
 $pip wheel --no-deps --no-build-isolation --wheel-dir "$work/wheel" .
 target=(--python /usr/bin/python3 install --target "$packages" --no-compile --no-deps --only-binary :all:)
-$pip "${target[@]}" --require-hashes -r requirements.lock
+$pip "${target[@]}" --require-hashes -r deploy/locks/requirements.lock
 rm -rf "$packages/bin"
 $pip "${target[@]}" "$work"/wheel/*.whl
 rm -rf "$packages/bin"

@@ -108,7 +108,7 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
     version: str, wheel: Path, installers: Installers, tmp_path: Path
 ) -> None:
     """
-    Every module imports and the command answers, with what requirements.lock names and nothing else; the
+    Every module imports and the command answers, with what deploy/locks/requirements.lock names and nothing else; the
     engine for PostgreSQL with what its lock adds.
     """
     base = interpreter(version)
@@ -116,7 +116,9 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
         pytest.skip(f"Python {version} is not installed")
     bin = installers.environment(base, tmp_path)
     install = ("pip", "install", "--quiet", "--python", bin / "python")
-    installers.uv(*install, "--require-hashes", "-r", ROOT / "requirements.lock", directory=tmp_path)
+    installers.uv(
+        *install, "--require-hashes", "-r", ROOT / "deploy/locks/requirements.lock", directory=tmp_path
+    )
     installers.uv(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
     run(
         bin / "python",
@@ -131,7 +133,13 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
         directory=tmp_path,
     )
     assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")
-    installers.uv(*install, "--require-hashes", "-r", ROOT / "requirements-postgres.lock", directory=tmp_path)
+    installers.uv(
+        *install,
+        "--require-hashes",
+        "-r",
+        ROOT / "deploy/locks/requirements-postgres.lock",
+        directory=tmp_path,
+    )
     run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, "yes", POSTGRES, directory=tmp_path)
 
 

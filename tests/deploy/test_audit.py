@@ -44,14 +44,15 @@ def test_what_is_not_known_fails_where_it_could_be(
     program = tmp_path / "pip-audit"
     program.write_text(PROGRAM.format(python=sys.executable))
     program.chmod(0o755)
+    (tmp_path / "deploy/locks").mkdir(parents=True)
     for place, word in enumerate(locks):
-        (tmp_path / f"requirements-{place}.lock").write_text(word)
+        (tmp_path / f"deploy/locks/requirements-{place}.lock").write_text(word)
     command = [
         sys.executable,
         str(ROOT / "deploy/audit.py"),
         "--program",
         str(program),
-        "--locks",
+        "--checkout",
         str(tmp_path),
     ]
     environment = {**os.environ, "AUDIT": required}
@@ -90,11 +91,12 @@ def test_crates_are_looked_up_where_that_can_be(
                        ("cargo", CARGO.format(python=sys.executable, missing=missing))):  # fmt: skip
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "requirements.lock").write_text("clean")
-    (tmp_path / "native").mkdir()
+    for folder in ("deploy/locks", "native"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "deploy/locks/requirements.lock").write_text("clean")
     (tmp_path / "native/Cargo.lock").write_text(word)
     programs = ["--program", str(tmp_path / "pip"), "--cargo", str(tmp_path / "cargo")]
-    command = [sys.executable, str(ROOT / "deploy/audit.py"), *programs, "--locks", str(tmp_path)]
+    command = [sys.executable, str(ROOT / "deploy/audit.py"), *programs, "--checkout", str(tmp_path)]
     environment = {**os.environ, "AUDIT": "required"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (int(fails), f"native/Cargo.lock: {said}") == (done.returncode, done.stdout.splitlines()[-1])

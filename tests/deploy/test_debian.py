@@ -94,7 +94,9 @@ def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -
     }
     locked = {
         name.lower().replace("_", "-")
-        for name in re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+        for name in re.findall(
+            r"^([\w.-]+)==", (ROOT / "deploy/locks/requirements.lock").read_text(), re.MULTILINE
+        )
     }
     assert {"tollhouse"} == installed - locked
 

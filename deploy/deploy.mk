@@ -1,0 +1,65 @@
+# Packages, images, lock files and releases. Included by the Makefile at the top.
+
+deb: $(VENV)/run.stamp  ## build the Debian package for this machine's release into dist/
+	@deploy/debian/build.sh dist
+
+test-deb: $(VENV)/test.stamp  ## install, upgrade and purge the package in a booted Debian (needs root and debootstrap)
+	$(BIN)/python -m pytest -q -rfEs -m 'chroot or not chroot' tests/deploy/test_debian.py --timeout 900
+
+test-container: $(VENV)/test.stamp  ## carry the Containerfile out without a runtime, and start the result (needs root and debootstrap)
+	$(BIN)/python -m pytest -q -rfEs -m 'chroot or not chroot' tests/deploy/test_container.py --timeout 900
+
+.venv-kubernetes/stamp: deploy/kubernetes/tools.sh $(VENV)/run.stamp
+	deploy/kubernetes/tools.sh .venv-kubernetes $(BIN)/python
+	@touch $@
+
+kubernetes-tools: .venv-kubernetes/stamp  ## build helm and kustomize with Go, for the tests of deploy/kubernetes
+
+RULES := deploy/kubernetes/kustomize/monitoring/prometheusrule.yaml
+
+# Kustomize cannot put a file into a field, and Helm takes files of the chart alone, so both are written.
+kubernetes-rules:  ## write the alerts of deploy/prometheus into the chart and the manifests for Kustomize
+	@sed '/^#/d' deploy/prometheus/rules.yaml > deploy/kubernetes/helm/files/rules.yaml
+	@printf '%s\n' '# Written by `make kubernetes-rules` from deploy/prometheus/rules.yaml.' \
+	  'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' \
+	  'metadata:' '  name: tollhouse' '  namespace: tollhouse' 'spec:' > $(RULES)
+	@sed '/^#/d; s/^./  &/' deploy/prometheus/rules.yaml >> $(RULES)
+
+LOCK := pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
+
+lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned lock files
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv $(LOCK) pyproject.toml --group dev -o $(LOCKS)/requirements-dev.lock
+	$(BIN)/uv $(LOCK) pyproject.toml -c $(LOCKS)/requirements-dev.lock -o $(LOCKS)/requirements.lock
+	for extra in postgres kafka lake query; do \
+	  $(BIN)/uv $(LOCK) pyproject.toml --extra $$extra -c $(LOCKS)/requirements-dev.lock -o $(LOCKS)/requirements-$$extra.lock || exit 1; done
+	$(BIN)/uv $(LOCK) --group build -c $(LOCKS)/requirements-dev.lock -o $(LOCKS)/requirements-build.lock
+	$(BIN)/uv $(LOCK) --group docs -o $(LOCKS)/requirements-docs.lock
+	$(BIN)/uv $(LOCK) --group audit -o $(LOCKS)/requirements-audit.lock
+	$(BIN)/uv $(LOCK) --group native -o $(LOCKS)/requirements-native-build.lock
+
+vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs npm)
+	$(BIN)/python -m docs.generate.vendor
+
+prices: $(VENV)/test.stamp  ## make the rate card again from today's public price data
+	test -x .venv-prices/bin/python || $(PYTHON) -m venv .venv-prices
+	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices msgspec
+	.venv-prices/bin/python -m gateway.rate_cards.convert
+
+$(AUDIT)/stamp: $(LOCKS)/requirements-audit.lock | $(VENV)/run.stamp
+	@test -x $(AUDIT)/bin/python || $(ENVIRONMENT) $(AUDIT)
+	$(call INSTALL_INTO,$(AUDIT)) -r $(LOCKS)/requirements-audit.lock
+	@touch $@
+
+audit: $(AUDIT)/stamp  ## look every lock file up among known vulnerabilities (AUDIT=required: what cannot be looked up fails)
+	@$(AUDIT)/bin/python deploy/audit.py --program $(AUDIT)/bin/pip-audit
+
+sbom: $(AUDIT)/stamp  ## write the bill of materials of the locked dependencies and crates (CycloneDX) to dist/tollhouse.cdx.json
+	@mkdir -p dist
+	$(AUDIT)/bin/cyclonedx-py requirements $(LOCKS)/requirements.lock --pyproject pyproject.toml --output-reproducible \
+	  -o dist/tollhouse.cdx.json
+	@$(AUDIT)/bin/python deploy/crates.py dist/tollhouse.cdx.json
+
+release: $(VENV)/test.stamp  ## build wheel and sdist twice, compare them, write dist/ with SHA256SUMS (SNAPSHOT=1 to try it)
+	@if native/available.sh >/dev/null; then $(MAKE) --no-print-directory $(NATIVE)/stamp; fi
+	$(BIN)/python deploy/release.py $(if $(SNAPSHOT),--snapshot)

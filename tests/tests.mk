@@ -1,0 +1,111 @@
+# The parts of `make test` and what they need, longer rounds, and benchmarks. Included by the Makefile at the top.
+
+# The console is tested in a real browser. Chromium without windows takes half of the processor that a whole one takes;
+# Debian's is installed where that is possible. Elsewhere one of them has to be there.
+CHROMIUM := chromium chromium-browser google-chrome google-chrome-stable
+INSTALL_PACKAGE := apt-get install -y -qq --no-remove --no-install-recommends
+$(VENV)/chromium.stamp: $(VENV)/test.stamp
+	@found=$$TOLLHOUSE_CHROMIUM$$(command -v chromium-headless-shell); \
+	if [ -z "$$found" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq >$(VENV)/chromium.log 2>&1; \
+	  $(INSTALL_PACKAGE) chromium-headless-shell fonts-dejavu-core >>$(VENV)/chromium.log 2>&1 && found=installed; \
+	fi; \
+	found=$$found$$(for name in $(CHROMIUM); do command -v $$name; done); \
+	if [ -z "$$found" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    $(INSTALL_PACKAGE) chromium fonts-dejavu-core >>$(VENV)/chromium.log; \
+	  else \
+	    echo "the tests of the console need Chromium: install it (Debian: apt-get install chromium-headless-shell)," \
+	      "or set TOLLHOUSE_CHROMIUM to the path of one" >&2; exit 1; \
+	  fi; \
+	fi
+	@touch $@
+
+# promtool and openssl. What cannot be had is told, and asked for again the next time.
+$(VENV)/tools.stamp: tests/deploy/tools.sh $(VENV)/run.stamp
+	@tests/deploy/tools.sh $(VENV)/tools
+	@ls $(VENV)/tools/*.missing >/dev/null 2>&1 || touch $@
+
+# The tests of the storage on PostgreSQL start servers of their own, as a user without privileges.
+$(VENV)/postgres.stamp: tests/postgres_programs.sh $(VENV)/run.stamp
+	@tests/postgres_programs.sh $(VENV)/postgresql >$(VENV)/postgresql.log 2>&1 || \
+	  echo "the tests of PostgreSQL are skipped: it cannot be had ($(VENV)/postgresql.log)"
+	@touch $@
+
+# One after the other, as apt-get runs once at a time. MAKEFLAGS has the number of lanes.
+environment:
+	@MAKEFLAGS= $(MAKE) --no-print-directory $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp $(VENV)/tools.stamp
+
+# While pip waits for the package index. What cannot be built is asked for again by its part, which tells why.
+builds:
+	@if native/available.sh >/dev/null; then $(MAKE) --no-print-directory $(NATIVE)/wheels/stamp; fi || true
+	@$(MAKE) --no-print-directory kubernetes-tools >/dev/null 2>&1 || true
+
+# The parts of `make test`: together all of tests/. Those that wait for processes and disks most of the time stand among
+# those that do not, and long ones begin before short ones. Each ends with the tests that took longest.
+PARTS := test-faults test-gateways test-browser test-code test-integration test-api test-lake test-program test-spool test-native test-deploy
+PYTEST := $(BIN)/python -m pytest -q -rfEs --durations=25 --durations-min=3
+# A plugin of one test in test-api, which takes a second to load.
+WITHOUT := -p no:schemathesis
+GATEWAYS := tests/faults/gateways tests/faults/test_gateways.py
+API := tests/integration/api tests/integration/mcp tests/integration/operator
+LAKE := tests/integration/exporters tests/integration/lake tests/integration/order
+APART := tests/acceptance tests/bench tests/browser tests/clients tests/deploy tests/faults tests/integration tests/packed tests/spool
+
+test-program test-gateways test-faults test-code test-spool: $(VENV)/test.stamp $(VENV)/postgres.stamp
+test-integration test-lake test-api test-deploy: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
+test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
+
+test-program:
+	$(PYTEST) $(WITHOUT) tests/acceptance
+test-gateways:
+	$(PYTEST) $(WITHOUT) $(GATEWAYS)
+test-faults:
+	$(PYTEST) $(WITHOUT) tests/faults $(addprefix --ignore=,$(GATEWAYS))
+test-code:
+	$(PYTEST) $(WITHOUT) $(addprefix --ignore=,$(APART))
+test-spool:
+	$(PYTEST) $(WITHOUT) tests/spool
+test-integration:
+	$(PYTEST) $(WITHOUT) tests/integration $(addprefix --ignore=,$(API) $(LAKE))
+test-lake:
+	$(PYTEST) $(WITHOUT) $(LAKE)
+test-api:
+	$(PYTEST) $(API)
+test-browser:
+	$(PYTEST) $(WITHOUT) tests/browser
+test-deploy:
+	@$(MAKE) --no-print-directory kubernetes-tools || test -s .venv-kubernetes/missing
+	$(PYTEST) $(WITHOUT) tests/bench tests/clients tests/deploy
+
+test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
+	$(BIN)/python -m pytest -q -m clients --timeout 900
+
+faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what was lost and counted twice
+	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults tests/integration/order/dealt tests/acceptance/restarts --timeout 3600
+
+MINUTES ?= 30
+soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; hostile bytes for the compiled module; property tests with other examples; PostgreSQL behind a pooler
+	TOLLHOUSE_SOAK_MINUTES=$(MINUTES) TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
+	TOLLHOUSE_ORDER_SEED=0 \
+	$(BIN)/python -m pytest -q tests/faults/test_soak.py tests/acceptance/test_send_killed.py \
+	tests/integration/order tests/integration/receivers/test_one_call_one_record.py --timeout 3600
+	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults/hostile/test_fuzz.py \
+	tests/integration/api/test_openapi.py tests/integration/test_demo.py \
+	tests/integration/receivers/test_large_bodies.py tests/acceptance/test_captures.py \
+	tests/faults/test_gateways.py tests/spool/postgres/deadlocks --timeout 3600
+	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
+	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
+	-k "postgres and not pgbouncer" --timeout 600
+	@if native/available.sh; then $(MAKE) --no-print-directory soak-native; fi
+
+SCENARIOS ?= main
+bench: $(VENV)/test.stamp  ## the server under load as a table (SCENARIOS="100x8 1x*"), then its parts as ratios
+	$(BIN)/python -m tests.bench $(SCENARIOS)
+	TOLLHOUSE_BENCH=full $(BIN)/python -m pytest -q -s -m bench --timeout 1800
+
+bench-peers: $(VENV)/test.stamp  ## the same load and the same kill beside an OpenTelemetry Collector (needs Go), Phoenix and MLflow
+	$(BIN)/python -m tests.bench.peers
+
+bench-growth: $(VENV)/test.stamp  ## throughput, latency and memory while the backlog, series, devices, keys ... grow: docs/images/growth
+	$(BIN)/python -m tests.bench.growth --plots docs/images/growth
