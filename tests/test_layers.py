@@ -73,7 +73,7 @@ def test_only_the_composition_root_and_the_command_line_know_exporters() -> None
 # The folders and modules of gateway from the ground up: each imports those before it.
 GATEWAY = (
     "errors", "first_use", "mounts", "schemas", "resources", "attempts", "monitoring", "agent", "normalise", "workers",
-    "rate_cards", "allocation", "configuration", "currencies", "authentication", "devices", "intake", "final_costs",
+    "rate_cards", "allocation", "configuration", "currencies", "authentication", "devices", "intake",
     "statements",
     "reconciliation", "container_usage",
     "billed", "plans", "insights", "budgets", "recommendations", "error_table", "http", "console",

@@ -142,7 +142,7 @@ OPERATOR_AREAS = (
               "/verify", "/dead", "/partial-refusals", "/ignored", "/conflicts"),
     _operator("installation", "/configuration", "/reload", "/backup", "/bundles", "/demo"),
     _operator("streams", "/streams", "/events", "/event-types", "/unknown"),
-    _operator("money.billing", "/billing", "/connections", "/statements", "/statement-pulls", "/final-costs",
+    _operator("money.billing", "/billing", "/connections", "/statements", "/statement-pulls",
               "/reconciliation"),
     _operator("money.billed", "/billed-invoices", "/month-closing", "/closed-months"),
     _operator("assistants", "/mcp", "/assistant-tools"),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gateway.configuration.sections import Config, KeyOwner
 from gateway.first_use import Once, imported
@@ -18,9 +18,7 @@ from gateway.intake.prices import PriceBook
 from gateway.mounts import page_link
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.log.protocols import Log
 from spool.people import People
-from spool.record import AI_TELEMETRY
 from spool.settings import ContainerPrice
 from spool.storage import Storage
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from gateway.billed.biller import Biller
     from gateway.billed.row_book import RowBook
     from gateway.budgets.evaluator import BudgetEvaluator
-    from gateway.final_costs.puller import FinalCostPuller
     from gateway.intake.billing_connections import BillingConnections
     from gateway.recommendations.adviser import Adviser
     from gateway.reconciliation.gathering import StatementSources
@@ -161,25 +158,6 @@ async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Seque
         await asyncio.sleep(CONFIGURED_LOOK_S)
     await imported("gateway.billed.row_book")
     await book().run()
-
-
-async def asking_final_costs(
-    log: Log, config: Callable[[], Config], puller: Once[FinalCostPuller]
-) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Return what asks for final costs: of calls that come from now on, at the very first start with a seller."""
-
-    def is_configured() -> bool:
-        return bool(config().final_costs.seller)
-
-    ready_at = await log.newest_number(AI_TELEMETRY) if is_configured() else None
-
-    async def ask() -> None:
-        await until(is_configured)
-        await imported("gateway.assembly.final_costs")
-        puller().ready_at = ready_at
-        await puller().run()
-
-    return ask
 
 
 async def until(configured: Callable[[], bool]) -> None:

@@ -25,7 +25,7 @@ from gateway.assembly.holders.money import money_services
 from gateway.assembly.holders.people import people_services
 from gateway.assembly.holders.senders import sender_services
 from gateway.assembly.holders.spool import spool_services
-from gateway.assembly.money import asking_final_costs, bill, evaluate_budgets, keep_rows, until
+from gateway.assembly.money import bill, evaluate_budgets, keep_rows, until
 from gateway.assembly.parts import Assembler
 from gateway.assembly.reload import Reload
 from gateway.assembly.routes import start_routes, syncs_of
@@ -38,7 +38,6 @@ from gateway.http.holders.receivers import StatusServices, TopicServices
 from gateway.http.services import Background, OperatorServices, Services
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections
-from gateway.intake.intake import Intake
 from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
 from gateway.monitoring.memory import make_full_rounds
 from gateway.monitoring.metrics import Metrics
@@ -166,9 +165,7 @@ async def _assemble(
     # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
     # upstream.
     routes = await start_routes(assembler, [] if is_agent else syncs_of(assembler, config, billing))
-    operators = _operator_services(
-        assembler, access, billing, routes, version=version, urls=urls, intake=intake
-    )
+    operators = _operator_services(assembler, access, billing, routes, version=version, urls=urls)
     await _load_allocation(operators)
     if not (is_agent or storage.is_shared):
         operators.installation.demo = demo_month(assembler, version=version, urls=urls)
@@ -208,10 +205,6 @@ async def _assemble(
         if operators.money.statement_puller is not None:
             alone["statements"] = partial(
                 _pull, operators.money.statement_puller, lambda: bool(assembler.config.reconciliation.pull)
-            )
-        if operators.money.final_costs is not None:
-            alone["final costs"] = await asking_final_costs(
-                storage.log, lambda: assembler.config, operators.money.final_costs
             )
         if operators.money.biller is not None:
             alone["billed money"] = partial(bill, operators.money.biller, storage.registry.statements)
@@ -272,11 +265,10 @@ def _operator_services(
     *,
     version: str,
     urls: Callable[[], Urls],
-    intake: Intake | None = None,
 ) -> OperatorServices:
     return OperatorServices(
         spool=spool_services(parts, routes),
-        money=money_services(parts, billing, urls, intake),
+        money=money_services(parts, billing, urls),
         people=people_services(parts),
         senders=sender_services(parts, access),
         assistants=assistant_services(parts),

@@ -12,7 +12,7 @@ LIVE = frozenset({
     "upstream", "destinations", "devices", "clusters", "privacy", "prices", "currency", "attribution", "sources",
     "streams", "billed",
     "publish", "log", "telemetry", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation",
-    "final_costs", "scheduled_reports", "annotations", "plans", "channels", "roles", "answers", "operators",
+    "scheduled_reports", "annotations", "plans", "channels", "roles", "answers", "operators",
     "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.max_key_requests_per_s",
     "server.max_key_bytes_per_s", "server.min_upload_rate", "server.max_listed_records",
 })  # fmt: skip

@@ -15,7 +15,6 @@ from exporters.service import upstream_settings
 from gateway.configuration import assistants
 from gateway.configuration.addresses import is_loopback, is_safe_address, split_address
 from gateway.configuration.sections import (
-    FINAL_COST_SELLERS,
     OF_GOOGLE,
     PULLED_SOURCES,
     SEAT_SOURCES,
@@ -130,18 +129,6 @@ def problems(config: Config) -> Iterator[str]:
             yield f"{shown}.account is required: the resource at Google that has the licenses"
         if pull.days > MOST_PULL_DAYS:
             yield f"{shown}.days must be at most {MOST_PULL_DAYS}"
-    sellers: set[str] = set()
-    for place, seller in enumerate(config.final_costs.seller):
-        shown = f"final_costs.seller[{place}]"
-        if seller.name in sellers:
-            yield f"{shown}.name is there already: each seller is asked with one key"
-        sellers.add(seller.name)
-        yield from one_of(f"{shown}.name", seller.name, FINAL_COST_SELLERS)
-        if seller.key_file is None:
-            yield f"{shown}.key_file is required: the file with a key of your account there"
-        yield from url(f"{shown}.base_url", seller.base_url)
-        if any(mark in seller.base_url for mark in "?#"):
-            yield f"{shown}.base_url must be an address alone, without a query or a fragment: the key is a file"
     for name in config.billing.owner_tags:
         if name not in _ROW_OWNERS:
             yield f"billing.owner_tags.{name[:40]} is none of {', '.join(_ROW_OWNERS)}"

@@ -46,7 +46,6 @@ PULLED_SOURCES = (
 # Lists of who has a seat of a plan.
 OF_GOOGLE = ("code_assist_licenses", "gemini_licenses")
 SEAT_SOURCES = ("github_copilot_seats", "cursor_members", "claude_members", *OF_GOOGLE)
-FINAL_COST_SELLERS = ("openrouter", "vercel_ai_gateway")
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
 
@@ -650,44 +649,6 @@ class ReconciliationSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SellerSettings:
-    """Who is asked for final costs: [final costs](final-costs.md)."""
-
-    name: str = setting("", "who sells the calls", choices=("", *FINAL_COST_SELLERS))
-    key_file: Path | None = setting(None, "the file with a key of the account that the calls are charged to")
-    base_url: str = setting("", "another address than the seller's own")
-    providers: tuple[str, ...] = setting(
-        (),
-        "providers that clients state for calls through the seller, such as openai; ids of any other form "
-        "than the "
-        "seller's are asked for in no case",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinalCostSettings:
-    """What calls cost in the end, asked for by their ids: [final costs](final-costs.md)."""
-
-    timeout: Duration = setting(
-        10.0, "the longest time for one answer of a seller", edge="the call is asked for again later", least=1
-    )
-    per_second: int = setting(5, "calls of a seller that are asked for in a second, at most", least=1)
-    max_waiting: int = setting(
-        10_000,
-        "calls of a seller that wait for their final cost",
-        edge="one more is not asked for, and counted (`left_out`): raise `final_costs.per_second` and this",
-        least=1,
-    )
-    max_answer_bytes: Size = setting(
-        256 * KIB,
-        "bytes of an answer",
-        edge="a larger one: its seller is not asked for 15 minutes, and `tollhouse reconcile final-costs` says so",
-        least=KIB,
-    )
-    seller: tuple[SellerSettings, ...] = setting((), "who is asked")
-
-
-@dataclass(frozen=True, kw_only=True)
 class McpOAuthSettings:
     """People sign their assistants in with the provider of [oidc]: [people](mcp.md#people)."""
 
@@ -891,7 +852,6 @@ class Config:
     plans: PlanSettings = setting(PlanSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
-    final_costs: FinalCostSettings = setting(FinalCostSettings(), "")
     mcp: McpSettings = setting(McpSettings(), "")
     oidc: OidcSettings = setting(OidcSettings(), "")
     operators: OperatorSettings = setting(OperatorSettings(), "")

@@ -11,23 +11,15 @@ from gateway.assembly.parts import Assembler
 from gateway.first_use import Once
 from gateway.http.holders.installation import Urls
 from gateway.http.holders.money import MoneyServices
-from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 
 if TYPE_CHECKING:
-    from gateway.final_costs.puller import FinalCostPuller
     from gateway.statements.puller import StatementPuller
 
 
-def money_services(
-    parts: Assembler, billing: BillingSync, urls: Callable[[], Urls], intake: Intake | None
-) -> MoneyServices:
-    """`intake` has the prices in use, where there is one."""
+def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Urls]) -> MoneyServices:
     storage = parts.storage
     clock = parts.clock
-
-    def prices() -> PriceBook:
-        return PriceBook.load(parts.config.prices) if intake is None else intake.prices
 
     return MoneyServices(
         registry=storage.registry,
@@ -44,29 +36,11 @@ def money_services(
         biller=biller(storage, clock, lambda: parts.config),
         row_book=row_book(storage, clock, lambda: parts.config, parts.billing_connections),
         statement_puller=pulled_statements(parts),
-        final_costs=final_costs(parts, prices),
         reconciliation=lambda: parts.config.reconciliation,
         budgets=budget_evaluator(storage, clock, lambda: parts.config, urls),
         allocation=lambda: parts.config.allocation,
         currency=lambda: parts.config.currency,
     )
-
-
-def final_costs(parts: Assembler, prices: Callable[[], PriceBook]) -> Once[FinalCostPuller] | None:
-    """None while the registry, which keeps what is asked for, is damaged."""
-    storage = parts.storage
-    registry = parts.storage.registry
-    if registry is None:
-        return None
-
-    def make() -> FinalCostPuller:
-        from gateway.assembly.final_costs import final_cost_puller
-
-        return final_cost_puller(
-            storage.log, registry.statements, parts.clock, lambda: parts.config, parts.stack, prices
-        )
-
-    return Once(make)
 
 
 def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:

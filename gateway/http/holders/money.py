@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gateway.billed.biller import Biller
     from gateway.billed.row_book import RowBook
     from gateway.budgets.evaluator import BudgetEvaluator
-    from gateway.final_costs.puller import FinalCostPuller
     from gateway.intake.billing_connections import BillingConnections
     from gateway.recommendations.adviser import Adviser
     from gateway.reconciliation.reconciler import Reconciler
@@ -61,7 +60,6 @@ class MoneyServices(WithRegistry):
     biller: Once[Biller] | None = None
     row_book: Once[RowBook] | None = None
     statement_puller: Once[StatementPuller] | None = None
-    final_costs: Once[FinalCostPuller] | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
     budgets: Once[BudgetEvaluator] | None = None
     allocation: Callable[[], AllocationSettings] = AllocationSettings

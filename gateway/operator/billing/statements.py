@@ -8,7 +8,6 @@ from pathlib import Path
 
 from gateway.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
 from gateway.errors import Refusal
-from gateway.final_costs.puller import PAUSED, RUNNING, SellerState
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -107,38 +106,6 @@ PULLS: List[PullState] = List(
         "state": Filter(values=lambda row: (row.state,), valid_values=PULL_STATES),
     },
 )
-
-
-def _describe_seller(state: SellerState) -> dict[str, object]:
-    return {
-        "name": state.name,
-        "state": state.state,
-        "reason": state.reason,
-        "waiting": state.waiting,
-        "in_time": state.in_time,
-        "late": state.late,
-        "late_cost": state.late_cost,
-        "late_estimate": state.late_estimate,
-        "unanswered": state.unanswered,
-        "left_out": state.left_out,
-        "last_answer": moment(state.last_answer),
-        "next_at": moment(state.next_at),
-    }
-
-
-FINAL_COSTS: List[SellerState] = List(
-    root="final_costs",
-    show=_describe_seller,
-    identity=Sort(value=lambda row: row.name),
-    sorts={"name": Sort(value=lambda row: row.name)},
-    default_sort=("name", "asc"),
-    filters={"state": Filter(values=lambda row: (row.state,), valid_values=(RUNNING, PAUSED))},
-)
-
-
-async def list_final_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
-    asked = request.services.final_costs
-    return await request.list(FINAL_COSTS, MemoryRows([] if asked is None else list(await asked().states())))
 
 
 async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Result:

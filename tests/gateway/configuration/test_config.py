@@ -9,8 +9,7 @@ import pytest
 
 from gateway.configuration.addresses import split_address
 from gateway.configuration.reader import load
-from gateway.configuration.sections import FINAL_COST_SELLERS, Config, ConfigError
-from gateway.final_costs.sellers import SELLERS
+from gateway.configuration.sections import Config, ConfigError
 from spool.settings import MIB
 
 
@@ -321,40 +320,6 @@ def test_a_price_of_nodes_is_of_something(tmp_path: Path) -> None:
     assert [f"container.price[1] {needs}", f"container.price[3] {needs}"] == problems(path)
 
 
-def test_sellers_that_cannot_be_asked(tmp_path: Path) -> None:
-    """Each is one of those that are known, once, with a key."""
-    path = written(
-        tmp_path,
-        """
-        [final_costs]
-        per_second = 0
-        [[final_costs.seller]]
-        name = "openrouter"
-        key_file = "/etc/tollhouse/openrouter"
-        base_url = "https://openrouter.example/api?team=own"
-        [[final_costs.seller]]
-        name = "openrouter"
-        [[final_costs.seller]]
-        name = "open router"
-        key_file = "/etc/tollhouse/openrouter"
-        """,
-    )
-    found = problems(path)
-    assert [
-        "final_costs.seller[0].base_url must be an address alone, without a query or a fragment: the key is "
-        "a file",
-        "final_costs.seller[1].name is there already: each seller is asked with one key",
-        "final_costs.seller[1].key_file is required: the file with a key of your account there",
-    ] == [one for one in found if "[0]" in one or "[1]" in one]
-    assert any("final_costs.per_second" in one for one in found)
-    assert any("final_costs.seller[2].name" in one and "openrouter" in one for one in found)
-
-
-def test_every_seller_can_be_named() -> None:
-    """By the settings."""
-    assert FINAL_COST_SELLERS == tuple(SELLERS)
-
-
 ADDRESSES = {
     "upstream.base_url": '[upstream]\nbase_url = "{}"',
     "upstream.ai_telemetry_url": '[upstream]\nai_telemetry_url = "{}"',
@@ -371,12 +336,6 @@ ADDRESSES = {
         proxy = "{}"
         """,
     "agent.gateway": '[agent]\ngateway = "{}"',
-    "final_costs.seller[0].base_url": """
-        [[final_costs.seller]]
-        name = "openrouter"
-        key_file = "/etc/key"
-        base_url = "{}"
-        """,
     "reconciliation.pull[0].base_url": """
         [[reconciliation.pull]]
         name = "logs"

@@ -76,7 +76,6 @@ CALLS = {
     GET /allocation/jobs/{id}
     GET /statements
     GET /statement-pulls
-    GET /final-costs
     GET /reconciliation
     GET /insights
     GET /insights/{id}

@@ -102,7 +102,7 @@ async def test_a_start_imports_what_a_server_needs(
         "gateway.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.memory",
         "gateway.normalise.otlp",
         "gateway.operator.costs", "gateway.operator.billing", "gateway.recommendations", "gateway.reconciliation",
-        "gateway.statements", "gateway.workers.pool", "gateway.allocation.reading", "gateway.final_costs",
+        "gateway.statements", "gateway.workers.pool", "gateway.allocation.reading",
         "exporters.destinations.focus", "exporters.focus",
     )  # fmt: skip
     assert [] == [name for name in own(modules) if name.startswith(first_used)]

@@ -31,8 +31,6 @@ ROWS = (
     call("DELETE", "/statements/{id}", MODIFY_BILLING, statements.delete_statement, "Forget a month of a source"),
     call("GET", "/statement-pulls", VIEW_COSTS, statements.list_pulls, "List the reports that are pulled",
          lists=statements.PULLS),
-    call("GET", "/final-costs", VIEW_COSTS, statements.list_final_costs, "List who is asked for final costs of calls",
-         lists=statements.FINAL_COSTS),
     call("POST", "/statement-pulls", MODIFY_BILLING, statements.pull_statements, "Pull reports now",
          takes=statements.StatementPull),
     call("GET", "/reconciliation", VIEW_COSTS, reconciliation.reconciliation,

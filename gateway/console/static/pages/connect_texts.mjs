@@ -106,9 +106,6 @@ export const TOOLS = [
    },
    {
     "code": "tollhouse send --as openrouter generations.json"
-   },
-   {
-    "text": "Tollhouse can ask for them itself, where calls come without a cost: final costs."
    }
   ]
  },

@@ -39,12 +39,4 @@ list_command(
     filters={"source": "The kind of report.", "state": "never, running, done or failed."},
     help="List the reports that are pulled, how far they are, and what went wrong.",
 )
-list_command(
-    reconcile,
-    "final-costs",
-    root="final_costs",
-    columns=("name", "state", "reason", "waiting", "in_time", "late", "late_cost", "unanswered", "left_out"),
-    filters={"state": "running or paused."},
-    help="List who is asked what calls cost in the end, and what came of it.",
-)
 reconcile.add_command(report)
