@@ -23,7 +23,7 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 	@exec $(BIN)/tollhouse serve
 
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
-	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
+	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/docs tests/test_*.py
 
 # Four lanes keep two cores busy; with six the same tests took more of the processor. With a failure the others still run
 # to their end. PARTS is in tests/tests.mk.

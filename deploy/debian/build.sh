@@ -2,7 +2,7 @@
 # build.sh OUTPUT: the Debian package of this checkout, for the release and the architecture of this machine.
 #
 # The package has a virtual environment of its own, /usr/lib/tollhouse, with the wheels of deploy/locks:
-# were tested with these versions, and Debian's packages of the same libraries are others. It uses Debian's Python, so security
+# the promises were tested with these versions, and Debian's packages of the same libraries are others. It uses Debian's Python, so security
 # updates of Python arrive as usual. Equal checkouts give equal packages. `make test-deb` installs, upgrades and purges it.
 set -euo pipefail
 umask 022
