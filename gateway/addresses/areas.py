@@ -1,8 +1,8 @@
 """
-The areas of addresses: which module has the rows of which paths.
+The areas of addresses: which modules have the handlers of which paths, with their rows.
 
-A module of rows imports the handlers, bodies and lists of its area, and is imported itself when one of its
-paths is first asked: a start does not pay for what nobody asks.
+The modules of an area are imported when one of its paths is first requested: a start does not pay for what nobody
+requests.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from yarl import URL
 
 from gateway.first_use import imported
-from gateway.http.address import Address
+from gateway.http.address import Address, collect
 from gateway.operator.address import OperatorAddress
 
 if TYPE_CHECKING:
@@ -26,19 +26,22 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Area:
     """
-    `module` has the rows, as `ROWS`. Every path of them is one of `paths` or below it.
+    `modules` have the handlers with their rows, in the order of the table. Every path of a row is one of `paths` or
+    below it.
 
-    `endpoints` are the labels of the rows in metrics, whose series begin with 0 before the rows are there.
+    `endpoints` are the labels of the rows in metrics, whose series begin with 0 before the rows are imported.
+    `is_in_demo`: a loaded demo month answers what is read there.
     """
 
-    module: str
+    modules: Sequence[str]
     paths: Sequence[str]
     endpoints: Sequence[str] = ()
+    is_in_demo: bool = True
 
 
 FOR_SENDERS = (
     Area(
-        module="gateway.addresses.telemetry",
+        modules=("gateway.addresses.telemetry",),
         paths=(
             "/v1/traces",
             "/v1/metrics",
@@ -62,7 +65,7 @@ FOR_SENDERS = (
         ),
     ),
     Area(
-        module="gateway.addresses.topics",
+        modules=("gateway.addresses.topics",),
         paths=("/v1/ai-control-plane", "/v1/events", "/unit-cost/v1/telemetry"),
         endpoints=(
             "devices/enroll",
@@ -76,7 +79,7 @@ FOR_SENDERS = (
         ),
     ),
     Area(
-        module="gateway.addresses.containers",
+        modules=("gateway.addresses.containers",),
         paths=("/v1/container-metrics",),
         endpoints=(
             "container-metrics/upload",
@@ -88,38 +91,34 @@ FOR_SENDERS = (
         ),
     ),
     Area(
-        module="gateway.addresses.billing",
+        modules=("gateway.addresses.billing",),
         paths=("/v2/connections/billing",),
         endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
     ),
     Area(
-        module="gateway.addresses.api",
+        modules=("gateway.addresses.api",),
         paths=("/v2/billing", "/v2/insights", "/v2/container/clusters"),
         endpoints=("costs", "dimensions", "resource_tags", "insights", "clusters"),
     ),
-    Area(module="gateway.addresses.views", paths=("/v2/views",), endpoints=("views",)),
+    Area(modules=("gateway.addresses.views",), paths=("/v2/views",), endpoints=("views",)),
     Area(
-        module="gateway.addresses.budgets",
+        modules=("gateway.addresses.budgets",),
         paths=("/v2/budgets",),
         endpoints=("budgets", "budgets/one", "budgets/one/owners", "budgets/one/alerts"),
     ),
     Area(
-        module="gateway.addresses.allocation",
+        modules=("gateway.addresses.allocation",),
         paths=("/v2/allocation", "/v2/costformation"),
         endpoints=("allocation",),
     ),
-    Area(module="gateway.addresses.optimize", paths=("/v2/optimize",), endpoints=("optimize",)),
+    Area(modules=("gateway.addresses.optimize",), paths=("/v2/optimize",), endpoints=("optimize",)),
     Area(
-        module="gateway.addresses.mcp",
+        modules=("gateway.addresses.mcp",),
         paths=("/mcp", "/.well-known/oauth-protected-resource"),
         endpoints=("mcp", "mcp/metadata"),
     ),
-    Area(module="gateway.addresses.roles", paths=("/v2/access-control",), endpoints=("roles",)),
+    Area(modules=("gateway.addresses.roles",), paths=("/v2/access-control",), endpoints=("roles",)),
 )
-
-
-def _operator(name: str, *paths: str) -> Area:
-    return Area(module=f"gateway.addresses.operator.{name}", paths=paths)
 
 
 # OTLP over gRPC. Each service has one method, Export; None: taken and dropped.
@@ -133,52 +132,125 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
 
 # Their paths are below OPERATOR_API.
 OPERATOR_AREAS = (
-    _operator("sign_in", "/sessions", "/session", "/console-links", "/sign-in-ways", "/oidc", "/oidc-callback",
-              "/oidc-logout"),
-    _operator("log", "/changes", "/records", "/served", "/rates", "/tail"),
-    _operator("keys", "/keys", "/scopes"),
-    _operator("senders", "/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
-    _operator("spool", "/status", "/routes", "/deliveries", "/replay", "/lake-repairs", "/clock", "/receipts", "/books",
-              "/verify", "/dead", "/partial-refusals", "/ignored", "/conflicts"),
-    _operator("installation", "/configuration", "/reload", "/backup", "/bundles", "/demo"),
-    _operator("streams", "/streams", "/events", "/event-types", "/unknown"),
-    _operator("money.billing", "/billing", "/connections", "/statements", "/statement-pulls",
-              "/reconciliation"),
-    _operator("money.billed", "/billed-invoices", "/month-closing", "/closed-months"),
-    _operator("assistants", "/mcp", "/assistant-tools"),
-    _operator("money.budgets", "/views", "/budgets"),
-    _operator("money.costs", "/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
-    _operator("money.allocation", "/allocation"),
-    _operator("insights", "/insights"),
-    _operator("money.recommendations", "/recommendations", "/recommendation-types", "/recommendation-dimensions",
-              "/recommendation-check"),
-    _operator("notifications", "/notifications", "/notification-channels", "/channel-names"),
-    _operator("money.scheduled_reports", "/scheduled-reports"),
-    _operator("money.annotations", "/annotations", "/marks"),
-    _operator("money.plans", "/plans", "/plan-costs"),
-    _operator("people", "/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
-)  # fmt: skip
+    Area(
+        modules=("gateway.addresses.operator.sign_in",),
+        paths=(
+            "/sessions",
+            "/session",
+            "/console-links",
+            "/sign-in-ways",
+            "/oidc",
+            "/oidc-callback",
+            "/oidc-logout",
+        ),
+        is_in_demo=False,
+    ),
+    Area(
+        modules=("gateway.addresses.operator.log",),
+        paths=("/changes", "/records", "/served", "/rates", "/tail"),
+    ),
+    Area(
+        modules=("gateway.operator.keys", "gateway.operator.scopes"),
+        paths=("/keys", "/scopes"),
+        is_in_demo=False,
+    ),
+    Area(
+        modules=(
+            "gateway.operator.senders.devices",
+            "gateway.operator.senders.clusters",
+            "gateway.operator.senders.container_files",
+        ),
+        paths=("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
+    ),
+    Area(
+        modules=("gateway.addresses.operator.spool",),
+        paths=(
+            "/status",
+            "/routes",
+            "/deliveries",
+            "/replay",
+            "/lake-repairs",
+            "/clock",
+            "/receipts",
+            "/books",
+            "/verify",
+            "/dead",
+            "/partial-refusals",
+            "/ignored",
+            "/conflicts",
+        ),
+    ),
+    Area(
+        modules=("gateway.addresses.operator.installation",),
+        paths=("/configuration", "/reload", "/backup", "/bundles", "/demo"),
+        is_in_demo=False,
+    ),
+    Area(
+        modules=("gateway.addresses.operator.streams",),
+        paths=("/streams", "/events", "/event-types", "/unknown"),
+    ),
+    Area(
+        modules=("gateway.addresses.operator.money.billing",),
+        paths=("/billing", "/connections", "/statements", "/statement-pulls", "/reconciliation"),
+    ),
+    Area(
+        modules=("gateway.addresses.operator.money.billed",),
+        paths=("/billed-invoices", "/month-closing", "/closed-months"),
+    ),
+    Area(
+        modules=("gateway.addresses.operator.assistants",),
+        paths=("/mcp", "/assistant-tools"),
+        is_in_demo=False,
+    ),
+    Area(modules=("gateway.addresses.operator.money.budgets",), paths=("/views", "/budgets")),
+    Area(
+        modules=("gateway.addresses.operator.money.costs",),
+        paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
+    ),
+    Area(modules=("gateway.addresses.operator.money.allocation",), paths=("/allocation",)),
+    Area(modules=("gateway.addresses.operator.insights",), paths=("/insights",)),
+    Area(
+        modules=("gateway.addresses.operator.money.recommendations",),
+        paths=(
+            "/recommendations",
+            "/recommendation-types",
+            "/recommendation-dimensions",
+            "/recommendation-check",
+        ),
+    ),
+    Area(
+        modules=("gateway.addresses.operator.notifications",),
+        paths=("/notifications", "/notification-channels", "/channel-names"),
+    ),
+    Area(modules=("gateway.addresses.operator.money.scheduled_reports",), paths=("/scheduled-reports",)),
+    Area(modules=("gateway.addresses.operator.money.annotations",), paths=("/annotations", "/marks")),
+    Area(modules=("gateway.addresses.operator.money.plans",), paths=("/plans", "/plan-costs")),
+    Area(
+        modules=("gateway.addresses.operator.people",),
+        paths=("/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
+        is_in_demo=False,
+    ),
+)
 
 # What a loaded demo month answers, below DEMO: what is read there, by who may read it of the real data.
 DEMO = "/demo"
-DEMO_AREAS = tuple(
-    area
-    for area in OPERATOR_AREAS
-    if area.module.rpartition(".")[2] not in ("sign_in", "keys", "installation", "assistants", "people")
-)
+DEMO_AREAS = tuple(area for area in OPERATOR_AREAS if area.is_in_demo)
 NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # nothing arrives there
 
 
 def sender_rows(area: Area) -> tuple[Address, ...]:
-    """The rows of an area, which are imported now if they were not before."""
-    rows: tuple[Address, ...] = import_module(area.module).ROWS
-    return rows
+    """Import the rows of an area of FOR_SENDERS."""
+    return tuple(_rows(area))
 
 
 def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
     """Import the rows of an area of OPERATOR_AREAS."""
-    rows: tuple[OperatorAddress, ...] = import_module(area.module).ROWS
-    return rows
+    return tuple(_rows(area))
+
+
+def _rows(area: Area) -> Iterator[Any]:
+    for module in area.modules:
+        yield from collect(import_module(module))
 
 
 class AreaRoutes:
@@ -191,7 +263,8 @@ class AreaRoutes:
 
     async def load(self) -> web.UrlDispatcher:
         """The router, once the area is imported."""
-        await imported(self._area.module)
+        for module in self._area.modules:
+            await imported(module)
         return self.made()
 
     def made(self) -> web.UrlDispatcher:

@@ -1,5 +1,5 @@
 """
-A row of the table of addresses: the whole declaration of one address.
+A row of the table of addresses: the whole declaration of one address. It stands above its handler, with `serves`.
 
 Router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json` are
 made from it. Bodies are named by the types that decode them and lists by the lists themselves, so that
@@ -9,10 +9,11 @@ neither can drift.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from types import ModuleType
+from typing import Any, Final, TypeAlias, TypeVar
 
 from aiohttp import web
 
@@ -22,7 +23,7 @@ from gateway.http import answers
 from gateway.http.answers import JSON
 from gateway.http.key_carriage import IN_HEADER, KeyCarriage
 from gateway.http.lists import List
-from gateway.http.requests import AddressHandler
+from gateway.http.requests import AddressHandler, Result, named_body
 from gateway.http.services import Services
 from gateway.schemas import OBJECT, Schema
 
@@ -31,6 +32,7 @@ Check: TypeAlias = "Callable[[web.Request], None]"
 Guard: TypeAlias = "Callable[[web.Request, Services], None]"
 People: TypeAlias = "Callable[[web.Request, Services], Awaitable[Bearer | None]]"
 ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"  # with the time
+Served = TypeVar("Served", bound=AddressHandler)
 
 REFUSALS: Mapping[int, str] = {
     400: "The body or a parameter breaks a rule that the message states",
@@ -58,11 +60,16 @@ WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 
 _PARAMETER = re.compile(r"{(\w+)(?::([^{}]*))?}")
+_ROWS = "__address_rows__"  # of a handler
 
 
 def plain_error(_: web.Request, error: Refusal, __: float) -> web.Response:
     """Answer `{"error": {"type", "message"}}`."""
     return answers.refusal(error)
+
+
+async def _no_handler(_: Any) -> Result:
+    raise NotImplementedError("the row of an address stands above its handler: @serves(Address(...))")
 
 
 @dataclass(frozen=True)
@@ -88,9 +95,9 @@ class Address:
 
     methods: tuple[str, ...]
     path: str
-    name: str  # of the operation in the OpenAPI document
     summary: str
-    handler: AddressHandler
+    name: str = ""  # of the operation in the OpenAPI document; `serves` puts the handler's, unless given
+    handler: AddressHandler = _no_handler
     endpoint: str = ""  # the label in metrics and log lines
     scope: str | None = None
     key: KeyCarriage = IN_HEADER
@@ -100,7 +107,7 @@ class Address:
         None  # who asks without a key, before anything of the request is judged; None: nobody
     )
     check: Check | None = None  # what is refused before the query is looked at: media types, unknown formats
-    body: type | None = None  # bytes, or the struct that decodes it; None: no body is read
+    body: type | None = None  # bytes, or the struct that decodes it; None: no body is read. `serves` sets it
     takes: Content = field(default_factory=dict)
     may_be_empty: bool = False  # an empty body stands for {}
     passes: tuple[str, ...] = ()  # content codings of bodies that are kept as they come
@@ -174,3 +181,35 @@ class Address:
     def security(self) -> list[dict[str, list[str]]]:
         """The `security` of the OpenAPI document: ways to be admitted; empty where no key is required."""
         return [{scheme: [self.scope]} for scheme in self.key.schemes] if self.scope else []
+
+
+def serves(row: Address) -> Callable[[Served], Served]:
+    """
+    Give a handler its row, with the body that its request names: a struct comes as JSON, unless the row says more.
+
+    A handler of several addresses has a row for each.
+    """
+
+    def give(handler: Served) -> Served:
+        body = named_body(handler)
+        takes = {JSON: body} if body not in (None, bytes) and not row.takes else row.takes
+        named = replace(row, handler=handler, name=row.name or handler.__name__, body=body, takes=takes)
+        vars(handler)[_ROWS] = (named, *rows_of(handler))
+        return handler
+
+    return give
+
+
+def rows_of(handler: object) -> tuple[Any, ...]:
+    """Return the rows of a handler in the order in which they stand above it; nothing of anything else."""
+    found: tuple[Any, ...] = getattr(handler, "__dict__", {}).get(_ROWS, ())
+    return found
+
+
+def collect(module: ModuleType) -> Iterator[Any]:
+    """Return the rows of a module in its order: those of the handlers that it defines, and of its tuple ROWS."""
+    for name, value in vars(module).items():
+        if name == "ROWS" and isinstance(value, tuple):
+            yield from value
+        elif getattr(value, "__module__", "") == module.__name__:
+            yield from rows_of(value)

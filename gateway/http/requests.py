@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from types import SimpleNamespace
+from types import NoneType, SimpleNamespace
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_type_hints
 
 from aiohttp import web
@@ -87,14 +86,21 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
 
 def named_holder(handler: Callable[..., object]) -> type[Any]:
     """Return the class of holders that a handler's request names, the first of its arguments."""
+    return _named(handler)[0]
+
+
+def named_body(handler: Callable[..., object]) -> type[Any] | None:
+    """Return the type of the body that a handler's request names, the second of its arguments; None for no body."""
+    body = _named(handler)[1]
+    return None if body is NoneType else body
+
+
+def _named(handler: Callable[..., object]) -> tuple[type[Any], ...]:
     function = handler.func if isinstance(handler, partial) else handler
     hints = function.__annotations__.items()
     request = dict([next((name, hint) for name, hint in hints if "[" in hint)])
-    [hint] = get_type_hints(
-        SimpleNamespace(__annotations__=request), vars(import_module(function.__module__))
-    ).values()
-    named: type[Any] = get_args(hint)[0]
-    return named
+    [hint] = get_type_hints(SimpleNamespace(__annotations__=request), function.__globals__).values()
+    return get_args(hint)
 
 
 def check_json(request: web.Request) -> None:

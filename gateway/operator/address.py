@@ -8,9 +8,13 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.http.address import NOTHING, SLICED, WHOLE, Address
+from gateway.http.address import NOTHING, SLICED, WHOLE, Address, Served, serves
+from gateway.http.answers import JSON
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.key_carriage import CSRF, SESSION
+from gateway.http.lists import List
+from gateway.mounts import OPERATOR_API
+from gateway.schemas import OBJECT, Schema
 
 # Set on every application of the operator API. They import what has not been asked for yet, in a thread.
 OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")  # by scope
@@ -75,3 +79,44 @@ class OperatorAddress(Address):
         needed = [self.needs] if self.needs else []
         is_safe = set(self.methods) <= set(SAFE_METHODS)
         return [{SESSION: needed} if is_safe else {SESSION: needed, CSRF: []}]
+
+
+def call(
+    method: str,
+    path: str,
+    needs: str | None,
+    summary: str,
+    *,
+    lists: List[Any] | None = None,
+    required: tuple[str, ...] = (),
+    optional: tuple[str, ...] = (),
+    repeated: tuple[str, ...] = (),
+    status: int = 200,
+    gives: Mapping[str, Schema] | None = None,
+    checks_query: bool = True,
+    shows: str = WHOLE,
+    asks_cost_type: bool = False,
+    in_turn: bool = False,
+    asks_much: Callable[[Any], bool] | None = None,
+    asks_closed: Callable[[Any], bool] | None = None,
+) -> Callable[[Served], Served]:
+    """Give a handler the row of one call, below OPERATOR_API: JSON out, and the body that its request names in."""
+    return serves(
+        OperatorAddress(
+            methods=(method,),
+            path=OPERATOR_API + path,
+            needs=needs,
+            summary=summary,
+            gives={} if lists else {status: {JSON: OBJECT} if gives is None else gives},
+            lists=lists,
+            required=required,
+            optional=optional,
+            repeated=repeated,
+            checks_query=checks_query,
+            shows=shows,
+            asks_cost_type=asks_cost_type,
+            in_turn=in_turn,
+            asks_much=asks_much,
+            asks_closed=asks_closed,
+        )
+    )

@@ -13,6 +13,7 @@ from gateway.authentication.access import NOT_OPEN
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.admission import lacks
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
@@ -21,7 +22,7 @@ from gateway.schemas import TEXT
 from spool.errors import NotAllowed
 from spool.record import moment
 from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, Key
-from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
+from spool.registry.permission_sets import API_KEY_MANAGEMENT, ORGANIZATION_ADMINISTRATION, VIEW_OPERATION
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.registry.tables.keys import KeyTable
 
@@ -105,6 +106,7 @@ KEYS: List[Key] = List(
 )
 
 
+@call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS)
 async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     """`not_open` is there where the key of the deployment's file does not open, and says why."""
     # the keys of a damaged registry must not seem not to exist
@@ -115,14 +117,7 @@ async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     return {**answer, **told}
 
 
-async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
-    request.shared.require_registry()
-    key = request.services.access.key(request.word("name"))
-    overlap_ends_at = key.overlap_ends_at
-    over = overlap_ends_at is not None and overlap_ends_at <= request.now()
-    return {"key": describe(key), "previous_secret_until": None if over else moment(overlap_ends_at)}
-
-
+@call("POST", "/keys", API_KEY_MANAGEMENT, "Create an API key", status=201)
 async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result:
     given = request.body
     _check_reach(request, given.scopes)
@@ -138,6 +133,32 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
     return {"key": describe(key), "secret": secret, **await _told_of_empty(request, key)}
 
 
+@call(
+    "POST",
+    "/keys/adopt",
+    API_KEY_MANAGEMENT,
+    "Let the key of server.api_key_file open again after it was deleted",
+)
+async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
+    """Let the key of the deployment's file open again, after it was deleted. 409 for the deleted secret itself."""
+    done = await request.services.access.adopt(anew=True, actor=request.actor)
+    if done is None:
+        raise NotAllowed("no file gives a key: set server.api_key_file")
+    if done == DELETED:
+        raise NotAllowed(NOT_OPEN[DELETED])
+    return {"adopted": True}
+
+
+@call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key")
+async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
+    request.shared.require_registry()
+    key = request.services.access.key(request.word("name"))
+    overlap_ends_at = key.overlap_ends_at
+    over = overlap_ends_at is not None and overlap_ends_at <= request.now()
+    return {"key": describe(key), "previous_secret_until": None if over else moment(overlap_ends_at)}
+
+
+@call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, "Edit an API key")
 async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
     given = request.body
     _check_reach(request, given.scopes or ())
@@ -155,6 +176,7 @@ async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Resu
     return {**_now(request, key), **await _told_of_empty(request, key)}
 
 
+@call("POST", "/keys/{name}/rotate", API_KEY_MANAGEMENT, "Give a key a new secret")
 async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Result:
     given = request.body
     table = _table(request)
@@ -166,29 +188,22 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
     return {"key": describe(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
 
 
+@call("POST", "/keys/{name}/enable", API_KEY_MANAGEMENT, "Enable an API key")
 async def enable_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return _now(request, await _table(request).enable(_editable(request), actor=request.actor))
 
 
+@call("POST", "/keys/{name}/disable", API_KEY_MANAGEMENT, "Disable an API key")
 async def disable_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return _now(request, await _table(request).disable(_editable(request), actor=request.actor))
 
 
+@call("DELETE", "/keys/{name}", API_KEY_MANAGEMENT, "Delete an API key", required=("confirm",))
 async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
     confirm = request.http.query.get("confirm", "")
     name = _editable(request)
     await _table(request).delete(name, confirm=confirm, actor=request.actor)
     return {"deleted": name}
-
-
-async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
-    """Let the key of the deployment's file open again, after it was deleted. 409 for the deleted secret itself."""
-    done = await request.services.access.adopt(anew=True, actor=request.actor)
-    if done is None:
-        raise NotAllowed("no file gives a key: set server.api_key_file")
-    if done == DELETED:
-        raise NotAllowed(NOT_OPEN[DELETED])
-    return {"adopted": True}
 
 
 def _expiry(text: str | None) -> float | None:

@@ -10,8 +10,9 @@ from gateway.http.address import Address
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.address import OPENED
+from gateway.operator.address import NOTHING, OPENED, call
 from gateway.operator.requests import OperatorRequest
+from spool.registry.permission_sets import VIEW_OPERATION
 from spool.registry.scopes import GROUPS, SCOPES, granting_use_case
 
 
@@ -62,6 +63,14 @@ async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]
     return [scope for scope in scopes if scope not in opened]
 
 
+@call(
+    "GET",
+    "/scopes",
+    VIEW_OPERATION,
+    "List the scopes of keys, with what each opens",
+    lists=SCOPE_LIST,
+    shows=NOTHING,
+)
 async def list_scopes(request: OperatorRequest[InstallationServices, None]) -> Result:
     opened = await request.http.app[OPENED]()
     rows = [

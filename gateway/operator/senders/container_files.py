@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.container_files.values import KINDS, STATES, ClusterFiles, ContainerFile
 from spool.errors import Invalid
 from spool.listing import SortField
 from spool.record import moment
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
 class Discard(RequestBody):
@@ -77,6 +79,12 @@ CONTAINER_FILES: List[ContainerFile] = List(
 )
 
 
+@call(
+    "GET",
+    "/container-metrics",
+    VIEW_OPERATION,
+    "The books of container metrics, and what waits of each cluster",
+)
 async def show_container_metrics(request: OperatorRequest[SenderServices, None]) -> Result:
     """Recounted from the rows, with what the limits leave."""
     files = request.services.require_container_files()
@@ -95,10 +103,12 @@ async def show_container_metrics(request: OperatorRequest[SenderServices, None])
     }
 
 
+@call("GET", "/container-files", VIEW_OPERATION, "List files of container metrics", lists=CONTAINER_FILES)
 async def list_container_files(request: OperatorRequest[SenderServices, None]) -> Result:
     return await request.list(CONTAINER_FILES, StoredRows(request.services.require_container_files().page))
 
 
+@call("POST", "/container-files/{id}/discard", OPERATE_SPOOL, "Give up a file that waits for the upstream")
 async def discard_container_file(request: OperatorRequest[SenderServices, Discard]) -> Result:
     files = request.services.require_container_files()
     id = request.word("id")

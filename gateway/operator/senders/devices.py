@@ -11,11 +11,13 @@ from gateway.devices.states import STATES
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.devices.device import Device, Unenrolled
 from spool.errors import Invalid, NotThere
 from spool.record import moment
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -125,15 +127,18 @@ UNENROLLED: List[Unenrolled] = List(
 )
 
 
+@call("GET", "/devices", VIEW_OPERATION, "List devices", lists=DEVICES)
 async def list_devices(request: OperatorRequest[SenderServices, None]) -> Result:
     request.services.require_devices()
     return await request.list(DEVICES, request.services.listed_devices)
 
 
+@call("GET", "/unenrolled", VIEW_OPERATION, "List names of devices that are not enrolled", lists=UNENROLLED)
 async def list_unenrolled(request: OperatorRequest[SenderServices, None]) -> Result:
     return await request.list(UNENROLLED, MemoryRows(_lifecycle(request).table.unenrolled()))
 
 
+@call("GET", "/devices/{id}", VIEW_OPERATION, "Show a device")
 async def show_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     device = lifecycle.table.find(request.word("id"))
@@ -142,11 +147,13 @@ async def show_device(request: OperatorRequest[SenderServices, None]) -> Result:
     return _details(lifecycle, device)
 
 
+@call("POST", "/devices", OPERATE_SPOOL, "Enrol a device before it reports", status=201)
 async def admit_device(request: OperatorRequest[SenderServices, Admission]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.admit(request.body.id, request.actor))
 
 
+@call("DELETE", "/devices/{id}", OPERATE_SPOOL, "Delete a device and end its key", required=("confirm",))
 async def delete_device(request: OperatorRequest[SenderServices, None]) -> Result:
     id = request.word("id")
     if request.http.query.get("confirm") != id:
@@ -155,21 +162,25 @@ async def delete_device(request: OperatorRequest[SenderServices, None]) -> Resul
     return {"deleted": id}
 
 
+@call("POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device")
 async def approve_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.approve(request.word("id"), request.actor))
 
 
+@call("POST", "/devices/{id}/revoke", OPERATE_SPOOL, "Refuse a device from now on")
 async def revoke_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.revoke(request.word("id"), request.actor))
 
 
+@call("POST", "/devices/{id}/reset", OPERATE_SPOOL, "Forget a device's fingerprint and key")
 async def reset_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.reset(request.word("id"), request.actor))
 
 
+@call("PATCH", "/devices/{id}", OPERATE_SPOOL, "Label a device")
 async def label_device(request: OperatorRequest[SenderServices, Labels]) -> Result:
     lifecycle = _lifecycle(request)
     given = request.body

@@ -7,11 +7,15 @@ from pkgutil import walk_packages
 
 import pytest
 
-from gateway import addresses
+from gateway import addresses, api, mcp, operator, receivers
 from gateway.addresses.areas import FOR_SENDERS, OPERATOR_AREAS, Area, operator_rows, sender_rows
+from gateway.http.address import collect
 from gateway.mounts import OPERATOR_API
 
-every_area = pytest.mark.parametrize("area", [*FOR_SENDERS, *OPERATOR_AREAS], ids=lambda area: area.module)
+AREAS = [*FOR_SENDERS, *OPERATOR_AREAS]
+HOMES = (addresses, api, mcp, operator, receivers)
+
+every_area = pytest.mark.parametrize("area", AREAS, ids=lambda area: area.paths[0])
 
 
 def is_of(path: str, area: Area) -> bool:
@@ -20,11 +24,17 @@ def is_of(path: str, area: Area) -> bool:
 
 
 def test_every_module_with_rows_is_of_an_area() -> None:
-    """One that is named nowhere is asked by nobody: its paths are not found."""
-    known = {area.module for area in (*FOR_SENDERS, *OPERATOR_AREAS)}
-    modules = (each.name for each in walk_packages(addresses.__path__, f"{addresses.__name__}."))
-    with_rows = {name for name in modules if hasattr(import_module(name), "ROWS")}
+    """If an area does not name the module of a handler, its paths are not found."""
+    known = {name for area in AREAS for name in area.modules}
+    modules = [each.name for home in HOMES for each in walk_packages(home.__path__, f"{home.__name__}.")]
+    with_rows = {name for name in modules if any(collect(import_module(name)))}
     assert with_rows == known, "name it with its paths in gateway/addresses/areas.py"
+
+
+def test_a_module_is_of_one_area() -> None:
+    """Its rows would be in the table twice."""
+    named = [name for area in AREAS for name in area.modules]
+    assert sorted(set(named)) == sorted(named)
 
 
 @every_area

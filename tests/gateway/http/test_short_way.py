@@ -161,7 +161,7 @@ async def test_the_router_is_asked_once() -> None:
         return await match.handler(request)
 
     areas = AreaRoutes(
-        Area(module="tests.gateway.http", paths=("/area",)), lambda router: _add(router, plain)
+        Area(modules=("tests.gateway.http",), paths=("/area",)), lambda router: _add(router, plain)
     )
     made = web.Application()
     made.router.register_resource(AreaResource("/area", areas))
