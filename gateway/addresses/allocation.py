@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.addresses.managing import CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
 from gateway.api import allocation
 from gateway.api.lists.allocation import PUBLISH_JOBS, VERSIONS
+from gateway.api.managed import CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
 from gateway.http.address import WRITE, Address, BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from gateway.addresses.managing import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
 from gateway.api import connections
 from gateway.api.kept.drop_rows import MONTH_ROWS
 from gateway.api.lists.connections import DROPS
+from gateway.api.managed import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
 from gateway.http.address import READ, WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.addresses.managing import DELETE, SHOW, managed_by_keys, managing
 from gateway.api import budgets
 from gateway.api.lists.budgets import ALERTS, OWNERS
+from gateway.api.managed import DELETE, SHOW, managed_by_keys, managing
 from gateway.resources.budgets import AlertItem, OwnerItem
 
 _ALL = "/v2/budgets"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gateway.addresses.managing import managing
 from gateway.api import recommendations
 from gateway.api.lists.recommendations import (
     RECOMMENDATION_COMMENTS,
@@ -13,6 +12,7 @@ from gateway.api.lists.recommendations import (
     RECOMMENDATION_TYPES,
     recommendation_list,
 )
+from gateway.api.managed import managing
 from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List

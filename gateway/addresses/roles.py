@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.addresses.managing import managed_by_keys, managing
 from gateway.api import roles
+from gateway.api.managed import managed_by_keys, managing
 from gateway.resources.roles import PermissionSetItem
 
 _ROLES = "/v2/access-control/roles"

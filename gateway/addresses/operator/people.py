@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.addresses.managing import DELETE, SHOW, managed_by_people
 from gateway.addresses.operator_call import call
+from gateway.api.managed import DELETE, SHOW
 from gateway.api.roles import PERMISSION_SET_LIST, ROLE
 from gateway.operator.address import NOTHING
+from gateway.operator.managed import managed_by_people
 from gateway.operator.people import accounts, names, role_preview, roles
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES
 

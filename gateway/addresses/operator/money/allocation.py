@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.addresses.managing import DELETE, LIST, SHOW, managed_by_people
 from gateway.addresses.operator_call import call
 from gateway.api.allocation import NAMESPACE
 from gateway.api.lists import allocation as allocation_lists
+from gateway.api.managed import DELETE, LIST, SHOW
 from gateway.operator.allocation import definitions, difference
+from gateway.operator.managed import managed_by_people
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
 ROWS = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.addresses.managing import managed_by_people
 from gateway.addresses.operator_call import call
 from gateway.api.annotations import ANNOTATION
 from gateway.operator.address import SLICED
 from gateway.operator.costs import marks
 from gateway.operator.costs.questions import asks_closed_months
+from gateway.operator.managed import managed_by_people
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 ROWS = (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.addresses.managing import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_people
 from gateway.addresses.operator_call import call
 from gateway.api.connections import CONNECTION
 from gateway.api.kept.drop_rows import MONTH_ROWS
 from gateway.api.lists import connections as connection_lists
+from gateway.api.managed import CHANGE, CREATE, DELETE, LIST, SHOW
 from gateway.http.answers import JSON
 from gateway.operator.billing import connections, hours, reconciliation, statements
+from gateway.operator.managed import managed_by_people
 from gateway.schemas import OBJECT, TEXT
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 

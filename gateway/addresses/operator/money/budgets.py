@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.addresses.managing import DELETE, SHOW, managed_by_people
 from gateway.addresses.operator_call import call
 from gateway.api.budgets import BUDGET
 from gateway.api.lists import budgets as budget_lists
+from gateway.api.managed import DELETE, SHOW
 from gateway.api.views import VIEW
 from gateway.operator.address import SLICED
 from gateway.operator.costs import budgets
+from gateway.operator.managed import managed_by_people
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 ROWS = (

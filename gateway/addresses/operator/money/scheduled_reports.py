@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.addresses.managing import SHOW, managed_by_people
 from gateway.addresses.operator_call import call
+from gateway.api.managed import SHOW
 from gateway.api.scheduled_reports import SCHEDULED_REPORT
 from gateway.operator.address import SLICED
 from gateway.operator.costs import scheduled_reports as reports
+from gateway.operator.managed import managed_by_people
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 _ONE = "/scheduled-reports/{id}"

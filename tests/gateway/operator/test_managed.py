@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.addresses.managing import managed_by_keys, managed_by_people
+from gateway.api.managed import managed_by_keys
 from gateway.api.views import VIEW
+from gateway.operator.managed import managed_by_people
 from spool.registry.permission_sets import VIEW_COSTS
 
 
