@@ -80,8 +80,8 @@ def statement_puller(
     async def keep_seats(pull: StatementPullSettings, pages: Sequence[Any]) -> str:
         if plans is None:
             raise NotThere("no plans are kept here")
-        filling = await imported("gateway.plans.filling")
-        told: str = await filling.keep_seats(plans, pull, pages, now=clock.now())
+        seat_lists = await imported("gateway.plans.seat_lists")
+        told: str = await seat_lists.keep_seats(plans, pull, pages, now=clock.now())
         return told
 
     return StatementPuller(

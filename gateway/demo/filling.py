@@ -19,7 +19,7 @@ from gateway.demo.bills import Bills
 from gateway.demo.month import Month, Period, Report
 from gateway.demo.plants import Plants, missed
 from gateway.demo.samples import SetClock, add_samples
-from gateway.demo.seats import add_plans
+from gateway.demo.seats import add_plan
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import InspectionReport, Inspector
 from gateway.intake.attribution import Attribution
@@ -79,7 +79,7 @@ async def fill(
         await ledger.catch_up(storage.log)
         await ledger.tidy()
         await publish_definition(registry, ledger)
-        await add_plans(registry, ledger, end=period.end, words=plan.words)
+        await add_plan(registry, ledger, end=period.end, words=plan.words)
         await bills.keep(registry.statements, begin=period.begin, end=period.end)
         inspected = await _inspect(storage, registry, book, clock)
         sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book, registry=registry)

@@ -54,7 +54,6 @@ PLANTS = {
     "paid-retries": "a service whose calls fail, are paid, and are sent again",
     "repeated-questions": "a service that is asked the same again and again",
     "idle-seat": "a seat of an assistant that nobody uses",
-    "outgrown-seat": "a seat of an assistant that costs less in another plan",
 }
 
 
@@ -67,7 +66,7 @@ FOUND_BY = {
     "wide-key": "wide_key", "mute-device": "mute_device", "unreported-key": "reconciliation_difference",
     "unread-cache": "cache_write_unread", "priority-tier": "priority_tier", "regional-model": "regional_surcharge",
     "older-model": "newer_model", "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
-    "repeated-questions": "response_cache", "idle-seat": "idle_seat", "outgrown-seat": "other_plan",
+    "repeated-questions": "response_cache", "idle-seat": "idle_seat",
 }  # fmt: skip
 NAMED = {"spike": "search"}  # what the title has, of plants whose detector others may alarm as well
 
@@ -111,7 +110,6 @@ LEAST = {
     "retry-storm": LeastMonth(days=3, records=800, per_day=90),
     "dead-letters": LeastMonth(records=100, per_day=10),
     "unreported-key": LeastMonth(days=4),
-    "outgrown-seat": LeastMonth(days=8, records=12_000),
     **dict.fromkeys(SAVINGS, LeastMonth(days=8, records=30_000)),
 }
 

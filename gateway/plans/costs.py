@@ -1,4 +1,7 @@
-"""What plans of assistants came to in a month, as somebody may see it: the answer of the operator API and of tools."""
+"""
+What plans of assistants came to in a month, as somebody may see it: the answer of the operator API, of
+tools and of recommendations.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +9,46 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from itertools import chain
 
-from gateway.plans.advice import SeatAdvice, SeatAdviser, pools_of
-from gateway.plans.beyond import allowance, used_of
 from gateway.plans.bills import BillDifference, PlanBill, read_bills, with_bills
-from gateway.plans.by_day import DaySums
-from gateway.plans.coverage import Coverage, place_of
-from gateway.plans.cycles import Cycle, cycles
-from gateway.plans.reading import UseReader, usable_plans
-from gateway.plans.sums import AskedDays, SeatMonth, month_of_plan
-from gateway.plans.uses import SeatUse, Uses
+from gateway.plans.coverage import NAME, Coverage, place_of, usable_plans
+from gateway.plans.metered import AskedLedger
+from gateway.plans.sums import (
+    NOTHING,
+    AskedDays,
+    SeatMonth,
+    SeatUse,
+    Uses,
+    allowance,
+    cycles,
+    month_of_plan,
+    used_of,
+)
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.resources.plans import (
+    IdleSeat,
     PlanCosts,
     PlanDifference,
     PlanMonth,
     PlanOfMonth,
     PlanTotal,
-    SeatAdviceItem,
     SeatOfMonth,
 )
 from spool.currencies.exchange import Converter, no_rates
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
-from spool.record import moment
+from spool.record import CURRENCY, moment
 from spool.registry.registry import Registry
 from spool.registry.tables.plans import AssistantPlan, Seat
-from spool.statements.rules import day_text
+
+_MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +62,6 @@ class PlanQuestion:
     currency: str
     now: float
     most: int
-    is_daily: bool = False
 
 
 class SeatNames:
@@ -82,11 +92,10 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         converter=Converter(asking.whole.rates or no_rates, currency),
     )
     known = [plan for plan, _ in plans]
-    reader = UseReader(coverage=coverage, plans=known, asked=days, month=month, is_daily=asking.is_daily)
+    reader = _UseReader(coverage=coverage, plans=known, month=month, currency=currency)
     shown = used = await reader.read(asking.ledger)
     if not asking.ledger.is_whole:
         used = await reader.read(asking.whole)
-    await reader.add_beyond(asking.whole, used)
     billers = [plan.billed_by for plan in known]
     asked = _Asked(
         plans=known,
@@ -96,15 +105,96 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         ledger=asking.ledger,
         most=asking.most,
         bills=await read_bills(asking.registry.statements, billers, month, days),
-        is_daily=asking.is_daily,
         names=names,
     )
     return await asyncio.to_thread(_answer, asked, used, shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _UseReader:
+    """
+    Reads what seats used in a month and since their billing cycles began, as the ledger has it with all
+    corrections, and what no plan covers.
+    """
+
+    coverage: Coverage
+    plans: Sequence[AssistantPlan]
+    month: CalendarMonth
+    currency: str
+
+    async def read(self, ledger: AskedLedger) -> Uses:
+        in_dollars = await self._rows(ledger, CURRENCY)
+        in_currency = in_dollars
+        if self.currency != CURRENCY:
+            in_currency = await self._rows(ledger, self.currency)
+        return await asyncio.to_thread(self._added_up, in_dollars, in_currency)
+
+    async def _rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
+        queries = await asyncio.to_thread(self._queries, currency)  # thousands of seats take a while
+        return await ledger.costs_of(queries)
+
+    def _queries(self, currency: str) -> list[CostQuery]:
+        return [
+            CostQuery(
+                since=datetime.fromtimestamp(start, UTC),
+                until=datetime.fromtimestamp(end, UTC),
+                granularity=TOTAL,
+                group_by=(NAME, "provider", "model"),
+                measures=_MEASURES,
+                currency=currency,
+                derived={NAME: self.coverage.dimension(start)},
+            )
+            for start, end in self.coverage.spans(self._edges())
+        ]
+
+    def _edges(self) -> list[int]:
+        """Return where a cycle or the month begins, and the end of the month."""
+        edges = {self.month.start, self.month.end}
+        for day in {plan.cycle_day for plan in self.plans}:
+            edges.update(each.start for each in cycles(day, self.month.start, self.month.end))
+        return sorted(edges)
+
+    def _added_up(
+        self, in_dollars: Sequence[Sequence[CostRow]], in_currency: Sequence[Sequence[CostRow]]
+    ) -> Uses:
+        uses = Uses()
+        for row in chain.from_iterable(in_dollars):
+            if mark := row.group[0]:
+                calls = row.calls - row.errors - row.cached
+                use = SeatUse(value=_list_value(row), calls=calls, unpriced=row.unpriced)
+                uses.put(mark, int(row.start.timestamp()), use)
+        for row in chain.from_iterable(in_currency):
+            at = int(row.start.timestamp())
+            if mark := row.group[0]:
+                uses.put(mark, at, SeatUse(worth=_list_value(row)))
+            if at >= self.month.start:
+                _add_money(uses, row)
+        return uses
+
+
+def _list_value(row: CostRow) -> int:
+    """
+    Return the value at list prices. Of a model without a list price it is what the source reported,
+    which is a list price if the model is paid by subscription.
+    """
+    return money.units(row.estimated) or money.units(row.cost)
+
+
+def _add_money(uses: Uses, row: CostRow) -> None:
+    """Add what calls cost that no plan covers, and the amounts that lack a rate."""
+    mark = row.group[0]
+    if not mark:
+        uses.metered += money.units(row.cost)
+    elif money.units(row.estimated):
+        return  # its value is known, whatever its source charged
+    lacking = uses.unvalued if mark else uses.unpaid
+    for currency, amount in row.unconverted.items():
+        lacking[currency] += money.units(amount)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What an answer is made of, beside what was used."""
+    """What an answer is made of, apart from what was used."""
 
     plans: Sequence[AssistantPlan]
     month: CalendarMonth
@@ -113,7 +203,6 @@ class _Asked:
     ledger: SlicedLedger
     most: int
     bills: Mapping[str, PlanBill]
-    is_daily: bool
     names: SeatNames
 
 
@@ -123,8 +212,6 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     by_plans = list(chain.from_iterable(month_of_plan(plan, asked.days, used) for plan in asked.plans))
     months, apart, billed = with_bills(by_plans, asked.bills)
     seen = _seen(months, asked)
-    own = {each.plan.id: each.plan for each in seen}
-    known = asked.plans if asked.ledger.is_whole else list(own.values())
     return PlanCosts(
         plan_costs=PlanMonth(
             month=month.name,
@@ -136,8 +223,7 @@ def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
         ),
         total=_total(months, seen, shown),
         plans=list(_plans(seen, shown, billed)),
-        days=list(DaySums(asked.days, used, shown).rows(seen)) if asked.is_daily else [],
-        advice=_advice(months, known, asked, used)[:most],
+        idle_seats=_idle_seats(asked, used)[:most],
         differences=list(map(_difference, apart)) if asked.ledger.is_whole else [],
         rows=_rows(seen, shown, most, asked.names),
     )
@@ -226,68 +312,50 @@ def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> I
             used=money.text(sum(used)),
             included=None if included is None else money.text(included),
             beyond=money.text(sum(each.beyond for each in months)),
-            beyond_since=_beyond_since(months),
             source="statement" if plan.id in billed else "plan",
         )
 
 
-def _beyond_since(months: Iterable[SeatMonth]) -> str | None:
-    first = min(chain.from_iterable(each.by_day for each in months), default=None)
-    return None if first is None else day_text(first)
+def _idle_seats(asked: _Asked, used: Uses) -> list[IdleSeat]:
+    """
+    Return the seats that were held on all days of a cycle that ended in the month, and had no call. Those
+    with the highest fee come first.
 
-
-def _advice(
-    months: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: _Asked, used: Uses
-) -> list[SeatAdviceItem]:
-    """Return advice on the cycles that end in the month and are over, what saves most first."""
-    advised: list[SeatAdvice] = []
-    for days, held in _cycles_of_seats(months, asked, used):
-        adviser = SeatAdviser(
-            plans=plans, asked=days, pools=pools_of(held), shows_pools=asked.ledger.is_whole
-        )
-        seen = _seen(held, asked)
-        advised += adviser.advise([each for each in seen if not asked.names.is_dropped(each.mark)])
-    advised.sort(key=lambda each: -each.saves)
-    found = []
-    for each in advised:
-        seat = each.month.seat
-        item = SeatAdviceItem(
-            kind=each.kind,
-            plan=each.month.plan.name,
-            user=asked.names.of(each.month.mark),
-            team=seat.team or None,
-            instead=each.instead or None,
-            cost=money.text(each.cost),
-            saves=money.text(each.saves),
-            formula=each.formula,
-            first_day=each.first_day,
-            last_day=each.last_day,
-        )
-        found.append(item)
-    return found
-
-
-def _cycles_of_seats(
-    months: Sequence[SeatMonth], asked: _Asked, used: Uses
-) -> Iterator[tuple[AskedDays, Sequence[SeatMonth]]]:
-    """Yield the cycles that end in the month and are over, with all seats of the plans that have them."""
-    by_day: dict[int, list[AssistantPlan]] = defaultdict(list)
+    A seat of a pool that went beyond is left out, because others used what this seat includes.
+    """
+    found: list[tuple[int, IdleSeat]] = []
     for plan in asked.plans:
-        by_day[plan.cycle_day].append(plan)
-    if by_day.pop(1, None) and asked.month.end <= asked.now:
-        yield asked.days, [each for each in months if each.plan.cycle_day == 1]
-    for day, plans in by_day.items():
-        for cycle in _ended(day, asked):
-            days = AskedDays(days=cycle.days, begun=len(cycle.days), converter=asked.days.converter)
-            yield days, list(chain.from_iterable(month_of_plan(plan, days, used) for plan in plans))
+        for days in _ended_cycles(plan, asked):
+            months = month_of_plan(plan, days, used)
+            if plan.is_pooled and any(each.beyond for each in months):
+                continue
+            idle = (each for each in _seen(months, asked) if _is_idle(each, asked))
+            found += [(each.fee, _idle_seat(each, days, asked.names)) for each in idle]
+    found.sort(key=lambda each: -each[0])
+    return [seat for _, seat in found]
 
 
-def _ended(cycle_day: int, asked: _Asked) -> Iterator[Cycle]:
-    """Yield the cycles that end in the month and are over."""
+def _ended_cycles(plan: AssistantPlan, asked: _Asked) -> Iterator[AskedDays]:
     last = min(asked.month.end, asked.now)
-    for cycle in cycles(cycle_day, asked.month.start, asked.month.end):
+    for cycle in cycles(plan.cycle_day, asked.month.start, asked.month.end):
         if cycle.end <= last:
-            yield cycle
+            yield AskedDays(days=cycle.days, begun=len(cycle.days), converter=asked.days.converter)
+
+
+def _is_idle(month: SeatMonth, asked: _Asked) -> bool:
+    is_whole = month.held_days == month.days and not month.lacking
+    return is_whole and month.use == NOTHING and month.fee > 0 and not asked.names.is_dropped(month.mark)
+
+
+def _idle_seat(month: SeatMonth, days: AskedDays, names: SeatNames) -> IdleSeat:
+    return IdleSeat(
+        plan=month.plan.name,
+        user=names.of(month.mark),
+        team=month.seat.team or None,
+        fee=money.text(month.fee),
+        first_day=days.texts[0],
+        last_day=days.texts[-1],
+    )
 
 
 def _rows(seen: Sequence[SeatMonth], shown: Uses, most: int, names: SeatNames) -> list[SeatOfMonth]:
@@ -316,7 +384,6 @@ def _row(month: SeatMonth, use: SeatUse, shown: Uses, others: Collection[str], u
         unit=plan.unit,
         used=money.text(used_of(plan, use)),
         beyond=money.text(month.beyond),
-        beyond_since=_beyond_since([month]),
         calls=use.calls,
         unpriced_calls=use.unpriced,
         also_in=sorted(others),

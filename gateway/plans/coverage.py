@@ -1,6 +1,6 @@
 """
-Which seat covers a call, as a dimension of a question to the ledger. No sum knows it, so a plan may
-begin in the past.
+Which seat covers a call, as a dimension of a question to the ledger. No sum is kept by seat, so a plan
+may begin in the past.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from spool.ledger.derived import Derived
 from spool.people import People
+from spool.registry.registry import Registry
 from spool.registry.tables.plans import AssistantPlan, Seat
 from spool.registry.views import View, dimensions
 from spool.statements.rules import day_from, day_text
@@ -35,6 +36,20 @@ def place_of(mark: str) -> tuple[str, int]:
     """Return the id of a plan and the place of a seat in it."""
     plan_id, _, place = mark.rpartition(":")
     return plan_id, int(place)
+
+
+def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[AssistantPlan, View]]:
+    """
+    Return the plans in their order with their views. Seats and views name people as records do. A plan
+    whose view is broken covers nothing and is left out.
+    """
+    views = [(plan, registry.views.find(plan.view_id)) for plan in registry.plans.in_order()]
+    as_recorded, matched = registry.plans.as_recorded, registry.views.matched
+    return [
+        (as_recorded(plan), matched(view))
+        for plan, view in views
+        if view is not None and not view.broken(dimensions)
+    ]
 
 
 class Coverage:

@@ -9,17 +9,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
+from typing import Protocol
 
-from gateway.plans.coverage import NAME, Coverage
-from gateway.plans.reading import AskedLedger, usable_plans
+from gateway.plans.coverage import NAME, Coverage, usable_plans
 from spool.ledger import money
 from spool.ledger.costs import combined, periods
+from spool.ledger.derived import Derived
 from spool.ledger.queries import METERED_COST, TOTAL, CostQuery, CostRow, Group, Wanted, within
 from spool.registry.registry import Registry
 from spool.turns.ordering import ordered
 
 _NOT_COVERED = ("",)
 _Place = tuple[datetime, Group]
+
+
+class AskedLedger(Protocol):
+    """The ledger, or what somebody may see of it."""
+
+    async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]: ...
+
+    def derived(self) -> Sequence[Derived]: ...
+
+    def dimensions(self) -> Sequence[str]: ...
 
 
 class DividedLedger:

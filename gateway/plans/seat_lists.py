@@ -1,5 +1,5 @@
 """
-Lists of seats as vendors give them, and what they make of the seats of a plan. Pure.
+Lists of seats as vendors give them, in a file or by a pull, and what they make of the seats of a plan.
 
 A list that cannot be read as a whole, or is empty, is refused: seats that it lacks are ended, so half
 of it would end the others.
@@ -7,6 +7,7 @@ of it would end the others.
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from collections import defaultdict
@@ -14,13 +15,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
 from spool.bounded_reading import BoundedLines, check_json
 from spool.errors import Invalid
-from spool.registry.tables.plans import Seat
+from spool.people import People
+from spool.registry.operators import Actor
+from spool.registry.tables.plans import AssistantPlan, PlanTable, Seat
+
+PULLER: Final = Actor("seat pull", "")
 
 # Columns of a file, of which the first that there is counts: letters and digits alone are compared, so "Created at",
 # "created_at" and "createdAt" are one. docs/plans.md says which of them a vendor documents.
@@ -413,3 +419,55 @@ def _told(seat: Seat, listed: ListedSeat) -> Seat:
     if until and until <= seat.since:
         until = ""
     return replace(seat, until=until, team=listed.team or seat.team)
+
+
+class SeatPull(Protocol):
+    """The settings of a pull that seats need."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def plan(self) -> str: ...
+
+    @property
+    def tier(self) -> str: ...
+
+    @property
+    def names_file(self) -> Path | None: ...
+
+
+async def keep_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, now: float) -> str:
+    """
+    Change the seats of a plan to those of a pulled list; return what changed, for people. Invalid or
+    NotThere if the list or the plan cannot be used, and then nothing changes.
+    """
+    plan = plans.find_any(pull.plan)
+    changes = await asyncio.to_thread(_pulled, pull, plan, pages, now, plans.people)
+    if _in_order(changes.seats) == _in_order(plan.seats):
+        return ""
+    await plans.change(plan.id, {"seats": changes.seats}, version=plan.version, actor=PULLER)
+    told = f"{len(changes.added)} seats are new, {len(changes.ended)} have ended"
+    return f"{told}; {changes.repeats}" if changes.repeats else told
+
+
+def _pulled(
+    pull: SeatPull, plan: AssistantPlan, pages: Sequence[Any], now: float, people: People
+) -> SeatChanges:
+    today = datetime.fromtimestamp(now, UTC).date().isoformat()
+    listed = of_pages(f"pull {pull.name}", pages)
+    names = None
+    if pull.names_file is not None:
+        try:
+            with pull.names_file.open("rb") as file:
+                content = read_bounded(file, f"names_file {pull.names_file}")
+        except OSError as error:
+            raise Invalid(f"names_file {pull.names_file}: {error.strerror}") from error
+        names = read_names(str(pull.names_file), content)
+    seats = chosen(listed, tier=pull.tier, names=names)
+    people.check(each.user for each in seats)
+    return merged(plan.seats, seats, today, people.identity)
+
+
+def _in_order(seats: Sequence[Any]) -> list[Any]:
+    return sorted(seats, key=lambda seat: (seat.user.casefold(), seat.since))

@@ -157,7 +157,7 @@ def _values(facts: SavingFacts, found: Opportunity, dimension: str) -> list[str]
     for place, claim in found.claims.items():
         amounts[value_of(facts.uses[place].dimensions, dimension)] += claim
     for seat in found.seats:
-        amounts[seat_value(seat.person, seat.team, dimension)] += seat.saves
+        amounts[seat_value(seat.person, seat.team, dimension)] += seat.fee
     amounts.pop("", None)
     return sorted(amounts, key=lambda value: (-amounts[value], value))[:MOST_VALUES]
 

@@ -77,21 +77,17 @@ class RecentCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeatSaving:
+class UnusedSeat:
     """
-    A seat of a plan on the days of a billing cycle that is over (epoch seconds): what it cost, and what
-    less it could have cost, given back or in the plan `instead`. `kind` is one of gateway.plans.advice.
+    A seat of a plan without a call in a billing cycle that is over (epoch seconds), and the fee that
+    giving it back saves.
     """
 
-    kind: str
     plan: str
     user: str
     person: str  # the user as records carry it
     team: str
-    instead: str
-    cost: int
-    saves: int
-    formula: str
+    fee: int
     first_day: int
     last_day: int
 
@@ -107,7 +103,7 @@ class SavingFacts:
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
     newer: Callable[[str], Sequence[str]] = lambda _: ()  # the models that follow on one, the newest first
-    seats: Sequence[SeatSaving] = ()
+    seats: Sequence[UnusedSeat] = ()
     seats_cost: int = 0  # of all seats, in the last calendar month
 
     def saving(self, use: Use, instead: TokenSum) -> int | None:
@@ -144,19 +140,15 @@ class Opportunity:
     recommended: Processing
     measured_by: Mapping[str, str]
     work: Work | None = None
-    seats: Sequence[SeatSaving] = ()
+    seats: Sequence[UnusedSeat] = ()
 
     @property
-    def of_seats(self) -> int:
-        return sum(seat.saves for seat in self.seats)
+    def fees(self) -> int:
+        return sum(seat.fee for seat in self.seats)
 
     @property
     def gross(self) -> int:
-        return sum(self.claims.values()) + self.of_seats
-
-    @property
-    def spent_on_seats(self) -> int:
-        return sum(seat.cost for seat in self.seats)
+        return sum(self.claims.values()) + self.fees
 
     @property
     def concerns(self) -> Mapping[str, str]:

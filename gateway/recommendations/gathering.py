@@ -15,7 +15,7 @@ from gateway.recommendations.facts import (
     DAYS,
     RecentCall,
     SavingFacts,
-    SeatSaving,
+    UnusedSeat,
     Use,
     Work,
     value_of,
@@ -80,16 +80,16 @@ async def gather(
     return facts, book
 
 
-async def _seats(sources: Sources, now: float) -> tuple[Sequence[SeatSaving], int]:
-    """Return the seats that could cost less, and what all of them cost in the last month."""
+async def _seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
+    """Return the seats that nobody used, and what all seats cost in the last month."""
     if sources.registry is None or not sources.registry.plans.all():
         return (), 0
-    from gateway.recommendations.seats import seat_savings  # only where there are plans
+    from gateway.recommendations.seats import unused_seats  # only where there are plans
 
-    return await seat_savings(sources.ledger, sources.registry, now)
+    return await unused_seats(sources.ledger, sources.registry, now)
 
 
-def _like_a_call(seat: SeatSaving) -> Dimensions:
+def _like_a_call(seat: UnusedSeat) -> Dimensions:
     known = {"user": seat.person, "team": seat.team}
     return Dimensions._make(known.get(name, "") for name in Dimensions._fields)
 

@@ -10,7 +10,6 @@ from gateway.recommendations.types import (
     context_tier,
     idle_seat,
     newer_model,
-    other_plan,
     priority_tier,
     prompt_caching,
     regional_surcharge,
@@ -23,7 +22,6 @@ TYPES: tuple[RecommendationType, ...] = (
     priority_tier,
     regional_surcharge,
     idle_seat,
-    other_plan,
     newer_model,
     context_tier,
     prompt_caching,
@@ -33,4 +31,4 @@ TYPES: tuple[RecommendationType, ...] = (
     response_cache,
 )
 BY_NAME = {type.NAME: type for type in TYPES}
-OF_SEATS = frozenset({idle_seat.NAME, other_plan.NAME})  # of which the least share is one of what seats cost
+OF_SEATS = frozenset({idle_seat.NAME})  # the least share of these is a share of what seats cost

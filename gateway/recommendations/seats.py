@@ -1,19 +1,15 @@
-"""
-Seats that could cost less, as recommendations tell it: what is advised for the newest cycles that are
-over, in dollars, as far as it still holds.
-"""
+"""The seats that nobody used in the newest billing cycle that is over, nor since, with their fees in dollars."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from gateway.plans.advice import IDLE
 from gateway.plans.costs import PlanQuestion, asked_costs
-from gateway.plans.cycles import cycles
-from gateway.recommendations.facts import SeatSaving
+from gateway.plans.sums import cycles
+from gateway.recommendations.facts import UnusedSeat
 from gateway.reconciliation.gathering import CalendarMonth
-from gateway.resources.plans import PlanCosts, SeatAdviceItem, SeatOfMonth
+from gateway.resources.plans import IdleSeat, PlanCosts, SeatOfMonth
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
@@ -28,10 +24,10 @@ _EVERY_CALL = LedgerSlice(parts=((),))
 _Key = tuple[str, str]  # the name of a plan, and a user
 
 
-async def seat_savings(ledger: Ledger, registry: Registry, now: float) -> tuple[Sequence[SeatSaving], int]:
+async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[Sequence[UnusedSeat], int]:
     """
-    Return the seats that are held still and could have cost less in the newest cycle that is over, and
-    what all seats cost in the last month. Who was idle and has called since is not among them.
+    Return the seats that are still held and had no call since the newest cycle that is over began, and
+    what all seats cost in the last month.
     """
     month = CalendarMonth.at(now)
     last = await _costs(ledger, registry, month.previous, now)
@@ -41,11 +37,11 @@ async def seat_savings(ledger: Ledger, registry: Registry, now: float) -> tuple[
     since = _busy(running)
     found = []
     for costs, busy in ((last, since | _busy(last)), (running, since)):
-        for each in costs.advice:
+        for each in costs.idle_seats:
             key = (each.plan, each.user.casefold())
             is_newest = each.first_day == newest.get(each.plan)
-            if is_newest and key in held and (each.kind != IDLE or key not in busy):
-                found.append(_saving(each, registry.people))
+            if is_newest and key in held and key not in busy:
+                found.append(_unused(each, registry.people))
     cost = money.units(last.total.fees) + money.units(last.total.overage)
     return found, cost
 
@@ -84,17 +80,13 @@ def _key(row: SeatOfMonth) -> _Key:
     return row.plan, row.user.casefold()
 
 
-def _saving(each: SeatAdviceItem, people: People) -> SeatSaving:
-    return SeatSaving(
-        kind=each.kind,
-        plan=each.plan,
-        user=each.user,
-        person=people.hashed(each.user),
-        team=each.team or "",
-        instead=each.instead or "",
-        cost=money.units(each.cost),
-        saves=money.units(each.saves),
-        formula=each.formula,
-        first_day=day_from(each.first_day),
-        last_day=day_from(each.last_day),
+def _unused(seat: IdleSeat, people: People) -> UnusedSeat:
+    return UnusedSeat(
+        plan=seat.plan,
+        user=seat.user,
+        person=people.hashed(seat.user),
+        team=seat.team or "",
+        fee=money.units(seat.fee),
+        first_day=day_from(seat.first_day),
+        last_day=day_from(seat.last_day),
     )

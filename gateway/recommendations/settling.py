@@ -48,12 +48,12 @@ def settle(
         }
         # A use that costs more in the other way may be taken already: what it saved elsewhere is no gain
         # here.
-        saving = min(opportunity.gross, sum(taken.values()) + opportunity.of_seats)
+        saving = min(opportunity.gross, sum(taken.values()) + opportunity.fees)
         if saving <= 0 or saving < least(type):
             continue
         for place, amount in taken.items():
             left[place] -= max(0, amount)
-        spent = sum(uses[place].cost for place in opportunity.claims) + opportunity.spent_on_seats
+        spent = sum(uses[place].cost for place in opportunity.claims) + opportunity.fees
         settled.append(Settled(type=type, opportunity=opportunity, spent=spent, saving=saving))
     return settled
 

@@ -143,7 +143,6 @@ class PlanOfMonth(msgspec.Struct, kw_only=True):
     used: str
     included: Annotated[str | None, words("Null: everything.")]
     beyond: str
-    beyond_since: Annotated[str | None, words("The first day of the month on which something was beyond.")]
     source: Annotated[str, words("What `paid` is by: `plan`, or a `statement` of the whole month.")]
 
 
@@ -160,46 +159,18 @@ class SeatOfMonth(msgspec.Struct, kw_only=True):
     unit: str
     used: str
     beyond: str
-    beyond_since: Annotated[str | None, words("The first day of the month on which something was beyond.")]
     calls: int
     unpriced_calls: int
     also_in: Annotated[list[str], words("The other plans in which the user has a seat in the month.")]
 
 
-class PlanDay(msgspec.Struct, kw_only=True):
-    """
-    A day (UTC) of a month. `overage` stands on the day on which what is included was used up, and on days after it.
-    The days add up to the totals of the month.
-    """
+class IdleSeat(msgspec.Struct, kw_only=True):
+    """A seat that was held on all days of a billing cycle that ended in the month, and had no call that worked."""
 
-    day: str
-    paid: str
-    fees: str
-    overage: str
-    metered: str
-    included_value: str
-
-
-class SeatAdviceItem(msgspec.Struct, kw_only=True):
-    """
-    A seat that was held all of a cycle that is over and ends in the month: `idle` had no call, `other_plan` would have
-    cost less in the plan `instead`. `saves` is what that cycle would have cost less, by the `formula`.
-    """
-
-    kind: str
     plan: str
     user: str
     team: str | None
-    instead: str | None
-    cost: Annotated[
-        str,
-        words(
-            "What the seat cost on these days: its fee and what was beyond; of a pool, what that has beyond with the "
-            "seat, less what it would have without it."
-        ),
-    ]
-    saves: str
-    formula: str
+    fee: Annotated[str, words("The fee of the cycle, which giving the seat back would save.")]
     first_day: str
     last_day: str
 
@@ -223,7 +194,8 @@ class PlanCosts(msgspec.Struct, kw_only=True):
     plan_costs: PlanMonth
     total: PlanTotal
     plans: list[PlanOfMonth]
-    days: Annotated[list[PlanDay], words("Empty unless `per=daily` asks for them.")]
-    advice: Annotated[list[SeatAdviceItem], words("Of the cycles that end in the month, once they are over.")]
+    idle_seats: Annotated[
+        list[IdleSeat], words("Those of the cycles that end in the month, once they are over.")
+    ]
     differences: Annotated[list[PlanDifference], words("None for who may see some calls alone.")]
     rows: list[SeatOfMonth]

@@ -104,7 +104,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
                          [(10_500, ("spike", "missing-price", "retry-storm", "unrecognised", "parked-route")),
                           (30_000, ("dear-model", "unused-cache")),
                           (12_000, ("no-owner", "idle-key", "wide-key", "dead-letters", "mute-device",
-                                    "unknown-arrival", "unreported-key", "idle-seat", "outgrown-seat")),
+                                    "unknown-arrival", "unreported-key", "idle-seat")),
                           (8_000, ("doubled-source",)), (14_000, ("cost-gap",)), (55_000, tuple(SAVINGS))],
                           every=2))  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -12,25 +12,23 @@ from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
 from gateway.plans.costs import PlanQuestion, asked_costs, month_of
-from gateway.resources.plans import PlanCosts, PlanDay, SeatAdviceItem, SeatOfMonth
+from gateway.resources.plans import IdleSeat, PlanCosts, SeatOfMonth
 from spool.currencies.codes import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of
 from spool.turns.ordering import ordered
 
 MOST = 100
-_TEXT = 200  # characters of a formula
 
 
 class PlanCostsQuestion(ToolInput):
     month: Annotated[str | None, msgspec.Meta(description="YYYY-MM of UTC; default: this month")] = None
     currency: Annotated[str, msgspec.Meta(description="Code of ISO 4217")] = CURRENCY
-    per: Annotated[
-        Literal["monthly", "daily"], msgspec.Meta(description="daily: the sums of each day, too, in `days`")
-    ] = "monthly"
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Seats and pieces of advice")] = 20
+    limit: Annotated[
+        int, msgspec.Meta(ge=1, le=MOST, description="Number of plans, seats and idle seats")
+    ] = 20
 
 
 class PlanSums(ToolOutput):
@@ -59,17 +57,6 @@ class PlanLine(ToolOutput):
     source: str
 
 
-class DayLine(ToolOutput):
-    """A day (UTC). `overage` stands on the days on which what plans include was used up, and after it."""
-
-    day: str
-    paid: str
-    fees: str
-    overage: str
-    metered: str
-    included_value: str
-
-
 class SeatLine(ToolOutput):
     plan: str
     user: str
@@ -79,13 +66,14 @@ class SeatLine(ToolOutput):
     calls: int
 
 
-class SeatAdviceLine(ToolOutput):
-    kind: str
+class IdleSeatLine(ToolOutput):
+    """A seat without a call in a billing cycle that ended in the month; `fee` is that of the cycle."""
+
     plan: str
     user: str
-    instead: str | None
-    saves: str
-    formula: str
+    fee: str
+    first_day: str
+    last_day: str
 
 
 class PlanCostsOfMonth(ToolOutput):
@@ -96,11 +84,10 @@ class PlanCostsOfMonth(ToolOutput):
     currency: str
     total: PlanSums
     plans: list[PlanLine]
-    days: list[DayLine]
     seats: list[SeatLine]
     seat_count: int
-    advice: list[SeatAdviceLine]
-    advice_count: int
+    idle_seats: list[IdleSeatLine]
+    idle_seat_count: int
     truncated: bool
 
 
@@ -115,7 +102,6 @@ async def run(asked: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAn
         currency=asked.currency,
         now=now,
         most=asking.shared.answers().max_rows,
-        is_daily=asked.per == "daily",
     )
     found = await asked_costs(question)
     link = page(asking, "/plans", {"month": [question.month.name]})
@@ -148,7 +134,7 @@ def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
         )
         for each in found.plans[:count]
     ]
-    lists = (found.plans, found.rows, found.advice)
+    lists = (found.plans, found.rows, found.idle_seats)
     return PlanCostsOfMonth(
         month=found.plan_costs.month,
         zone=ZONE,
@@ -162,23 +148,11 @@ def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
             unconverted=total.unconverted,
         ),
         plans=plans,
-        days=list(map(_day, found.days)),
         seats=list(map(_seat, found.rows[:count])),
         seat_count=found.plan_costs.row_count,
-        advice=list(map(_advice, found.advice[:count])),
-        advice_count=len(found.advice),
+        idle_seats=list(map(_idle_seat, found.idle_seats[:count])),
+        idle_seat_count=len(found.idle_seats),
         truncated=found.plan_costs.truncated or any(len(each) > count for each in lists),
-    )
-
-
-def _day(day: PlanDay) -> DayLine:
-    return DayLine(
-        day=day.day,
-        paid=day.paid,
-        fees=day.fees,
-        overage=day.overage,
-        metered=day.metered,
-        included_value=day.included_value,
     )
 
 
@@ -193,14 +167,13 @@ def _seat(row: SeatOfMonth) -> SeatLine:
     )
 
 
-def _advice(each: SeatAdviceItem) -> SeatAdviceLine:
-    return SeatAdviceLine(
-        kind=each.kind,
+def _idle_seat(each: IdleSeat) -> IdleSeatLine:
+    return IdleSeatLine(
         plan=clean(each.plan),
         user=clean(each.user),
-        instead=None if each.instead is None else clean(each.instead),
-        saves=each.saves,
-        formula=cut(each.formula, _TEXT),
+        fee=each.fee,
+        first_day=each.first_day,
+        last_day=each.last_day,
     )
 
 
@@ -224,14 +197,13 @@ def _text(content: PlanCostsOfMonth) -> str:
             for each in content.plans[:MAX_TABLE_ROWS]
         ]
         parts.append(table(["plan", "seats", "paid", "beyond", "value included"], rows))
-    if content.days:
-        days = [
-            [each.day, *map(money_text, (each.paid, each.overage, each.included_value))]
-            for each in content.days
+    if content.idle_seats:
+        idle = [
+            [cell(each.user), cell(each.plan), money_text(each.fee), each.first_day, each.last_day]
+            for each in content.idle_seats[:MAX_TABLE_ROWS]
         ]
-        parts.append(table(["day", "paid", "beyond", "value included"], days))
-    for each in content.advice[:MAX_TABLE_ROWS]:
-        parts.append(f"{each.kind}: {cell(each.user)}, {cell(each.plan)}: {cell(each.formula)}")
+        parts.append("Seats without a call in a billing cycle that ended in the month:")
+        parts.append(table(["user", "plan", "fee", "from", "to"], idle))
     if content.truncated:
         parts.append(f"There are {content.seat_count} seats: raise limit to see more of them.")
     return "\n\n".join(parts)
@@ -242,8 +214,7 @@ TOOL = Tool(
     title="Plans of assistants",
     description=(
         "What seats of assistants came to in a month: what was paid (fees, beyond what is included, calls of no plan), "
-        "and apart from it the value of what plans include, also by day; the seats, and which were idle or would have "
-        "cost less in another plan."
+        "and apart from it the value of what plans include; the seats, and which of them had no call."
     ),
     takes=PlanCostsQuestion,
     gives=PlanCostsOfMonth,

@@ -15,16 +15,14 @@ from spool.currencies.codes import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of
 
-ONCE = ("month", "currency", "per")
-MONTHLY, DAILY = _PERIODS = ("monthly", "daily")
+ONCE = ("month", "currency")
 
 
 async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     A calendar month (UTC), up to everything closed by now; the fees of the running month are those of its days until
     today. `paid` are fees, `overage` and what no plan covers (`metered`); `included_value` is what the covered calls
-    are worth at list prices, and no part of it. `per=daily` has the sums of each day, too: what is beyond stands on
-    the day on which what is included was used up, and on days after it.
+    are worth at list prices, and no part of it. `idle_seats` had no call in the cycles that ended in the month.
 
     People who see only some calls get the seats whose user and team pass, and the value of these calls alone.
     """
@@ -32,8 +30,6 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     now = request.now()
     currency = query.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
-    per = query.get("per", MONTHLY)
-    check_one_of("per", per, _PERIODS)
     await request.ledger.catch_up(request.services.log)
     asking = PlanQuestion(
         ledger=request.ledger,
@@ -43,7 +39,6 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
         currency=currency,
         now=now,
         most=request.shared.answers().max_rows,
-        is_daily=per == DAILY,
     )
     answer = await asked_costs(asking)
     found: Mapping[str, Any] = msgspec.to_builtins(answer)

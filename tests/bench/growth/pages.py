@@ -50,7 +50,6 @@ def operations(today: datetime) -> Iterator[Operation]:
     yield Operation("/views", "list", "/views?limit=50")
     yield Operation("/budgets", "list", "/budgets?expand=current&expand=forecast&limit=50")
     yield Operation("/plans", "month", f"/plan-costs?month={now}")
-    yield Operation("/plans", "days of a month", f"/plan-costs?month={now}&per=daily")
     yield Operation("/plans", "list", "/plans?limit=50")
     yield Operation("/annotations", "list", "/annotations?limit=50")
     yield Operation("/recommendations", "list", "/recommendations?limit=50")

@@ -1,4 +1,4 @@
-"""Seats that could cost less, as recommendations: by plan and team, with the arithmetic of each seat."""
+"""Seats that nobody uses, as recommendations: by plan and team, with the fee of each seat."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from gateway.api.visible import Visible
 from gateway.recommendations.evaluation import GRACE_S, Known, evaluate, savings
-from gateway.recommendations.facts import DAY_S, SavingFacts, SeatSaving
+from gateway.recommendations.facts import DAY_S, SavingFacts, UnusedSeat
 from gateway.recommendations.list import TYPES
 from gateway.recommendations.realized import realized_by
-from gateway.recommendations.types import idle_seat, other_plan
+from gateway.recommendations.types import idle_seat
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
@@ -26,45 +26,47 @@ FIRST = 1_790_812_800  # 2026-10-01
 EVERYTHING = {type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES}
 
 
-def seat(user: str, saves: int, *, team: str = "search", kind: str = "idle", instead: str = "") -> SeatSaving:
-    return SeatSaving(
-        kind=kind, plan="Claude", user=user, person=user, team=team, instead=instead, cost=30 * money.UNIT,
-        saves=saves * money.UNIT, formula=f"{saves} of fee, and no call that worked", first_day=FIRST,
+def seat(user: str, fee: int, *, team: str = "search", plan: str = "Claude") -> UnusedSeat:
+    return UnusedSeat(
+        plan=plan,
+        user=user,
+        person=user,
+        team=team,
+        fee=fee * money.UNIT,
+        first_day=FIRST,
         last_day=FIRST + 30 * DAY_S,
-    )  # fmt: skip
+    )
 
 
 SEATS = (
-    seat("ann", 25), seat("bob", 30), seat("cid", 30, team="checkout"), seat("dan", 30, team=""),
-    seat("eve", 7, kind="other_plan", instead="Large"), seat("fay", 6, kind="other_plan", instead="Small"),
-)  # fmt: skip
+    seat("ann", 25),
+    seat("bob", 30),
+    seat("cid", 30, team="checkout"),
+    seat("dan", 30, team=""),
+    seat("eve", 7, plan="Cursor"),
+)
 
 
-def found(known: Known, seats: Sequence[SeatSaving] = SEATS, cost: int = 300) -> list[Saving]:
+def found(known: Known, seats: Sequence[UnusedSeat] = SEATS, cost: int = 300) -> list[Saving]:
     facts = SavingFacts(now=NOW, seats=seats, seats_cost=cost * money.UNIT)
-    evaluation = evaluate(facts, [idle_seat, other_plan], known)
+    evaluation = evaluate(facts, [idle_seat], known)
     assert [] == evaluation.failed
     return savings(facts, evaluation, dimensions=DIMENSIONS, price_book="card")
 
 
-def test_seats_are_told_by_plan_team_and_what_to_do() -> None:
-    """The arithmetic of each seat stands in the formula; money is the fee, and the days are those of the cycle."""
-    told = {(each.type, each.title): each for each in found(Known(settings=EVERYTHING))}
+def test_seats_are_told_by_plan_and_team() -> None:
+    """The fee of each seat stands in the formula, and the days are those of the cycle."""
+    told = {each.title: each for each in found(Known(settings=EVERYTHING))}
     assert {
-        ("idle_seat", "2 seats of Claude (search) without use"): "55",
-        ("idle_seat", "1 seat of Claude (checkout) without use"): "30",
-        ("idle_seat", "1 seat of Claude without use"): "30",
-        ("other_plan", "Large instead of 1 seat of Claude (search)"): "7",
-        ("other_plan", "Small instead of 1 seat of Claude (search)"): "6",
-    } == {name: each.monthly_savings for name, each in told.items()}
-    idle = told["idle_seat", "2 seats of Claude (search) without use"]
-    assert ("60", "55", "2026-10-01", "2026-10-31") == (
-        idle.spent, idle.gross_savings, idle.first_day, idle.last_day,
-    )  # fmt: skip
-    assert (
-        "$55: bob $30 (30 of fee, and no call that worked); ann $25 (25 of fee, and no call that worked)"
-        == idle.formula
-    )
+        "2 seats of Claude (search) without use": "55",
+        "1 seat of Claude (checkout) without use": "30",
+        "1 seat of Claude without use": "30",
+        "1 seat of Cursor (search) without use": "7",
+    } == {title: each.monthly_savings for title, each in told.items()}
+    idle = told["2 seats of Claude (search) without use"]
+    assert ("55", "55") == (idle.spent, idle.gross_savings)
+    assert ("2026-10-01", "2026-10-31") == (idle.first_day, idle.last_day)
+    assert "$55: bob $30 of fee; ann $25 of fee" == idle.formula
     assert {"team": ["search"], "user": ["bob", "ann"]} == idle.dimensions
     assert "No call of bob, ann worked" in idle.description and "give back" in idle.description
 
@@ -78,11 +80,11 @@ def test_who_sees_one_team_sees_its_seats() -> None:
     sees = Visible(False, lambda include, _: include == {"team": ("search",)}, lambda _: None)
     told = found(Known(settings=EVERYTHING))
     shown = [each.dimensions["user"] for each in told if sees.recommendation(kept(each, "new", 0))]
-    assert [["bob", "ann"], ["eve"], ["fay"]] == shown
+    assert [["bob", "ann"], ["eve"]] == shown
 
 
 def test_the_least_share_is_one_of_what_seats_cost() -> None:
-    share = {type: TypeSettings(least_share="10") for type in ("idle_seat", "other_plan")}
+    share = {idle_seat.NAME: TypeSettings(least_share="10")}
     assert ["55", "30", "30"] == [each.monthly_savings for each in found(Known(settings=share))]
     assert ["55"] == [each.monthly_savings for each in found(Known(settings=share), cost=301)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -123,8 +122,8 @@ async def test_recommendations_are_told_with_their_reasons(assistant: Assistant)
     assert f"None matches: there are batch, {SAVING.type}." in none["content"][0]["text"]
 
 
-async def test_plans_come_by_day(assistant: Assistant) -> None:
-    """A call of a seat that includes a hundredth of a cent is beyond; the days add up to the month, by the digit."""
+async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
+    """A call of a seat that includes a hundredth of a cent is beyond; a call of nobody is metered."""
     registry = assistant.serving.app.services.operators.installation.require_registry()
     view = await registry.views.create(
         ViewDraft(name="all", principal_dimension="user"), known=("user",), most=9, actor=ACTOR
@@ -137,12 +136,8 @@ async def test_plans_come_by_day(assistant: Assistant) -> None:
     stated = [*json_span("gpt-4o")["attributes"], {"key": "user.id", "value": {"stringValue": "ann"}}]
     await assistant.calls("gpt-4o", attributes=stated)
     await assistant.calls("gpt-4o")
-    result = await assistant.call("get_plan_costs", per="daily")
-    found = result["structuredContent"]
-    total, days = found["total"], found["days"]
+    found = await assistant.content("get_plan_costs")
+    total = found["total"]
     assert total["overage"] == "0.00075"  # 0.0006 less what is included, times 1.5
-    for name in ("paid", "fees", "overage", "metered", "included_value"):
-        assert Fraction(total[name]) == sum(Fraction(day[name]) for day in days) > 0
-    [beyond] = [day["day"] for day in days if day["overage"] != "0"]
-    assert f"| {beyond} | " in result["content"][0]["text"]
-    assert [] == (await assistant.content("get_plan_costs"))["days"]
+    assert ("0.0001", "0.0006") == (total["included_value"], total["metered"])
+    assert [("Claude", 1)] == [(plan["name"], plan["seats"]) for plan in found["plans"]]

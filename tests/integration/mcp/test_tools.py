@@ -37,7 +37,7 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_budgets": [{}, {"limit": 1}],
     "get_insights": [{}, {"kind": "insight", "status": ["addressed"], "category": "none"}],
     "get_reconciliation": [{}, {"month": "2026-01", "by": "day", "limit": 1}],
-    "get_plan_costs": [{}, {"month": "2026-01", "currency": "EUR", "limit": 1, "per": "daily"}],
+    "get_plan_costs": [{}, {"month": "2026-01", "currency": "EUR", "limit": 1}],
     "get_optimize_recs": [{}, {"type": "batch", "status": ["ignored"], "limit": 1}],
     "get_allocation_definitions": [{}, {"namespace": "default", "limit": 1}],
     "get_realized_savings": [{}, {"type": "batch", "limit": 1}],

@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 from gateway.assembly.statements import statement_puller
 from gateway.configuration.problems import problems
 from gateway.configuration.sections import SEAT_SOURCES, Config, ReconciliationSettings, StatementPullSettings
-from gateway.plans.filling import PULLER
+from gateway.plans.seat_lists import PULLER
 from gateway.statements.puller import DONE, FAILED, PullState
 from gateway.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
 from spool.engines import MEMORY, open_storage

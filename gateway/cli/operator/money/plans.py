@@ -41,7 +41,7 @@ COLUMNS = (
 _SUMS = ("paid", "fees", "overage", "included_value")
 _QUANTITIES = ("used", "beyond")
 _DIFFERENCES = ("provider", "cause", "billed", "counted", "difference", "billed_seats", "counted_seats")
-_ADVICE = ("kind", "plan", "user", "team", "instead", "saves", "formula")
+_IDLE = ("plan", "user", "team", "fee", "first_day", "last_day")
 _FIELDS = ("user", "since", "until", "team")
 _OPTIONS = (
     click.option(
@@ -205,14 +205,7 @@ def _today(day: str | None) -> str:
     "--month", metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10; default: the running one."
 )
 @click.option("--by-seat", is_flag=True, help="A line for each seat.")
-@click.option(
-    "--by-day",
-    is_flag=True,
-    help="A line for each day: what is beyond stands on the days on which it was used.",
-)
-@click.option(
-    "--advice", is_flag=True, help="Seats that nobody used, and those that another plan serves for less."
-)
+@click.option("--idle", is_flag=True, help="Seats without a call in a billing cycle that ended in the month.")
 @click.option(
     "--differences", is_flag=True, help="What statements of the whole month tell apart from the plans."
 )
@@ -223,8 +216,7 @@ def costs(
     client: OperatorClient,
     month: str | None,
     by_seat: bool,
-    by_day: bool,
-    advice: bool,
+    idle: bool,
     differences: bool,
     currency: str | None,
     as_json: bool,
@@ -235,24 +227,20 @@ def costs(
     Paid are the fees of seats, what was used beyond, and the calls that no plan covers. The value of what a plan
     includes is at list prices: nobody paid it.
     """
-    per = "daily" if by_day else ""
-    given = (("month", month), ("currency", currency), ("per", per))
+    given = (("month", month), ("currency", currency))
     query = [(name, value) for name, value in given if value]
     answer = client.request("GET", "/plan-costs", query=query)
     if as_json:
         show_json(answer)
         return
-    if advice or differences:
-        shown = ("advice", _ADVICE) if advice else ("differences", _DIFFERENCES)
-        show_table(answer[shown[0]], shown[1])
+    if idle:
+        show_table(answer["idle_seats"], _IDLE)
+        return
+    if differences:
+        show_table(answer["differences"], _DIFFERENCES)
         return
     code = answer["plan_costs"]["currency"]
     total = answer["total"]
-    if by_day:
-        days = [_readable(row, code) for row in (*answer["days"], {"day": "total", **total})]
-        show_table(days, ("day", *_SUMS, "metered"))
-        _name_lacking(total, code)
-        return
     names = ("plan", "user", "team") if by_seat else ("name", "seats")
     rows = [_readable(row, code) for row in answer["rows" if by_seat else "plans"]]
     rows.append(_readable({names[0]: "no plan", "paid": total["metered"]}, code))

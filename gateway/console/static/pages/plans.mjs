@@ -11,7 +11,6 @@ import {months} from "../lib/range.mjs";
 
 const PATH = "/plans";
 const needs = "modify_views_and_budgets";
-const ADVICE = {idle: "not used", other_plan: "another plan costs less"};
 const SOURCES = {plan: "calculated from the plan", statement: "from the statement"};
 const UNITS = {usd: "dollars at list prices", calls: "calls", credits: "credits"};
 
@@ -36,15 +35,14 @@ const SEAT_COLUMNS = [
   ...SUMS,
   {title: "Calls", kind: "number", value: (row) => exactCount(row.calls)},
 ];
-const ADVICE_COLUMNS = [
-  {title: "Seat", value: (row) => row.user},
+const IDLE_COLUMNS = [
+  {title: "User", value: (row) => row.user},
   {title: "Plan", value: (row) => row.plan},
-  {title: "What was seen", value: (row) => ADVICE[row.kind]},
-  {title: "Instead", value: (row) => row.instead ?? "give it back"},
-  amount("Saves", "saves"),
-  {title: "How we calculated this", kind: "words", value: (row) => row.formula},
+  {title: "Team", wide: true, value: (row) => row.team ?? "none"},
+  amount("Fee", "fee"),
+  {title: "No call from", value: (row) => row.first_day},
+  {title: "To", value: (row) => row.last_day},
 ];
-const DAY_COLUMNS = [{title: "Day", value: (row) => row.day}, ...SUMS];
 const DIFFERENCE_COLUMNS = [
   {title: "Provider", value: (row) => row.provider},
   {title: "What is apart", value: (row) => spaced(row.cause)},
@@ -63,19 +61,16 @@ const Sums = ({total}) => html`<dl class="numbers">
 
 function Month({query}) {
   const month = query.get("month") ?? months()[0];
-  const days = query.get("expand"), per = days ? "daily" : null;
-  const found = useQuery(() => get("/plan-costs", {month, per}), [month, per], ["plans", "ledger", "statements"]);
+  const found = useQuery(() => get("/plan-costs", {month}), [month], ["plans", "ledger", "statements"]);
   const {data, error, at: when, reload} = found;
   return html`<nav class="bar" aria-label="Month">${months().map((name) => html`<a key=${name} class="chip" href=${to(PATH, {month: name})}
-      aria-current=${name === month ? "true" : undefined}>${name}</a>`)}
-      <a class="chip" href=${to(PATH, {month, expand: days ? "" : "days"})}>${days ? "By month" : "By day"}</a></nav>
+      aria-current=${name === month ? "true" : undefined}>${name}</a>`)}</nav>
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<${Sums} total=${data.total} />
       ${data.plans.length > 0 && html`<${Table} caption=${`Plans in ${month}`} rows=${data.plans} columns=${PLAN_COLUMNS} identity=${(row) => row.id}
         href=${(row) => to(PATH, {month, open: row.id})} />`}
-      ${days && html`<${Table} caption="By day" rows=${data.days} columns=${DAY_COLUMNS} identity=${(row) => row.day} />`}
-      ${data.advice.length > 0 && html`<h2>Seats that could cost less</h2><${Table} caption="Seats that could cost less" rows=${data.advice} columns=${ADVICE_COLUMNS}
-        identity=${(row) => `${row.plan} ${row.user}`} />`}
+      ${data.idle_seats.length > 0 && html`<h2>Seats without use</h2><${Table} caption="Seats without use" rows=${data.idle_seats} columns=${IDLE_COLUMNS}
+        identity=${(row) => `${row.plan} ${row.user} ${row.first_day}`} />`}
       ${data.differences.length > 0 && html`<h2>Statements tell something else</h2><${Table} caption="Statements tell something else" rows=${data.differences}
         columns=${DIFFERENCE_COLUMNS} identity=${(row) => `${row.provider} ${row.cause}`} />`}
       ${data.rows.length > 0 && html`<details><summary>${exactCount(data.plan_costs.row_count)} seats</summary>

@@ -63,10 +63,6 @@ async def test_a_settled_bill_of_the_month_replaces_the_sums_of_the_plan(
     assert "statement" == found["plans"][0]["source"]
     for name in ("fees", "overage", "paid"):
         assert Fraction(total[name]) == sum(Fraction(row[name]) for row in found["rows"])
-    answer = await server.ask("GET", "/plan-costs?month=2026-08&per=daily")
-    for name in ("fees", "overage", "paid", "included_value"):
-        assert Fraction(total[name]) == sum(Fraction(day[name]) for day in answer.payload["days"])
-    assert ["2026-08-20"] == [day["day"] for day in answer.payload["days"] if day["overage"] != "0"]
     shares = [Fraction(row["overage"]) for row in found["rows"]]
     assert abs(shares[0] - 2 * shares[1]) < Fraction(1, 10**20)  # as much as they used
     apart = {each["cause"]: each for each in found["differences"]}
@@ -102,7 +98,7 @@ async def test_a_bill_without_seats_leaves_the_fees(server: OperatorServer, tmp_
 
 
 async def test_a_fee_without_a_rate_is_named_and_in_no_sum(server: OperatorServer) -> None:
-    """Until the rate is known; nothing is advised about such a seat."""
+    """Until the rate is known; such a seat is not named as idle."""
     seats = [{"user": "ann", "since": "2026-07-01"}]
     await made(server, "/plans", name="Euro", view="claude", fee="31", currency="EUR", seats=seats)
     await add(server.services.spool.log, a_call(1, "2026-08-09T09:00", None, "otel"))
@@ -111,7 +107,7 @@ async def test_a_fee_without_a_rate_is_named_and_in_no_sum(server: OperatorServe
         (found["total"]["paid"], found["total"]["fees"]),
         found["total"]["unconverted"],
     )
-    assert [] == found["advice"]
+    assert [] == found["idle_seats"]
     rate = CurrencyRate(currency="EUR", usd=Decimal("1.5"))
     server.services.money.ledger.rates = ledger_rates(CurrencySettings(rate=(rate,)))
     found = await costs_of(server)
@@ -119,7 +115,7 @@ async def test_a_fee_without_a_rate_is_named_and_in_no_sum(server: OperatorServe
         (found["total"]["paid"], found["total"]["fees"]),
         found["total"]["unconverted"],
     )
-    assert ["46.5"] == [each["saves"] for each in found["advice"]]
+    assert ["46.5"] == [each["fee"] for each in found["idle_seats"]]
     answer = await server.ask("GET", "/plan-costs?month=2026-08&currency=EUR")
     total = answer.payload["total"]
     assert ("31", "0.666666666667") == (total["fees"], total["metered"])

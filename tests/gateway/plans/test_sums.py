@@ -1,4 +1,4 @@
-"""Billing cycles that begin on any day of the month, and what of them months and days have."""
+"""Billing cycles that begin on any day of the month, and the parts of them that months have."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.plans.cycles import cycles
-from gateway.plans.sums import AskedDays, month_of_plan
-from gateway.plans.uses import SeatUse, Uses
+from gateway.plans.sums import AskedDays, SeatMonth, SeatUse, Uses, cycles, month_of_plan
 from gateway.reconciliation.gathering import CalendarMonth
 from spool.currencies.exchange import Converter, no_rates
 from spool.ledger import money
@@ -74,8 +72,7 @@ def uses_of(by_day: dict[str, dict[int, SeatUse]]) -> Uses:
     uses = Uses()
     for mark, days in by_day.items():
         for day, use in days.items():
-            uses.put(mark, day, use, is_day=False)
-            uses.put(mark, day, use, is_day=True)
+            uses.put(mark, day, use)
     return uses
 
 
@@ -83,7 +80,7 @@ def spent(day: str, dollars: int) -> dict[int, SeatUse]:
     return {day_from(day): SeatUse(value=dollars * ONE, worth=dollars * ONE, calls=1)}
 
 
-def test_what_is_beyond_is_of_the_days_after_it_was_used_up() -> None:
+def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
     """Ten dollars of a cycle from the 20th on are used up on 3 November, by the calls of two months."""
     own = plan(
         Seat(user="ann", since="2026-01-01"), cycle_day=20, fee="31", included="10", overage_price="1.5"
@@ -95,9 +92,6 @@ def test_what_is_beyond_is_of_the_days_after_it_was_used_up() -> None:
     uses = uses_of({"p:0": days})
     [october], [november] = (month_of_plan(own, asked(month), uses) for month in ("2026-10", "2026-11"))
     assert (0, 0) == (october.overage, october.beyond)
-    assert {"2026-11-03": 3 * ONE, "2026-11-19": 2 * ONE} == {
-        day_text(day): each.quantity for day, each in november.by_day.items()
-    }
     assert (5 * ONE, 15 * ONE // 2, 12 * ONE) == (november.beyond, november.overage, november.included_value)
     # 19 days of 30 of a cycle and 12 of 31; then 19 of 31 and 11 of 30
     assert abs(october.fee - ONE * Fraction(31 * 19, 30) - 12 * ONE) < 2
@@ -115,53 +109,40 @@ def months_from(first: str, count: int) -> Iterator[AskedDays]:
 @pytest.mark.parametrize("day", [1, 17, 29, 31])
 def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
     """
-    A made-up year: the fees of all months are those of the cycles, and so is what was beyond, worked
-    out without days; what a seat has beyond on a day is no more than what it used on it.
+    A made-up year without use at its edges: the fees of each cycle are the fee, and what was beyond in all months is
+    what was beyond in all cycles. No seat has more beyond than it used.
     """
     chance = random.Random(day)
     seats = [Seat(user=user, since="2025-01-01") for user in ("ann", "bob", "cid")]
     own = plan(*seats, cycle_day=day, fee="19.99", included="40", overage_price="1.37", is_pooled=is_pooled)
-    start, end = (
-        next(cycles(day, day_from("2026-01-01"), day_from("2026-01-02"))).start,
-        day_from("2027-01-01"),
-    )
+    whole = list(cycles(day, day_from("2026-02-15"), day_from("2026-11-15")))
     by_seat = {
         f"p:{place}": {
             at: SeatUse(value=chance.randrange(5 * ONE), calls=1)
-            for at in range(start, end, DAY_S)
+            for at in range(whole[0].start, whole[-1].end, DAY_S)
             if chance.random() < 0.5
         }
         for place in range(3)
     }
     uses = uses_of(by_seat)
     months = [month_of_plan(own, each, uses) for each in months_from("2026-01", 12)]
-    whole = [
-        each for each in cycles(day, start, end) if each.start >= day_from("2026-01-01") and each.end <= end
-    ]
+    converter = asked("2026-01").converter
     of_cycles = [
-        month_of_plan(
-            own, AskedDays(days=each.days, begun=len(each.days), converter=asked("2026-01").converter), uses
-        )
+        month_of_plan(own, AskedDays(days=each.days, begun=len(each.days), converter=converter), uses)
         for each in whole
     ]
     for cycle, found in zip(whole, of_cycles, strict=True):
         assert {money.units("19.99")} == {seat.fee for seat in found}
         assert beyond_by_hand(by_seat, cycle.days, is_pooled) == sum(seat.beyond for seat in found)
-        for seat in found:
-            used = by_seat[seat.mark]
-            assert all(0 <= each.quantity <= used[at].value for at, each in seat.by_day.items())
-    known = {each.start: each.end for each in whole}
-    inside = [(min(known), max(known.values()))]
-    assert sums(of_cycles, inside) == sums(months, inside)
+    for seat in (seat for found in (*months, *of_cycles) for seat in found):
+        assert 0 <= seat.beyond <= seat.used and 0 <= seat.included_value <= seat.use.value
+    assert total(of_cycles) == total(months)
 
 
-def sums(found: Sequence[Sequence[Any]], inside: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return what was beyond, and what it costs, on the days that both sides have."""
-    [(first, last)] = inside
-    days = [
-        each for seats in found for seat in seats for at, each in seat.by_day.items() if first <= at < last
-    ]
-    return sum(each.quantity for each in days), sum(each.overage for each in days)
+def total(found: Sequence[Sequence[SeatMonth]]) -> tuple[int, int]:
+    """Return what was beyond, and what it costs."""
+    seats = [seat for each in found for seat in each]
+    return sum(seat.beyond for seat in seats), sum(seat.overage for seat in seats)
 
 
 def beyond_by_hand(by_seat: dict[str, dict[int, SeatUse]], days: range, is_pooled: bool) -> int:
