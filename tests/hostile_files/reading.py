@@ -48,7 +48,7 @@ def names(path: Path) -> object:
 
 
 def people(path: Path) -> object:
-    from gateway.cli.operator.people_names import names_of
+    from gateway.cli.operator.people import names_of
 
     with path.open(encoding="utf-8-sig") as file:
         return sum(1 for _ in names_of(file))

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import click
 
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_json
 from spool.printable import printable
 from spool.registry.insights import EFFORTS, STATUSES
@@ -35,16 +35,7 @@ list_command(
 )
 
 
-@insights.command()
-@click.argument("id")
-@as_json
-@with_client
-def show(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Show one insight. What was seen, what to do, and what people said."""
-    payload = client.request("GET", f"/insights/{part(id)}")
-    if as_json:
-        show_json(payload)
-        return
+def _show(payload: JsonObject) -> None:
     insight = payload["insight"]
     click.echo(printable(insight["title"]))
     click.echo(
@@ -60,44 +51,15 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
         click.echo(f"\n{comment['id']} {_time(comment['created'])} {author}: {text}")
 
 
-@insights.command("set")
-@click.argument("id")
-@click.option("--status", type=click.Choice(STATUSES))
-@click.option("--effort", type=click.Choice(EFFORTS))
-@as_json
-@with_client
-def set_insight(
-    client: OperatorClient, id: str, status: str | None, effort: str | None, as_json: bool
-) -> None:
-    """Say what became of an insight. An addressed one is new again when it returns."""
-    given = {name: value for name, value in (("status", status), ("effort", effort)) if value is not None}
-    if not given:
+def _time(seconds: str) -> str:
+    return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _status(**given: str | None) -> JsonObject:
+    stated = {name: value for name, value in given.items() if value is not None}
+    if not stated:
         raise click.UsageError("give --status or --effort")
-    payload = client.request("PATCH", f"/insights/{part(id)}", body=given)
-    insight = payload["insight"]
-    _show_result(payload, as_json, f"{id} is {insight['status']}, effort {insight['effort']}")
-
-
-@insights.command()
-@click.argument("id")
-@click.argument("message")
-@as_json
-@with_client
-def comment(client: OperatorClient, id: str, message: str, as_json: bool) -> None:
-    """Leave a comment on an insight."""
-    payload = client.request("POST", f"/insights/{part(id)}/comments", body={"message": message})
-    _show_result(payload, as_json, f"comment {payload['comment']['id']}")
-
-
-@insights.command("delete-comment")
-@click.argument("id")
-@click.argument("number")
-@as_json
-@with_client
-def delete_comment(client: OperatorClient, id: str, number: str, as_json: bool) -> None:
-    """Delete a comment on an insight. `tollhouse insights show ID` has its number."""
-    payload = client.request("DELETE", f"/insights/{part(id)}/comments/{part(number)}")
-    _show_result(payload, as_json, f"comment {number} deleted")
+    return stated
 
 
 @insights.command()
@@ -108,7 +70,7 @@ def run(client: OperatorClient, as_json: bool) -> None:
     payload = client.request("POST", "/insights/run", body={})
     done = payload["inspection"]
     words = f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} gone"
-    _show_result(payload, as_json, words)
+    show_json(payload) if as_json else click.echo(words)
     if done["left_out"]:
         click.echo(
             f"no room for {done['left_out']} more: delete some that are addressed or ignored", err=True
@@ -117,9 +79,17 @@ def run(client: OperatorClient, as_json: bool) -> None:
         click.echo(f"detectors that failed, see the log: {', '.join(done['failed'])}", err=True)
 
 
-def _show_result(payload: JsonObject, as_json: bool, words: str) -> None:
-    show_json(payload) if as_json else click.echo(words)
-
-
-def _time(seconds: str) -> str:
-    return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d %H:%M UTC")
+add_commands(
+    insights,
+    command("show ID", "GET /insights/{id}", "Show one insight. What was seen, what to do, and what people said.",
+            shows=_show),
+    command("set ID", "PATCH /insights/{id}",
+            "Say what became of an insight. An addressed one is new again when it returns.",
+            click.option("--status", type=click.Choice(STATUSES)), click.option("--effort", type=click.Choice(EFFORTS)),
+            sends=_status, shows="{id} is {insight[status]}, effort {insight[effort]}"),
+    command("comment ID MESSAGE", "POST /insights/{id}/comments", "Leave a comment on an insight.",
+            shows="comment {comment[id]}"),
+    command("delete-comment ID NUMBER", "DELETE /insights/{id}/comments/{number}",
+            "Delete a comment on an insight. `tollhouse insights show ID` has its number.",
+            shows="comment {number} deleted"),
+)  # fmt: skip

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import list_command
-from gateway.cli.output import JsonObject, as_json, show_fields, show_json
+from gateway.cli.operator.commands import add_commands, command, confirmed, list_command
+from gateway.cli.output import JsonObject, show_fields
 from gateway.cli.parameters import Label, Seconds
 from spool.registry.scopes import USE_CASES
 
@@ -69,40 +67,6 @@ def keys() -> None:
     """Create, list, change and delete API keys."""
 
 
-@keys.command()
-@click.option("--name", required=True, help="At least 3 characters, unique.")
-@scope
-@use_case
-@click.option("--description", default="", help="What the key is for.")
-@label
-@expires_at
-@expires_in
-@as_json
-@with_client
-def create(
-    client: OperatorClient,
-    name: str,
-    scopes: tuple[str, ...],
-    use_cases: tuple[str, ...],
-    description: str,
-    labels: tuple[tuple[str, str], ...],
-    expires_at: str | None,
-    expires_in: float | None,
-    as_json: bool,
-) -> None:
-    """Create a key and print its secret, this once."""
-    body: dict[str, Any] = {
-        "name": name,
-        "scopes": scopes,
-        "use_cases": use_cases,
-        "description": description,
-        "labels": dict(labels),
-    }
-    if (expiry := _expiry(expires_at, expires_in)) is not None:
-        body["expires_at"] = expiry
-    _show_secret(client.request("POST", "/keys", body=body), as_json)
-
-
 list_command(
     keys,
     "scopes",
@@ -130,37 +94,29 @@ list_command(
 )
 
 
-@keys.command()
-@click.argument("name")
-@as_json
-@with_client
-def show(client: OperatorClient, name: str, as_json: bool) -> None:
-    """Show one key."""
-    payload = client.request("GET", f"/keys/{part(name)}")
-    if as_json:
-        show_json(payload)
-        return
-    _show_details(payload["key"])
-    if payload["previous_secret_until"]:
-        click.echo(f"the secret before the last rotation opens until {payload['previous_secret_until']}")
-
-
-@keys.command()
-@click.argument("name")
-@click.option("--name", "new_name", help="The new name.")
-@click.option("--description")
-@scope
-@use_case
-@label
-@click.option("--no-labels", is_flag=True, help="Take all labels away.")
-@expires_at
-@expires_in
-@click.option("--no-expiry", is_flag=True, help="Let the key open until it is disabled or deleted.")
-@as_json
-@with_client
-def edit(
-    client: OperatorClient,
+def _new_key(
+    *,
     name: str,
+    scopes: tuple[str, ...],
+    use_cases: tuple[str, ...],
+    description: str,
+    labels: tuple[tuple[str, str], ...],
+    expires_at: str | None,
+    expires_in: float | None,
+) -> JsonObject:
+    body: JsonObject = {
+        "name": name,
+        "scopes": scopes,
+        "use_cases": use_cases,
+        "description": description,
+        "labels": dict(labels),
+    }
+    expiry = _expiry(expires_at, expires_in)
+    return body if expiry is None else {**body, "expires_at": expiry}
+
+
+def _changes(
+    *,
     new_name: str | None,
     description: str | None,
     scopes: tuple[str, ...],
@@ -170,20 +126,21 @@ def edit(
     expires_at: str | None,
     expires_in: float | None,
     no_expiry: bool,
-    as_json: bool,
-) -> None:
-    """Change a key. Scopes, use cases and labels that are given take the place of the old ones."""
+) -> JsonObject:
     if labels and no_labels:
         fail("--label or --no-labels, not both", 2)
     expiry = _expiry(expires_at, expires_in)
     if expiry is not None and no_expiry:
         fail("use either an expiry or --no-expiry, not both", 2)
-    changes: dict[str, Any] = {"name": new_name, "description": description}
-    changes["scopes"] = scopes or None
-    changes["use_cases"] = use_cases or None
-    changes["labels"] = {} if no_labels else dict(labels) or None
-    changes["expires_at"] = expiry
-    body = {field: value for field, value in changes.items() if value is not None}
+    changes = {
+        "name": new_name,
+        "description": description,
+        "scopes": scopes or None,
+        "use_cases": use_cases or None,
+        "labels": {} if no_labels else dict(labels) or None,
+        "expires_at": expiry,
+    }
+    body: JsonObject = {field: value for field, value in changes.items() if value is not None}
     if no_expiry:
         body["expires_at"] = None
     if not body:
@@ -192,90 +149,74 @@ def edit(
             "--expires-in or --no-expiry",
             2,
         )
-    _show_key(client.request("PATCH", f"/keys/{part(name)}", body=body), as_json)
-
-
-@keys.command()
-@click.argument("name")
-@as_json
-@with_client
-def enable(client: OperatorClient, name: str, as_json: bool) -> None:
-    """Let a disabled key in again."""
-    _show_key(client.request("POST", f"/keys/{part(name)}/enable"), as_json)
-
-
-@keys.command()
-@click.argument("name")
-@as_json
-@with_client
-def disable(client: OperatorClient, name: str, as_json: bool) -> None:
-    """Refuse a key until it is enabled again; it acts at once."""
-    _show_key(client.request("POST", f"/keys/{part(name)}/disable"), as_json)
-
-
-@keys.command()
-@click.argument("name")
-@click.option(
-    "--overlap", type=Seconds(), default="24h", show_default=True, help="How long the old secret opens still."
-)
-@as_json
-@with_client
-def rotate(client: OperatorClient, name: str, overlap: float, as_json: bool) -> None:
-    """Give a key a new secret. The old one opens until the overlap ends (0: it ends at once)."""
-    payload = client.request("POST", f"/keys/{part(name)}/rotate", body={"overlap_s": overlap})
-    _show_secret(payload, as_json)
-    if payload["previous_secret_until"] and not as_json:
-        click.echo(f"the old secret opens until {payload['previous_secret_until']}")
-
-
-@keys.command()
-@as_json
-@with_client
-def adopt(client: OperatorClient, as_json: bool) -> None:
-    """Let the key of `server.api_key_file` open again. For a new secret in the file of a key that was deleted."""
-    payload = client.request("POST", "/keys/adopt")
-    show_json(payload) if as_json else click.echo("the key of server.api_key_file opens")
-
-
-@keys.command()
-@click.argument("name")
-@click.option("--confirm", required=True, metavar="NAME", help="The exact name of the key, once more.")
-@as_json
-@with_client
-def delete(client: OperatorClient, name: str, confirm: str, as_json: bool) -> None:
-    """Delete a key for ever; access with it ends at once."""
-    payload = client.request("DELETE", f"/keys/{part(name)}", query=[("confirm", confirm)])
-    show_json(payload) if as_json else click.echo(f"key {name} deleted")
+    return body
 
 
 def _expiry(at: str | None, in_s: float | None) -> str | None:
-    """The time at which a key is to expire, as the operator API takes it."""
+    """Return the time at which a key is to expire, as the operator API takes it."""
     if at is not None and in_s is not None:
         fail("use either --expires-at or --expires-in, not both", 2)
     return at if in_s is None else (datetime.now(UTC) + timedelta(seconds=in_s)).isoformat()
 
 
-def _show_secret(payload: JsonObject, as_json: bool) -> None:
-    if as_json:
-        show_json(payload)
-        return
+def _show_details(key: JsonObject) -> None:
+    show_fields({name: key[name] for name in DETAILS if name in key})
+
+
+def _show(payload: JsonObject) -> None:
+    _show_details(payload["key"])
+    if payload["previous_secret_until"]:
+        click.echo(f"the secret before the last rotation opens until {payload['previous_secret_until']}")
+
+
+def _show_changed(payload: JsonObject) -> None:
+    _show_details(payload["key"])
+    _name_empty_scopes(payload)
+
+
+def _show_secret(payload: JsonObject) -> None:
     _show_details(payload["key"])
     click.echo(f"\nIts secret, shown this once:\n\n    {payload['secret']}\n")
-    _tell_of_empty(payload)
+    _name_empty_scopes(payload)
 
 
-def _show_key(payload: JsonObject, as_json: bool) -> None:
-    if as_json:
-        show_json(payload)
-        return
-    _show_details(payload["key"])
-    _tell_of_empty(payload)
+def _show_rotated(payload: JsonObject) -> None:
+    _show_secret(payload)
+    if payload["previous_secret_until"]:
+        click.echo(f"the old secret opens until {payload['previous_secret_until']}")
 
 
-def _tell_of_empty(payload: JsonObject) -> None:
+def _name_empty_scopes(payload: JsonObject) -> None:
     for scope in payload.get("opens_nothing", ()):
         click.echo(f"the scope {scope} opens nothing: see tollhouse keys scopes", err=True)
 
 
-def _show_details(key: JsonObject) -> None:
-    show_fields({name: key[name] for name in DETAILS if name in key})
+add_commands(
+    keys,
+    command("create", "POST /keys", "Create a key and print its secret, this once.",
+            click.option("--name", required=True, help="At least 3 characters, unique."), scope, use_case,
+            click.option("--description", default="", help="What the key is for."), label, expires_at, expires_in,
+            sends=_new_key, shows=_show_secret),
+    command("show NAME", "GET /keys/{name}", "Show one key.", shows=_show),
+    command("edit NAME", "PATCH /keys/{name}",
+            "Change a key. Scopes, use cases and labels that are given take the place of the old ones.",
+            click.option("--name", "new_name", help="The new name."), click.option("--description"),
+            scope, use_case, label, click.option("--no-labels", is_flag=True, help="Take all labels away."),
+            expires_at, expires_in,
+            click.option("--no-expiry", is_flag=True, help="Let the key open until it is disabled or deleted."),
+            sends=_changes, shows=_show_changed),
+    command("enable NAME", "POST /keys/{name}/enable", "Let a disabled key in again.", shows=_show_changed),
+    command("disable NAME", "POST /keys/{name}/disable",
+            "Refuse a key until it is enabled again; it acts at once.", shows=_show_changed),
+    command("rotate NAME", "POST /keys/{name}/rotate",
+            "Give a key a new secret. The old one opens until the overlap ends (0: it ends at once).",
+            click.option("--overlap", "overlap_s", type=Seconds(), default="24h", show_default=True,
+                         help="How long the old secret opens still."),
+            shows=_show_rotated),
+    command("adopt", "POST /keys/adopt",
+            "Let the key of `server.api_key_file` open again. "
+            "For a new secret in the file of a key that was deleted.",
+            shows="the key of server.api_key_file opens"),
+    command("delete NAME", "DELETE /keys/{name}", "Delete a key for ever; access with it ends at once.",
+            confirmed("NAME", "The exact name of the key, once more."), shows="key {name} deleted"),
+)  # fmt: skip

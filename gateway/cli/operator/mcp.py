@@ -10,9 +10,8 @@ import aiohttp
 import click
 import msgspec
 
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import list_command
-from gateway.cli.output import as_json, show_json
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.configuration.sections import ConfigError
 from gateway.mcp.messages import INTERNAL_ERROR, McpError, decoded, failure
 from spool.errors import SpoolError
@@ -60,28 +59,13 @@ list_command(
 )
 
 
-@tools.command()
-@click.argument("name")
-@as_json
-@with_client
-def enable(client: OperatorClient, name: str, as_json: bool) -> None:
-    """Let assistants have a tool."""
-    _decide(client, name, True, as_json)
-
-
-@tools.command()
-@click.argument("name")
-@as_json
-@with_client
-def disable(client: OperatorClient, name: str, as_json: bool) -> None:
-    """Take a tool away from assistants."""
-    _decide(client, name, False, as_json)
-
-
-def _decide(client: OperatorClient, name: str, enabled: bool, as_json: bool) -> None:
-    payload = client.request("PATCH", f"/assistant-tools/{part(name)}", body={"enabled": enabled})
-    done = "enabled" if enabled else "disabled"
-    show_json(payload) if as_json else click.echo(f"{name} is {done}")
+add_commands(
+    tools,
+    command("enable NAME", "PATCH /assistant-tools/{name}", "Let assistants have a tool.",
+            sends={"enabled": True}, shows="{name} is enabled"),
+    command("disable NAME", "PATCH /assistant-tools/{name}", "Take a tool away from assistants.",
+            sends={"enabled": False}, shows="{name} is disabled"),
+)  # fmt: skip
 
 
 async def _reply(client: OperatorClient, line: bytes) -> bytes | None:

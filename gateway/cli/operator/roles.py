@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.account_roles import KNOWN, NAMES, AccountRole
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import list_command
-from gateway.cli.operator.operators import warn_of_account
+from gateway.cli.operator.commands import list_command
+from gateway.cli.operator.people import KNOWN, ROLE_NAMES, AccountRole, warn_of_account
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import conditions
@@ -211,7 +210,7 @@ def _show_preview(seen: JsonObject) -> None:
     show_fields(
         {
             "person": seen["person"],
-            "account role": NAMES.get(seen["account_role"], seen["account_role"]),
+            "account role": ROLE_NAMES.get(seen["account_role"], seen["account_role"]),
             "roles": seen["roles"],
             "permission sets": [each["name"] for each in seen["permission_sets"]],
             "data access": seen["data_access"],

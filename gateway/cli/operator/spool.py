@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 import orjson
 
-from gateway.cli import fail
-from gateway.cli.operator.accounts import accounts
+from gateway.cli import config_option, data_option, fail
+from gateway.cli.data_directory import installation
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import list_command
-from gateway.cli.operator.recover import recover
+from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
 from gateway.cli.transfer.bundles import export_bundle, import_bundle
-from spool.log.books import LEFT_OUT
+from gateway.configuration.sections import Config
+from spool import engines
+from spool.clock import SystemClock
+from spool.errors import NotAllowed, SpoolError
+from spool.log.books import (
+    ACCEPTED,
+    DAMAGED,
+    DUPLICATES,
+    EXPIRED,
+    KEPT,
+    LEFT_OUT,
+    PENDING,
+    RECEIVED,
+    RETIRED,
+    ROUTE_TERMS,
+    SPLIT,
+    topic_of,
+)
 from spool.printable import printable
 from spool.record import USAGE_EVENTS
+
+if TYPE_CHECKING:
+    from spool.storage import Recovered
 
 ROUTE_COLUMNS = ("route", "state", "since", "queued", "oldest_age_s", "unknown", "refused_24h", "reason")
 DELIVERY_COLUMNS = ("id", "route", "first", "last", "state", "attempts", "not_before", "last_error")
@@ -28,6 +51,24 @@ REFUSAL_COLUMNS = ("route", "first", "last", "count", "at", "words")
 CONFLICT_COLUMNS = ("first_source", "second_source", "count", "first", "second")
 SHOWN_TYPES = 5
 TOPIC_COLUMNS = ("topic", "received", "accepted", "duplicates", "ignored", "rejected", "pending")
+_WORDS = {
+    KEPT: "kept",
+    RETIRED: "done and past retention",
+    EXPIRED: "past retention",
+    DUPLICATES: "repeats",
+    PENDING: "waiting for their other half",
+    "before_start": "older than the route",
+    "refused_upstream": "refused upstream",
+    "queued": "waiting",
+    "dead": "dead letters",
+    "unknown": "unconfirmed",
+    "shadow": "shadows",
+    "unmapped": "without a stream or path",
+    "by_sync": "sent as states",
+    "handed_over": "handed over",
+}
+_KEEPING = (KEPT, RETIRED, EXPIRED)
+_REASONS = ("ignored.", "rejected.")
 
 
 @click.group()
@@ -35,7 +76,6 @@ def spool() -> None:
     """Show the spool, and settle what needs a person."""
 
 
-spool.add_command(recover)
 spool.add_command(export_bundle)
 spool.add_command(import_bundle)
 
@@ -90,16 +130,6 @@ def _window(seconds: float) -> str:
     return f"{hours / 24:.0f} days" if hours >= 48 else f"{hours:.1f} h"
 
 
-@spool.command()
-@click.argument("id")
-@as_json
-@with_client
-def receipt(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Show what became of a submission, by its Tollhouse-Receipt's id."""
-    payload = client.request("GET", f"/receipts/{part(id)}")
-    show_json(payload) if as_json else show_fields(payload["receipt"])
-
-
 @spool.group()
 def dead() -> None:
     """Records that an upstream refused for good."""
@@ -113,35 +143,6 @@ list_command(
     filters={"route": "DESTINATION/TOPIC", "status": "The upstream's status."},
     help="List dead letters with the upstream's words.",
 )
-
-
-@dead.command("show")
-@click.argument("id", type=int)
-@as_json
-@with_client
-def show_dead(client: OperatorClient, id: int, as_json: bool) -> None:
-    """Show one dead letter and its record."""
-    payload = client.request("GET", f"/dead/{id}")
-    if as_json:
-        show_json(payload)
-        return
-    letter = payload["dead"]
-    show_fields({name: value for name, value in letter.items() if name != "record"})
-    show_json(letter["record"])
-
-
-@dead.command("retry")
-@click.argument("ids", type=int, nargs=-1)
-@click.option("--route", help="All of this route.")
-@click.option("--all", "every", is_flag=True, help="All there are.")
-@as_json
-@with_client
-def retry_dead(
-    client: OperatorClient, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool
-) -> None:
-    """Send dead letters again."""
-    payload = client.request("POST", "/dead/retry", body=_letters(ids, route, every))
-    show_json(payload) if as_json else click.echo(f"{payload['retried']} will be sent again")
 
 
 @dead.command("edit")
@@ -167,18 +168,55 @@ def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) ->
     )
 
 
-@dead.command("discard")
-@click.argument("ids", type=int, nargs=-1)
-@click.option("--route", help="All of this route.")
-@click.option("--all", "every", is_flag=True, help="All there are.")
-@as_json
-@with_client
-def discard_dead(
-    client: OperatorClient, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool
-) -> None:
-    """Give dead letters up; they are counted as discarded."""
-    payload = client.request("POST", "/dead/discard", body=_letters(ids, route, every))
-    show_json(payload) if as_json else click.echo(f"{payload['discarded']} discarded")
+@spool.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@config_option
+@data_option
+@click.option(
+    "--new-registry",
+    is_flag=True,
+    help="Begin a new registry.sqlite if it is damaged or missing: keys and operators must then be created anew.",
+)
+def recover(file: Path | None, config: Path | None, data: Path | None, new_registry: bool) -> None:
+    """
+    Bring a damaged data directory into order while no server runs.
+
+    Opening it salvages what is damaged. With FILE, a spool.sqlite that was moved aside or saved elsewhere, every
+    record of it that the log does not have is brought into the log. It may be repeated: no record comes twice.
+    """
+    settings = installation(config, data)
+    try:
+        if file is not None:
+            _show_recovered(asyncio.run(_recover(settings, file)))
+        problem = asyncio.run(_open(settings, new_registry=new_registry))
+    except NotAllowed as error:
+        fail(str(error), 2)
+    except (SpoolError, OSError) as error:
+        fail(str(error))
+    if problem:
+        fail(problem)
+    click.echo("the data directory can be opened")
+
+
+def _show_recovered(found: Recovered) -> None:
+    show_fields(asdict(found))
+    if found.added:
+        click.echo("the ledger may have counted some of them before: tollhouse ledger rebuild counts anew")
+
+
+async def _recover(config: Config, file: Path) -> Recovered:
+    from spool.storage import StorageOptions
+
+    options = StorageOptions(directory=config.data_dir, settings=config.spool, clock=SystemClock())
+    return await engines.recover(options, file)
+
+
+async def _open(config: Config, *, new_registry: bool) -> str:
+    """Open the storage; return the problem of the registry, or ""."""
+    from gateway.assembly.storage import open_storage
+
+    async with open_storage(config, clock=SystemClock(), new_registry=new_registry) as storage:
+        return storage.registry_problem
 
 
 @spool.command()
@@ -226,21 +264,6 @@ list_command(
     filters={"route": "DESTINATION/TOPIC", "state": "running, parked, refusing or orphaned"},
     help="List routes with their state and queue.",
 )
-
-
-@spool.command("accept-clock")
-@as_json
-@with_client
-def accept_clock(client: OperatorClient, as_json: bool) -> None:
-    """Say that the clock is right after it was moved: it is believed at once, and old records are removed by it."""
-    payload = client.request("POST", "/clock/accept", body={})
-    done = payload["clock"]
-    if as_json:
-        show_json(payload)
-    elif done["was_held_s"]:
-        click.echo(f"the clock is believed; time moved by {done['moved_s']:+.0f} s")
-    else:
-        click.echo("the clock is believed already")
 
 
 @routes.command("drop")
@@ -334,6 +357,31 @@ def verify(client: OperatorClient, as_json: bool) -> None:
         click.echo("All accounted for")
 
 
+def accounts(
+    topics: Mapping[str, Mapping[str, int]], routes: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:
+    """A line for each topic and each route: a sum and its parts; parts of zero are left out."""
+    for topic, terms in topics.items():
+        came = terms.get(RECEIVED, 0) + terms.get(SPLIT, 0)
+        split = f" (with {terms[SPLIT]:,} more that items held)" if terms.get(SPLIT) else ""
+        reasons = {name: n for name, n in terms.items() if name.startswith(_REASONS)}
+        parts = {name: terms.get(name, 0) for name in (*_KEEPING, DUPLICATES, PENDING)} | reasons
+        damaged = f"; {terms[DAMAGED]:,} of what is kept cannot be read" if terms.get(DAMAGED) else ""
+        yield f"{topic}: received {came:,}{split} = {_sum(parts.items())}{damaged}"
+    for route, terms in routes.items():
+        whole = topics.get(topic_of(route), {}).get(ACCEPTED, 0)
+        yield f"{route}: accepted {whole:,} = {_sum((name, terms.get(name, 0)) for name in ROUTE_TERMS)}"
+
+
+def _sum(parts: Iterable[tuple[str, int]]) -> str:
+    return " + ".join(f"{_word(name)} {n:,}" for name, n in parts if n) or "0"
+
+
+def _word(name: str) -> str:
+    kind, _, reason = name.partition(".")
+    return f"{kind} ({reason.replace('_', ' ')})" if reason else _WORDS.get(name, name.replace("_", " "))
+
+
 def _show_unsent_events(client: OperatorClient) -> None:
     query = [("sent", "no"), ("sort_key", "count"), ("sort_order", "desc")]
     unsent = client.request("GET", "/event-types", query=query)
@@ -352,15 +400,53 @@ def _summed(topic: JsonObject) -> JsonObject:
     return summed
 
 
-def _letters(ids: tuple[int, ...], route: str | None, every: bool) -> JsonObject:
-    if bool(ids) + (route is not None) + every != 1:
-        fail("name dead letters by their ids, or --route, or --all", 2)
-    return {"ids": ids} if ids else {"route": route} if route else {"all": True}
-
-
 def _ask_first(records: int) -> None:
     warning = (
         f"{records} records will be sent to the upstream again, and the service may count them again. Go on?"
     )
     if not click.confirm(warning, err=True):
         fail("nothing was sent")
+
+
+def _letters(ids: tuple[int, ...], route: str | None, every: bool) -> JsonObject:
+    if bool(ids) + (route is not None) + every != 1:
+        fail("name dead letters by their ids, or --route, or --all", 2)
+    return {"ids": ids} if ids else {"route": route} if route else {"all": True}
+
+
+def _show_letter(payload: JsonObject) -> None:
+    letter = payload["dead"]
+    show_fields({name: value for name, value in letter.items() if name != "record"})
+    show_json(letter["record"])
+
+
+def _show_clock(payload: JsonObject) -> None:
+    done = payload["clock"]
+    if done["was_held_s"]:
+        click.echo(f"the clock is believed; time moved by {done['moved_s']:+.0f} s")
+    else:
+        click.echo("the clock is believed already")
+
+
+_ids = click.argument("ids", type=int, nargs=-1)
+_of_route = click.option("--route", help="All of this route.")
+_every = click.option("--all", "every", is_flag=True, help="All there are.")
+
+add_commands(
+    spool,
+    command("receipt ID", "GET /receipts/{id}",
+            "Show what became of a submission, by its Tollhouse-Receipt's id."),
+    command("accept-clock", "POST /clock/accept",
+            "Say that the clock is right after it was moved: it is believed at once, "
+            "and old records are removed by it.", shows=_show_clock),
+)  # fmt: skip
+
+add_commands(
+    dead,
+    command("show", "GET /dead/{id}", "Show one dead letter and its record.", click.argument("id", type=int),
+            shows=_show_letter),
+    command("retry", "POST /dead/retry", "Send dead letters again.", _ids, _of_route, _every,
+            sends=_letters, shows="{retried} will be sent again"),
+    command("discard", "POST /dead/discard", "Give dead letters up; they are counted as discarded.",
+            _ids, _of_route, _every, sends=_letters, shows="{discarded} discarded"),
+)  # fmt: skip

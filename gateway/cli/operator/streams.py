@@ -1,4 +1,7 @@
-"""`tollhouse streams`: unit-cost streams, and deliveries without a clear answer from the upstream."""
+"""
+`tollhouse events`: usage events, one by one and by type. `tollhouse streams`: unit-cost streams, and deliveries
+without a clear answer from the upstream.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,45 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.lists import PageRequest, paged, show_page
+from gateway.cli.operator.commands import PageRequest, list_command, paged, show_page
 from gateway.cli.output import as_json, show_json
 
-COLUMNS = ("name", "type", "granularity", "dimensions")
+STREAM_COLUMNS = ("name", "type", "granularity", "dimensions")
 UNKNOWN_COLUMNS = ("id", "route", "first", "last", "reason")
 _MOST = 1000
+EVENT_COLUMNS = ("number", "event_type", "subject", "amount", "start_time", "source", "event_id")
+EVENT_TYPE_COLUMNS = ("type", "count", "amount", "last_seen", "sent_as", "unmapped")
+
+
+@click.group()
+def events() -> None:
+    """List usage events and their types."""
+
+
+list_command(
+    events,
+    "list",
+    root="events",
+    columns=EVENT_COLUMNS,
+    filters={
+        "type": "",
+        "subject": "",
+        "source": "",
+        "state": "open or closed.",
+        "start_time": "From this time on: RFC 3339.",
+        "end_time": "Before this time: RFC 3339.",
+    },
+    help="List the newest usage events. The amount is what the mapping of the type in upstream.events names.",
+)
+
+list_command(
+    events,
+    "types",
+    root="event_types",
+    columns=EVENT_TYPE_COLUMNS,
+    filters={"type": "", "sent": "yes or no: whether the type leaves for the upstream."},
+    help="List types of usage events. Those without a mapping in upstream.events are kept and not sent.",
+)
 
 
 @click.group()
@@ -31,7 +67,7 @@ def list_streams(
     if unknown:
         show_page(client, page, "unknown", UNKNOWN_COLUMNS, {})
     else:
-        show_page(client, page, "streams", COLUMNS, filters)
+        show_page(client, page, "streams", STREAM_COLUMNS, filters)
 
 
 @streams.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.cli.operator.accounts import accounts
+from gateway.cli.operator.spool import accounts
 
 
 def test_what_was_received_is_a_sum() -> None:

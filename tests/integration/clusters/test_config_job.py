@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from gateway.cli.operator.senders.clusters import clusters
+from gateway.cli.operator.clusters import clusters
 from gateway.devices.agent_config import version_of
 from spool.container_files.values import ClusterIdentity
 from tests.integration import container_agent as agent

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import PageRequest, paged, show_page
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.commands import PageRequest, add_commands, command, list_command, paged, show_page
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
@@ -94,51 +94,47 @@ def publish(client: OperatorClient, file: Path, namespace: str, base: int | None
     click.echo(f"version {version['version']} is in force: {_dimensions(version)}")
 
 
-@allocation.command()
-@click.option(
+_of_namespaces = click.option(
     "--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace."
 )
-@click.option("--is-in-force", multiple=True, help="true or false.")
-@click.option("--last-updated-by", multiple=True, metavar="NAME", help="Who published it; may repeat.")
-@paged
-@with_client
-def versions(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
-    """List the versions of definitions that are kept."""
-    show_page(client, page, "versions", _VERSION_COLUMNS, filters, path="/allocation/versions")
 
-
-@allocation.command()
-@click.argument("version", default="latest")
-@_namespace
-@as_json
-@with_client
-def show(client: OperatorClient, version: str, namespace: str, as_json: bool) -> None:
-    """Print the definition of a VERSION, by default the one in force, as it was published."""
-    payload = client.request("GET", f"/allocation/versions/{part(version)}", query=[("namespace", namespace)])
-    show_json(payload) if as_json else click.echo(payload["version"]["definition"].rstrip("\n"))
-
-
-@allocation.command()
-@click.option("--state", multiple=True, help=f"{', '.join(STATES)}.")
-@click.option(
-    "--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace."
+list_command(
+    allocation,
+    "versions",
+    _of_namespaces,
+    click.option("--is-in-force", multiple=True, help="true or false."),
+    click.option("--last-updated-by", multiple=True, metavar="NAME", help="Who published it; may repeat."),
+    root="versions",
+    path="/allocation/versions",
+    columns=_VERSION_COLUMNS,
+    help="List the versions of definitions that are kept.",
 )
-@click.option("--submitted-by", multiple=True, metavar="NAME", help="May repeat.")
-@paged
-@with_client
-def jobs(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
-    """List publish jobs, the newest first."""
-    show_page(client, page, "publish_jobs", _JOB_COLUMNS, filters, path="/allocation/jobs")
+
+list_command(
+    allocation,
+    "jobs",
+    click.option("--state", multiple=True, help=f"{', '.join(STATES)}."),
+    _of_namespaces,
+    click.option("--submitted-by", multiple=True, metavar="NAME", help="May repeat."),
+    root="publish_jobs",
+    path="/allocation/jobs",
+    columns=_JOB_COLUMNS,
+    help="List publish jobs, the newest first.",
+)
 
 
-@allocation.command()
-@click.argument("job")
-@as_json
-@with_client
-def cancel(client: OperatorClient, job: str, as_json: bool) -> None:
-    """Cancel a publish job that is queued or being validated."""
-    payload = client.request("POST", f"/allocation/jobs/{part(job)}/cancel")
-    show_json(payload) if as_json else click.echo(f"job {job} cancelled")
+def _show_definition(payload: JsonObject) -> None:
+    click.echo(payload["version"]["definition"].rstrip("\n"))
+
+
+add_commands(
+    allocation,
+    command("show", "GET /allocation/versions/{version}",
+            "Print the definition of a VERSION, by default the one in force, as it was published.",
+            click.argument("version", default="latest"), _namespace, shows=_show_definition),
+    command("cancel JOB", "POST /allocation/jobs/{job}/cancel",
+            "Cancel a publish job that is queued or being validated.", shows="job {job} cancelled"),
+)  # fmt: skip
 
 
 @allocation.group()

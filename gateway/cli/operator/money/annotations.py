@@ -2,7 +2,7 @@
 
 import click
 
-from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import resource_commands
 from gateway.resources.annotations import NewAnnotation
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from spool.printable import printable
 
@@ -22,9 +20,6 @@ CLOSED_COLUMNS = (
     "closed_at",
     "closed_by",
 )
-
-provider_option = click.option("--provider", required=True, metavar="NAME", help="Who sent the bill.")
-month_option = click.option("--month", required=True, metavar="MONTH", help="Such as 2026-10.")
 
 
 @click.group()
@@ -47,60 +42,6 @@ list_command(
 )
 
 
-@invoice.command("add")
-@provider_option
-@month_option
-@click.option("--number", required=True, metavar="TEXT", help="The number of the invoice.")
-@click.option("--total", required=True, metavar="AMOUNT", help="What it comes to in dollars, tax included.")
-@click.option("--tax", metavar="AMOUNT", help="What of the total is tax that no statement tells.")
-@click.option("--account", metavar="TEXT", help="Whose invoice it is, if there are several.")
-@click.option("--issued", metavar="DATE", help="When it was issued, such as 2026-11-03.")
-@click.option("--lines", type=click.IntRange(1), help="Lines of it that were rounded to cents; default: 1.")
-@as_json
-@with_client
-def add_invoice(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """Add an invoice of a provider."""
-    payload = client.request("POST", "/billed-invoices", body=given)
-    added = payload["billed_invoice"]
-    show_json(payload) if as_json else click.echo(f"added invoice {added['id']}")
-
-
-@invoice.command("delete")
-@click.argument("id")
-@as_json
-@with_client
-def delete_invoice(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Forget an invoice of a month that is not closed."""
-    payload = client.request("DELETE", f"/billed-invoices/{part(id)}")
-    show_json(payload) if as_json else click.echo(f"invoice {id} deleted")
-
-
-@billed.command("preview")
-@provider_option
-@month_option
-@as_json
-@with_client
-def preview(client: OperatorClient, provider: str, month: str, as_json: bool) -> None:
-    """Show what closing a month would find, and close nothing."""
-    payload = _found(client, provider, month)
-    show_json(payload) if as_json else _show(payload["month_closing"])
-
-
-@billed.command("close")
-@provider_option
-@month_option
-@click.option("--accept", is_flag=True, help="Close it with a difference, or with days that are not final.")
-@as_json
-@with_client
-def close(client: OperatorClient, provider: str, month: str, accept: bool, as_json: bool) -> None:
-    """Close a month of a provider's bills: what it comes to stays, and later changes are entries of their own."""
-    if not as_json:
-        _show(_found(client, provider, month)["month_closing"])
-    given = {"provider": provider, "month": month, "accept": accept}
-    payload = client.request("POST", "/closed-months", body=given)
-    show_json(payload) if as_json else click.echo(f"closed {month} of {printable(provider)}")
-
-
 list_command(
     billed,
     "list",
@@ -111,23 +52,8 @@ list_command(
 )
 
 
-@billed.command("reopen")
-@provider_option
-@month_option
-@as_json
-@with_client
-def reopen(client: OperatorClient, provider: str, month: str, as_json: bool) -> None:
-    """Let a closed month change again; what was restated of it since goes into the month itself."""
-    payload = client.request("DELETE", f"/closed-months/{part(provider)}/{part(month)}")
-    show_json(payload) if as_json else click.echo(f"{month} of {printable(provider)} is open again")
-
-
-def _found(client: OperatorClient, provider: str, month: str) -> Any:
-    query = [("provider", provider), ("month", month)]
-    return client.request("GET", "/month-closing", query=query)
-
-
-def _show(found: JsonObject) -> None:
+def _show(payload: JsonObject) -> None:
+    found = payload["month_closing"]
     click.echo(
         f"{printable(found['provider'])}, {found['month']}: billed ${found['billed']}, invoiced ${found['invoiced']}"
         f" ({len(found['invoices'])} invoices), tax ${found['tax']}, rounding ${found['rounding']}, difference"
@@ -145,3 +71,47 @@ def _show(found: JsonObject) -> None:
         show_table(restated, ("corrects", "amount"))
     for problem in found["problems"]:
         click.echo(problem, err=True)
+
+
+_PROVIDER = click.option("--provider", required=True, metavar="NAME", help="Who sent the bill.")
+_MONTH = click.option("--month", required=True, metavar="MONTH", help="Such as 2026-10.")
+
+add_commands(
+    invoice,
+    command("add", "POST /billed-invoices", "Add an invoice of a provider.", _PROVIDER, _MONTH,
+            click.option("--number", required=True, metavar="TEXT", help="The number of the invoice."),
+            click.option("--total", required=True, metavar="AMOUNT",
+                         help="What it comes to in dollars, tax included."),
+            click.option("--tax", metavar="AMOUNT", help="What of the total is tax that no statement tells."),
+            click.option("--account", metavar="TEXT", help="Whose invoice it is, if there are several."),
+            click.option("--issued", metavar="DATE", help="When it was issued, such as 2026-11-03."),
+            click.option("--lines", type=click.IntRange(1),
+                         help="Lines of it that were rounded to cents; default: 1."),
+            shows="added invoice {billed_invoice[id]}"),
+    command("delete ID", "DELETE /billed-invoices/{id}", "Forget an invoice of a month that is not closed.",
+            shows="invoice {id} deleted"),
+)  # fmt: skip
+
+add_commands(
+    billed,
+    command("preview", "GET /month-closing", "Show what closing a month would find, and close nothing.",
+            _PROVIDER, _MONTH, shows=_show),
+    command("reopen", "DELETE /closed-months/{provider}/{month}",
+            "Let a closed month change again; what was restated of it since goes into the month itself.",
+            _PROVIDER, _MONTH, shows="{month} of {provider} is open again"),
+)  # fmt: skip
+
+
+@billed.command("close")
+@_PROVIDER
+@_MONTH
+@click.option("--accept", is_flag=True, help="Close it with a difference, or with days that are not final.")
+@as_json
+@with_client
+def close(client: OperatorClient, provider: str, month: str, accept: bool, as_json: bool) -> None:
+    """Close a month of a provider's bills: what it comes to stays, and later changes are entries of their own."""
+    if not as_json:
+        _show(client.request("GET", "/month-closing", query=[("provider", provider), ("month", month)]))
+    given = {"provider": provider, "month": month, "accept": accept}
+    payload = client.request("POST", "/closed-months", body=given)
+    show_json(payload) if as_json else click.echo(f"closed {month} of {printable(provider)}")

@@ -8,7 +8,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import PageRequest, paged, show_page
+from gateway.cli.operator.commands import PageRequest, paged, show_page
 from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.resources.budgets import EXPANSIONS, NewBudget

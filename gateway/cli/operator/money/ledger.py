@@ -1,11 +1,15 @@
-"""`tollhouse ledger`: how far the sums reach; rebuild and reprice them."""
+"""
+`tollhouse ledger`: how far the sums reach; rebuild and reprice them. `tollhouse billing`: the sums by the hour as
+billing drops, previewed or sent now.
+"""
 
 from __future__ import annotations
 
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import as_json, show_fields, show_json
+from gateway.cli.operator.commands import add_commands, command
+from gateway.cli.output import JsonObject, show_fields
 
 
 @click.group()
@@ -13,29 +17,13 @@ def ledger() -> None:
     """Show, rebuild or reprice the sums. Reports are made from them."""
 
 
-@ledger.command()
-@as_json
-@with_client
-def status(client: OperatorClient, as_json: bool) -> None:
-    """Show how far the sums reach, and what they could not count."""
-    payload = client.request("GET", "/ledger")
-    if as_json:
-        show_json(payload)
-        return
+def _show(payload: JsonObject) -> None:
     show_fields(payload["ledger"])
     for month, each in payload["frozen_rates"].items():
         click.echo(f"rates of {month} frozen at {each['frozen_at']} by {each['frozen_by']}")
 
 
-@ledger.command()
-@as_json
-@with_client
-def rebuild(client: OperatorClient, as_json: bool) -> None:
-    """Count anew every hour whose records are all kept. The rest stays as it is."""
-    payload = client.request("POST", "/ledger/rebuild", body={})
-    if as_json:
-        show_json(payload)
-        return
+def _show_rebuilt(payload: JsonObject) -> None:
     done = payload["rebuild"]
     click.echo(f"counted {done['periods']} hours anew, from record {done['first']} on")
     if done["kept"]:
@@ -44,39 +32,34 @@ def rebuild(client: OperatorClient, as_json: bool) -> None:
         )
 
 
-@ledger.command()
-@click.option(
-    "--from", "since", required=True, metavar="DAY", help="What happened before it keeps its estimates."
-)
-@as_json
-@with_client
-def reprice(client: OperatorClient, since: str, as_json: bool) -> None:
-    """Price estimated and unpriced sums again. List prices are today's; reported costs stay."""
-    payload = client.request("POST", "/ledger/reprice", body={"since": since})
-    if as_json:
-        show_json(payload)
-        return
+def _show_repriced(payload: JsonObject) -> None:
     done = payload["reprice"]
     click.echo(
-        f"priced {done['rows']} sums again with {done['price_book']}: ${done['before']} became "
-        f"${done['after']}"
+        f"priced {done['rows']} sums again with {done['price_book']}: ${done['before']} became ${done['after']}"
     )
     if done["unpriced"]:
         click.echo(f"{done['unpriced']} sums have no price in it and stay as they were")
 
 
-@ledger.command("freeze-rates")
-@click.argument("month")
-@as_json
-@with_client
-def freeze_rates(client: OperatorClient, month: str, as_json: bool) -> None:
-    """Keep the rates of currencies of a month that is over, such as 2026-10: no file changes its sums any more."""
-    payload = client.request("POST", "/ledger/rates", body={"month": month})
-    if as_json:
-        show_json(payload)
-        return
+def _show_frozen(payload: JsonObject) -> None:
     done = payload["frozen_rates"]
     click.echo(f"froze the rates of {done['month']}: {', '.join(done['currencies']) or 'none are known'}")
+
+
+add_commands(
+    ledger,
+    command("status", "GET /ledger", "Show how far the sums reach, and what they could not count.", shows=_show),
+    command("rebuild", "POST /ledger/rebuild",
+            "Count anew every hour whose records are all kept. The rest stays as it is.", shows=_show_rebuilt),
+    command("reprice", "POST /ledger/reprice",
+            "Price estimated and unpriced sums again. List prices are today's; reported costs stay.",
+            click.option("--from", "since", required=True, metavar="DAY",
+                         help="What happened before it keeps its estimates."),
+            shows=_show_repriced),
+    command("freeze-rates MONTH", "POST /ledger/rates",
+            "Keep the rates of currencies of a month that is over, such as 2026-10: "
+            "no file changes its sums any more.", shows=_show_frozen),
+)  # fmt: skip
 
 
 @ledger.command("thaw-rates")
@@ -86,3 +69,37 @@ def thaw_rates(client: OperatorClient, month: str) -> None:
     """Take back that the rates of a month are frozen: the configuration and its file decide again."""
     client.request("DELETE", f"/ledger/rates/{part(month)}")
     click.echo(f"the rates of {month} are no longer frozen")
+
+
+_since = click.option("--from", "from", required=True, metavar="DAY", help="First day, or a time.")
+_until = click.option(
+    "--to", "to", required=True, metavar="DAY", help="Last day, which is part of it, or a time."
+)
+
+
+@click.group()
+def billing() -> None:
+    """AI cost as billing drops. A server with upstream.connection_id sends them by itself."""
+
+
+def _push(*, dry_run: bool, **span: str) -> JsonObject:
+    return {"since": span["from"], "until": span["to"], "dry_run": dry_run}
+
+
+def _show_plan(payload: JsonObject) -> None:
+    plan = payload["billing"]
+    size = f"{plan['hours']} hours, {plan['rows']} rows, {plan['bytes']} bytes in {plan['drops']} drops"
+    click.echo(f"{size}: ${plan['cost']}")
+    if plan["sent"]:
+        click.echo(f"{plan['sent']} hours were accepted")
+
+
+add_commands(
+    billing,
+    command("preview", "GET /billing", "Show what a span comes to: hours, rows, bytes, requests and cost.",
+            _since, _until, shows=_show_plan),
+    command("push", "POST /billing/push",
+            "Send every hour of a span again. What the connection has of them is replaced.", _since, _until,
+            click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing."),
+            sends=_push, shows=_show_plan),
+)  # fmt: skip

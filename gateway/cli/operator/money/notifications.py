@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import IO, Any
 
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
-from gateway.cli.output import JsonObject, as_json, show_fields, show_json
+from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.output import JsonObject
 from spool.registry.notices import CHANNEL_STATES
 
 COLUMNS = ("id", "state", "severity", "at", "attempts", "title", "error")
 CHANNEL_COLUMNS = ("name", "type", "origin", "state", "waiting", "sent", "failed", "insights", "reason")
-
-ids_argument = click.argument("ids", nargs=-1)
-channel_option = click.option("--channel", help="All of this channel.")
-all_option = click.option("--all", "every", is_flag=True, help="All there are.")
 
 
 @click.group()
@@ -40,40 +34,14 @@ list_command(
     help="List notifications, the newest first.",
 )
 
-
-@notifications.command()
-@click.option("--state", multiple=True, help=f"{', '.join(CHANNEL_STATES)}; may repeat.")
-@click.option("--type", multiple=True, help="Such as webhook; may repeat.")
-@paged
-@with_client
-def channels(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
-    """List the channels, with what waits and why."""
-    show_page(client, page, "notification_channels", CHANNEL_COLUMNS, filters)
-
-
-@notifications.command()
-@click.argument("id")
-@as_json
-@with_client
-def show(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Show one notification with all that it says."""
-    _show(client.request("GET", f"/notifications/{part(id)}"), as_json)
-
-
-@notifications.command()
-@click.argument("channel")
-@as_json
-@with_client
-def test(client: OperatorClient, channel: str, as_json: bool) -> None:
-    """Send a notice that shows whether a channel works. `show ID` says what became of it."""
-    _show(client.request("POST", f"/notification-channels/{part(channel)}/test", body={}), as_json)
-
-
-def _channel_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The fields of a channel; what is not given is None, or () of many."""
-    for option in reversed(_CHANNEL_OPTIONS):
-        command = option(command)
-    return command
+list_command(
+    notifications,
+    "channels",
+    root="notification_channels",
+    columns=CHANNEL_COLUMNS,
+    filters={"state": f"{', '.join(CHANNEL_STATES)}; may repeat.", "type": "Such as webhook; may repeat."},
+    help="List the channels, with what waits and why.",
+)
 
 
 _CHANNEL_OPTIONS = (
@@ -106,45 +74,7 @@ _CHANNEL_OPTIONS = (
 )
 
 
-@notifications.command("add-channel")
-@click.argument("name")
-@click.argument(
-    "type", type=click.Choice(["webhook", "slack", "teams", "email", "pagerduty", "alertmanager"])
-)
-@_channel_options
-@as_json
-@with_client
-def add_channel(client: OperatorClient, name: str, type: str, as_json: bool, **given: Any) -> None:
-    """Make a channel. Its secret is kept sealed and never shown again."""
-    body = {"name": name, "type": type, **_channel(**given)}
-    _show_channel(client.request("POST", "/notification-channels", body=body), as_json)
-
-
-@notifications.command("edit-channel")
-@click.argument("name")
-@_channel_options
-@as_json
-@with_client
-def edit_channel(client: OperatorClient, name: str, as_json: bool, **given: Any) -> None:
-    """Change a channel that was made by command or in the console. What is not given stays, the secret too."""
-    body = _channel(**given)
-    if not body:
-        fail("say what to change; tollhouse notifications edit-channel --help lists what can be", 2)
-    _show_channel(client.request("PATCH", f"/notification-channels/{part(name)}", body=body), as_json)
-
-
-@notifications.command("delete-channel")
-@click.argument("name")
-@as_json
-@with_client
-def delete_channel(client: OperatorClient, name: str, as_json: bool) -> None:
-    """Delete a channel that was made by command or in the console."""
-    payload = client.request("DELETE", f"/notification-channels/{part(name)}")
-    show_json(payload) if as_json else click.echo(f"channel {name} deleted")
-
-
 def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) -> JsonObject:
-    """The body of a request: what was given."""
     body = {name: value for name, value in given.items() if value is not None}
     if to:
         body["to"] = list(to)
@@ -153,40 +83,15 @@ def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) 
     return body
 
 
-def _show_channel(payload: JsonObject, as_json: bool) -> None:
-    show_json(payload) if as_json else show_fields(payload["notification_channel"])
-
-
-@notifications.command()
-@ids_argument
-@channel_option
-@all_option
-@as_json
-@with_client
-def retry(
-    client: OperatorClient, ids: tuple[str, ...], channel: str | None, every: bool, as_json: bool
-) -> None:
-    """Send failed notifications again. One that waits and is named is tried at once."""
-    payload = client.request("POST", "/notifications/retry", body=_chosen(ids, channel, every))
-    show_json(payload) if as_json else click.echo(f"{payload['retried']} will be sent again")
-
-
-@notifications.command()
-@ids_argument
-@channel_option
-@all_option
-@as_json
-@with_client
-def discard(
-    client: OperatorClient, ids: tuple[str, ...], channel: str | None, every: bool, as_json: bool
-) -> None:
-    """Give up notifications that wait or failed."""
-    payload = client.request("POST", "/notifications/discard", body=_chosen(ids, channel, every))
-    show_json(payload) if as_json else click.echo(f"{payload['discarded']} discarded")
+def _changed_channel(**given: Any) -> JsonObject:
+    body = _channel(**given)
+    if not body:
+        fail("say what to change; tollhouse notifications edit-channel --help lists what can be", 2)
+    return body
 
 
 def _chosen(ids: tuple[str, ...], channel: str | None, every: bool) -> JsonObject:
-    body: dict[str, Any] = {"all": every}
+    body: JsonObject = {"all": every}
     if ids:
         body["ids"] = list(ids)
     if channel is not None:
@@ -194,5 +99,31 @@ def _chosen(ids: tuple[str, ...], channel: str | None, every: bool) -> JsonObjec
     return body
 
 
-def _show(payload: JsonObject, as_json: bool) -> None:
-    show_json(payload) if as_json else show_fields(payload["notification"])
+_CHOICE = (
+    click.argument("ids", nargs=-1),
+    click.option("--channel", help="All of this channel."),
+    click.option("--all", "every", is_flag=True, help="All there are."),
+)
+_TYPE = click.argument(
+    "type", type=click.Choice(["webhook", "slack", "teams", "email", "pagerduty", "alertmanager"])
+)
+
+add_commands(
+    notifications,
+    command("show ID", "GET /notifications/{id}", "Show one notification with all that it says."),
+    command("test CHANNEL", "POST /notification-channels/{channel}/test",
+            "Send a notice that shows whether a channel works. `show ID` says what became of it."),
+    command("add-channel NAME", "POST /notification-channels",
+            "Make a channel. Its secret is kept sealed and never shown again.", _TYPE, *_CHANNEL_OPTIONS,
+            sends=_channel),
+    command("edit-channel NAME", "PATCH /notification-channels/{name}",
+            "Change a channel that was made by command or in the console. What is not given stays, the secret too.",
+            *_CHANNEL_OPTIONS, sends=_changed_channel),
+    command("delete-channel NAME", "DELETE /notification-channels/{name}",
+            "Delete a channel that was made by command or in the console.", shows="channel {name} deleted"),
+    command("retry", "POST /notifications/retry",
+            "Send failed notifications again. One that waits and is named is tried at once.", *_CHOICE,
+            sends=_chosen, shows="{retried} will be sent again"),
+    command("discard", "POST /notifications/discard", "Give up notifications that wait or failed.", *_CHOICE,
+            sends=_chosen, shows="{discarded} discarded"),
+)  # fmt: skip

@@ -14,7 +14,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.plans.seat_lists import ListedSeat, chosen, merged, read_bounded, read_list, read_names

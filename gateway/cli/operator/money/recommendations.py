@@ -9,8 +9,8 @@ import click
 import orjson
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
-from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from spool.ledger.queries import DIMENSIONS
 from spool.printable import printable
 from spool.registry.insights import STATUSES
@@ -42,36 +42,32 @@ list_command(
     help="List the recommendations, the largest savings first.",
 )
 
+list_command(
+    recommendations,
+    "comments ID",
+    root="comments",
+    path="/recommendations/{id}/comments",
+    columns=COMMENT_COLUMNS,
+    help="List the comments on a recommendation.",
+)
 
-@recommendations.command()
-@click.argument("id")
-@as_json
-@with_client
-def show(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Show one recommendation. What was seen, what to do, how the savings are calculated, and what people said."""
-    payload = client.request("GET", f"/recommendations/{part(id)}")
-    if as_json:
-        show_json(payload)
-        return
-    advice = payload["recommendation"]
-    click.echo(printable(advice["title"]))
-    click.echo(
-        f"{advice['type']}, {advice['status']}, {'open' if advice['open'] else 'closed'}, "
-        f"{advice['confidence']}, "
-        f"effort {advice['effort']}: ${Decimal(advice['monthly_savings']):,} of ${Decimal(advice['spent']):,} "
-        f"from {advice['evidence']['first_day']} to {advice['evidence']['last_day']}\n"
-    )
-    click.echo("\n".join(printable(line) for line in advice["description"].splitlines()))
-    click.echo(f"\nCalculated as: {printable(advice['formula'])} ({printable(advice['price_book'])})")
-    for assumption in advice["assumptions"]:
-        click.echo(f"Assumed: {printable(assumption)}")
-    realized = advice["realized_savings"]
-    if realized is not None:
-        click.echo(
-            f"Saved: ${Decimal(realized['amount']):,} from {realized['since']} until {realized['until']}"
-        )
-    for comment in payload["comments"]:
-        click.echo(f"\n{comment['id']} {printable(comment['author'])}: {printable(comment['message'])}")
+list_command(
+    recommendations,
+    "types",
+    root="recommendation_types",
+    columns=TYPE_COLUMNS,
+    filters={"enabled": "true or false.", "confidence": f"{', '.join(CONFIDENCES)}; may repeat."},
+    help="List the types of recommendations, with the least that each tells.",
+)
+
+list_command(
+    recommendations,
+    "dimensions",
+    root="dimensions",
+    path="/recommendation-dimensions",
+    columns=("id", "values"),
+    help="List what recommendations can be filtered by, with the values of those that are open.",
+)
 
 
 @recommendations.command("set")
@@ -96,15 +92,6 @@ def set_recommendations(
 
 @recommendations.command()
 @click.argument("id")
-@paged
-@with_client
-def comments(client: OperatorClient, page: PageRequest, id: str) -> None:
-    """List the comments on a recommendation."""
-    show_page(client, page, "comments", COMMENT_COLUMNS, {}, path=f"/recommendations/{part(id)}/comments")
-
-
-@recommendations.command()
-@click.argument("id")
 @click.argument("message")
 @click.option("--change", "number", help="Write this comment anew, by its id.")
 @as_json
@@ -119,27 +106,6 @@ def comment(client: OperatorClient, id: str, message: str, number: str | None, a
         payload = client.request("PATCH", f"{path}/{part(number)}", body={"message": message})
         done = payload["comment"]
     show_json(payload) if as_json else click.echo(f"comment {done['id']}")
-
-
-@recommendations.command("delete-comment")
-@click.argument("id")
-@click.argument("number", metavar="COMMENT")
-@as_json
-@with_client
-def delete_comment(client: OperatorClient, id: str, number: str, as_json: bool) -> None:
-    """Delete a comment on a recommendation."""
-    payload = client.request("DELETE", f"/recommendations/{part(id)}/comments/{part(number)}")
-    show_json(payload) if as_json else click.echo(f"comment {number} deleted")
-
-
-@recommendations.command()
-@click.option("--enabled", multiple=True, help="true or false.")
-@click.option("--confidence", multiple=True, help=f"{', '.join(CONFIDENCES)}; may repeat.")
-@paged
-@with_client
-def types(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
-    """List the types of recommendations, with the least that each tells."""
-    show_page(client, page, "recommendation_types", TYPE_COLUMNS, filters)
 
 
 @recommendations.command("type")
@@ -168,23 +134,29 @@ def set_type(
     show_json(payload) if as_json else show_fields(payload["recommendation_type"])
 
 
-@recommendations.command()
-@paged
-@with_client
-def dimensions(client: OperatorClient, page: PageRequest) -> None:
-    """List what recommendations can be filtered by, with the values of those that are open."""
-    show_page(client, page, "dimensions", ("id", "values"), {}, path="/recommendation-dimensions")
+def _show(payload: JsonObject) -> None:
+    advice = payload["recommendation"]
+    click.echo(printable(advice["title"]))
+    click.echo(
+        f"{advice['type']}, {advice['status']}, {'open' if advice['open'] else 'closed'}, "
+        f"{advice['confidence']}, "
+        f"effort {advice['effort']}: ${Decimal(advice['monthly_savings']):,} of ${Decimal(advice['spent']):,} "
+        f"from {advice['evidence']['first_day']} to {advice['evidence']['last_day']}\n"
+    )
+    click.echo("\n".join(printable(line) for line in advice["description"].splitlines()))
+    click.echo(f"\nCalculated as: {printable(advice['formula'])} ({printable(advice['price_book'])})")
+    for assumption in advice["assumptions"]:
+        click.echo(f"Assumed: {printable(assumption)}")
+    realized = advice["realized_savings"]
+    if realized is not None:
+        click.echo(
+            f"Saved: ${Decimal(realized['amount']):,} from {realized['since']} until {realized['until']}"
+        )
+    for comment in payload["comments"]:
+        click.echo(f"\n{comment['id']} {printable(comment['author'])}: {printable(comment['message'])}")
 
 
-@recommendations.command()
-@as_json
-@with_client
-def run(client: OperatorClient, as_json: bool) -> None:
-    """Check now; a server checks every hour."""
-    payload = client.request("POST", "/recommendations/run", body={})
-    if as_json:
-        show_json(payload)
-        return
+def _show_run(payload: JsonObject) -> None:
     done = payload["look"]
     click.echo(
         f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} "
@@ -196,30 +168,37 @@ def run(client: OperatorClient, as_json: bool) -> None:
         click.echo(f"types that failed, see the log: {', '.join(done['failed'])}", err=True)
 
 
-@recommendations.command()
-@click.option("--type", "type_", help="One type alone.")
-@click.option(
-    "--filter", "filters", multiple=True, metavar="DIMENSION=VALUE", help="May repeat; ! before excludes."
-)
-@as_json
-@with_client
-def check(client: OperatorClient, type_: str | None, filters: tuple[str, ...], as_json: bool) -> None:
-    """Look for savings now and keep nothing. Among all calls of 30 days, or those that pass the filters."""
+def _filtered(type: str | None, filters: tuple[str, ...]) -> JsonObject:
     wanted: dict[str, list[str]] = {}
     for each in filters:
         name, equals, value = each.partition("=")
         if not equals:
             raise click.UsageError(f"--filter is written DIMENSION=VALUE, not {each!r}")
         wanted.setdefault(name, []).append(value)
-    query = [("filter", orjson.dumps(wanted).decode())] if wanted else []
-    payload = client.request(
-        "GET", "/recommendation-check", query=query + ([("type", type_)] if type_ else [])
-    )
-    if as_json:
-        show_json(payload)
-        return
+    query = {"filter": orjson.dumps(wanted).decode()} if wanted else {}
+    return {**query, "type": type} if type else query
+
+
+def _show_check(payload: JsonObject) -> None:
     result = payload["check"]
     show_table(result["types"], ("type", "count", "monthly_savings"))
     click.echo(
         f"{result['count']} found: ${Decimal(result['monthly_savings']):,} of ${Decimal(result['spent']):,}"
     )
+
+
+add_commands(
+    recommendations,
+    command("show ID", "GET /recommendations/{id}",
+            "Show one recommendation. What was seen, what to do, how the savings are calculated, "
+            "and what people said.", shows=_show),
+    command("delete-comment ID COMMENT", "DELETE /recommendations/{id}/comments/{comment}",
+            "Delete a comment on a recommendation.", shows="comment {comment} deleted"),
+    command("run", "POST /recommendations/run", "Check now; a server checks every hour.", shows=_show_run),
+    command("check", "GET /recommendation-check",
+            "Look for savings now and keep nothing. Among all calls of 30 days, or those that pass the filters.",
+            click.option("--type", help="One type alone."),
+            click.option("--filter", "filters", multiple=True, metavar="DIMENSION=VALUE",
+                         help="May repeat; ! before excludes."),
+            sends=_filtered, shows=_show_check),
+)  # fmt: skip

@@ -27,7 +27,7 @@ from gateway.api.report_words import (
     columns,
 )
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import show_cursor
+from gateway.cli.operator.commands import show_cursor
 from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
 from gateway.cli.operator.money.what_if import show_what_if
 from gateway.cli.output import JsonObject, show_json, show_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import resource_commands
 from gateway.cli.output import as_json, show_json
 from gateway.resources.scheduled_reports import NewScheduledReport

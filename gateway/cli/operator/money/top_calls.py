@@ -11,7 +11,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient
-from gateway.cli.operator.lists import show_cursor
+from gateway.cli.operator.commands import show_cursor
 from gateway.cli.output import JsonObject, show_json, show_table
 
 BY_CALL = ("cost", "tokens", "duration")

@@ -1,20 +1,27 @@
-"""`tollhouse tail`: records as they are committed."""
+"""`tollhouse tail` and `tollhouse top`: records as they are committed, and rates, queues and routes at a glance."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 import aiohttp
 import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OPENED, OperatorClient, with_client
-from gateway.cli.output import JsonObject
+from gateway.cli.output import JsonObject, show_table
+from gateway.cli.parameters import Seconds
 from gateway.operator.log.filters import FILTERS, MAX_LIMIT
 from spool.printable import json_for_people, printable
+from spool.settings import MIB
 
+LEAST_EVERY_S = 0.5
+SHOWN_SOURCES = 15  # on a screen, the busiest
 _UNKNOWN = "-"
 _WIDTHS = (24, 14, 24, 12, 12)  # longer words push the rest of their line
 
@@ -112,3 +119,43 @@ def _figures(row: JsonObject) -> list[str]:
         money,
         *([] if row["status"] == "ok" else [row["status"]]),
     ]
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print one state and end.")
+@click.option("--every", type=Seconds(), default="2s", show_default=True, help="How often to look.")
+@with_client
+def top(client: OperatorClient, once: bool, every: float) -> None:
+    """Show the rate of each source, how far behind the ledger is, and every route; until Ctrl-C."""
+    if every < LEAST_EVERY_S:
+        raise click.BadParameter(f"at least {LEAST_EVERY_S} s", param_hint="--every")
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            status, rates, ledger = (client.request("GET", path) for path in ("/status", "/rates", "/ledger"))
+            if not once and sys.stdout.isatty():
+                click.clear()
+            _show_state(status, rates["rates"], ledger["ledger"], most=None if once else SHOWN_SOURCES)
+            if once:
+                return
+            time.sleep(every)
+
+
+def _show_state(status: JsonObject, rates: JsonObject, ledger: JsonObject, *, most: int | None) -> None:
+    space = status["space"]
+    seconds = rates["seconds"]
+    now = datetime.now(UTC).strftime("%H:%M:%S UTC")
+    state = (
+        "taking records"
+        if space["writable"]
+        else f"not taking records: {space['last_error'] or 'see /readyz'}"
+    )
+    click.echo(printable(f"{now}  {state}"))
+    click.echo(
+        f"{rates['records']} records in {seconds:.0f} s ({rates['records'] / seconds:.1f}/s), "
+        f"ledger behind by {ledger['behind']}, "
+        f"spool {space['bytes'] / MIB:.1f} of {space['max_bytes'] / MIB:.0f} MiB"
+    )
+    click.echo()
+    show_table(rates["sources"][:most], ("source", "topic", "records", "per_s"))
+    click.echo()
+    show_table(status["routes"], ("route", "state", "queued", "oldest_age_s", "reason"))

@@ -1,0 +1,184 @@
+"""
+Commands of the operator API as rows of a table: `command` makes one request and shows its answer, `list_command`
+prints a page of a list. A command that does more is a function, with `paged` and `show_page` if it prints a list.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
+from spool.printable import printable
+
+Parameter = Callable[[Callable[..., None]], Callable[..., None]]  # click.argument(...) or click.option(...)
+Shown = Callable[[JsonObject], JsonObject]
+
+_WITH_BODY = ("POST", "PATCH")
+
+
+def show_found(payload: JsonObject) -> None:
+    """Show the fields of the only object in an answer."""
+    [found] = payload.values()
+    show_fields(found)
+
+
+def command(
+    usage: str,
+    call: str,
+    help: str,
+    *parameters: Parameter,
+    sends: JsonObject | Callable[..., JsonObject] | None = None,
+    shows: str | Callable[[JsonObject], None] = show_found,
+) -> click.Command:
+    """
+    Make a command that sends one request and shows its answer.
+
+    `usage` has its name and its plain arguments, as in "revoke ID"; `parameters` are options, and arguments with a
+    type. `call` has the method and the path, as in "POST /devices/{id}/revoke". Values that were given and that the
+    path does not name are the body, or the query of a GET and a DELETE. `sends` is another body, or makes one of
+    these values. `shows` prints the answer, or is a sentence about it such as "device {id} deleted".
+    """
+    name, *arguments = usage.split()
+    method, path = call.split()
+
+    @as_json
+    @with_client
+    def run(client: OperatorClient, as_json: bool, **given: Any) -> None:
+        rest = {field: value for field, value in given.items() if f"{{{field}}}" not in path}
+        fields = sends(**rest) if callable(sends) else _stated(rest) if sends is None else sends
+        if method in _WITH_BODY:
+            payload = client.request(method, _filled(path, given), body=fields)
+        else:
+            payload = client.request(method, _filled(path, given), query=list(fields.items()))
+        if as_json:
+            show_json(payload)
+        elif isinstance(shows, str):
+            click.echo(printable(shows.format(**{**payload, **given})))
+        else:
+            shows(payload)
+
+    return click.command(name, help=help)(_with_parameters(run, [*map(_argument, arguments), *parameters]))
+
+
+def add_commands(group: click.Group, *commands: click.Command) -> None:
+    for each in commands:
+        group.add_command(each)
+
+
+def confirmed(metavar: str, help: str) -> Parameter:
+    """An option that repeats what a command is about to delete."""
+    return click.option("--confirm", required=True, metavar=metavar, help=help)
+
+
+def _stated(given: JsonObject) -> JsonObject:
+    return {field: value for field, value in given.items() if value is not None and value != ()}
+
+
+def _filled(path: str, given: JsonObject) -> str:
+    return path.format(**{field: part(str(value)) for field, value in given.items()})
+
+
+def _argument(word: str) -> Parameter:
+    return click.argument(word.lower())
+
+
+def _with_parameters(run: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    for parameter in reversed(parameters):
+        run = parameter(run)
+    return run
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """Which page of a list is asked for, as query pairs, and how it is printed."""
+
+    query: Sequence[tuple[str, str]]
+    as_json: bool
+
+
+def list_command(
+    group: click.Group,
+    usage: str,
+    *parameters: Parameter,
+    root: str,
+    columns: Sequence[str],
+    filters: Mapping[str, str] = {},
+    types: Mapping[str, click.ParamType[str]] = {},
+    path: str = "",
+    shown: Shown = dict,
+    help: str,
+) -> None:
+    """
+    Add a command that prints the list under /ROOT or another path, in which `usage` has arguments as in `command`.
+
+    `filters` maps each filter to its help text, and `types` are those of filters that are no plain text; a filter
+    with more than that is one of `parameters`. `shown` makes of a row what the table has.
+    """
+    name, *arguments = usage.split()
+    path = path or "/" + root.replace("_", "-")
+
+    @paged
+    @with_client
+    def show(client: OperatorClient, page: PageRequest, **given: Any) -> None:
+        wanted = {field: values for field, values in given.items() if f"{{{field}}}" not in path}
+        show_page(client, page, root, columns, wanted, path=_filled(path, given), shown=shown)
+
+    options = [
+        click.option(f"--{field.replace('_', '-')}", multiple=True, type=types.get(field), help=text or None)
+        for field, text in filters.items()
+    ]
+    group.command(name, help=help)(
+        _with_parameters(show, [*map(_argument, arguments), *parameters, *options])
+    )
+
+
+def paged(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a list command its `page` from the options that every list has."""
+
+    @click.option("--limit", type=int, help="Items per page, 1 to 1000; 50 when not given.")
+    @click.option("--cursor", help="A next_cursor or previous_cursor from an earlier page.")
+    @click.option("--sort-key", help="The field to sort by.")
+    @click.option("--sort-order", help="asc or desc.")
+    @as_json
+    @functools.wraps(command)
+    def with_page(*args: object, as_json: bool, **rest: Any) -> None:
+        given = {name: rest.pop(name) for name in ("limit", "cursor", "sort_key", "sort_order")}
+        query = [(name, str(value)) for name, value in given.items() if value is not None]
+        command(*args, page=PageRequest(query, as_json), **rest)
+
+    return with_page
+
+
+def show_page(
+    client: OperatorClient,
+    page: PageRequest,
+    root: str,
+    columns: Sequence[str],
+    filters: Mapping[str, Sequence[str]],
+    *,
+    path: str | None = None,
+    shown: Shown = dict,
+) -> None:
+    """Prints a page of the list under /ROOT or another path: as JSON, or as a table with the cursor of the next."""
+    given = [(name, value) for name, values in filters.items() for value in values]
+    payload = client.request("GET", path or "/" + root.replace("_", "-"), query=[*page.query, *given])
+    if page.as_json:
+        show_json(payload)
+        return
+    show_table([shown(row) for row in payload[root]], columns)
+    show_cursor(payload)
+
+
+def show_cursor(payload: JsonObject) -> None:
+    """Says on the standard error how the list goes on, if it does."""
+    pagination = payload["pagination"]
+    cursor = pagination["cursor"]
+    if cursor["has_next"]:
+        counted = f"{pagination['item_count']} of {pagination['total_count']}"
+        click.echo(f"{counted}; next: --cursor {cursor['next_cursor']}", err=True)

@@ -1,0 +1,223 @@
+"""`tollhouse reconcile`: what providers billed, what was counted, the difference to the last digit, and why."""
+
+from __future__ import annotations
+
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import click
+
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.commands import command, list_command
+from gateway.cli.operator.money.report import warn_of_lacking
+from gateway.cli.output import JsonObject, as_json, show_json, show_table
+from gateway.cli.parameters import Choice
+from gateway.mounts import WHOLE_SINCE
+from gateway.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
+from spool.printable import printable
+
+COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
+PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success", "next_at")
+TABLE = "table"
+_SHOWN = ("billed", "counted", "difference", *PARTS, "unexplained", "billed_tokens", "counted_tokens")
+_CAUSES = ("cause", "amount", "tokens", "sure", "evidence")
+
+
+@click.group()
+def reconcile() -> None:
+    """Bills of providers, compared with what was counted. Every difference has its cause."""
+
+
+list_command(
+    reconcile,
+    "statements",
+    root="statements",
+    columns=COLUMNS,
+    filters={"source": "The kind of report.", "account": "", "month": "Such as 2026-10.", "provider": ""},
+    help="List what was imported, a line for each month.",
+)
+
+list_command(
+    reconcile,
+    "pulls",
+    root="statement_pulls",
+    columns=PULL_COLUMNS,
+    filters={"source": "The kind of report.", "state": "never, running, done or failed."},
+    help="List the reports that are pulled, how far they are, and what went wrong.",
+)
+
+reconcile.add_command(
+    command(
+        "delete ID",
+        "DELETE /statements/{id}",
+        "Forget a month of a source. A pull or an import brings it back.",
+        shows="statement {id} deleted",
+    )
+)
+
+
+@reconcile.command("import")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True)
+)
+@click.option(
+    "--source", metavar="SOURCE", help="What kind of report it is; default: recognised by what is in it."
+)
+@click.option(
+    "--account", metavar="NAME", help="Whose report it is, if you have several; default: as the report says."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would change, and keep nothing.")
+@as_json
+@with_client
+def import_statements(
+    client: OperatorClient,
+    files: tuple[Path, ...],
+    source: str | None,
+    account: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """
+    Import reports of what providers billed: JSON or CSV, also packed with gzip.
+
+    A report replaces what was known of its days and leaves all others. Files of one export that is cut into
+    parts go into one command.
+    """
+    body = {
+        "files": [str(file.absolute()) for file in files],
+        "source": source,
+        "account": account,
+        "dry_run": dry_run,
+    }
+    payload = client.request("POST", "/statements", body=body)
+    if as_json:
+        show_json(payload)
+        return
+    for each in payload["imports"]:
+        _show_import(each, dry_run=dry_run)
+
+
+def _show_import(each: JsonObject, *, dry_run: bool) -> None:
+    files = ", ".join(each["files"])
+    if each["from"] is None:
+        click.echo(f"{files}: {each['source']}, and nothing in it")
+    else:
+        verb = "would be" if dry_run else "are"
+        change = (
+            f"{each['days_new']} days {verb} new, {each['days_changed']} {verb} changed, of {each['days']}"
+        )
+        account = f" {printable(each['account'])}" if each["account"] else ""
+        click.echo(
+            f"{files}: {each['source']}{account}, {each['from']} to {each['to']}, {each['rows']} rows; "
+            f"{change}"
+        )
+    for revision in each["revisions"]:
+        money = f"${revision['billed_before']} -> ${revision['billed']}"
+        click.echo(
+            f"  {revision['day']}: {money}, {revision['tokens_before']} -> {revision['tokens']} tokens"
+        )
+    if each["damaged"]:
+        click.echo(f"  {each['damaged']} rows cannot be read and are left out:", err=True)
+        for row in each["damaged_rows"]:
+            click.echo(f"    {printable(row)}", err=True)
+    if each["repeated_rows"]:
+        click.echo(f"  {each['repeated']} rows came again and are counted once:", err=True)
+        for row in each["repeated_rows"]:
+            click.echo(f"    {printable(row)}", err=True)
+    if each["equal"]:
+        click.echo(
+            f"  {each['equal']} rows are equal to others, have no id, and are counted: look whether the "
+            "export has "
+            "them twice",
+            err=True,
+        )
+
+
+@reconcile.command("pull")
+@click.option("--name", metavar="NAME", help="One of [[reconciliation.pull]]; default: all of them.")
+@as_json
+@with_client
+def pull_statements(client: OperatorClient, name: str | None, as_json: bool) -> None:
+    """Pull the reports of the configuration now."""
+    payload = client.request("POST", "/statement-pulls", body={"name": name})
+    show_json(payload) if as_json else show_table(payload["statement_pulls"], PULL_COLUMNS)
+    if any(each["state"] != "done" for each in payload["statement_pulls"]):
+        sys.exit(1)
+
+
+@reconcile.command()
+@click.option("--provider", help="One provider alone, such as openai; default: all with a statement.")
+@click.option("--month", metavar="YYYY-MM", help="A month of UTC; default: the running one.")
+@click.option("--by", type=Choice(LEVELS), default=DAY, show_default=True, help="What a row is.")
+@click.option("--format", "form", type=Choice((TABLE, *FORMATS)), default=TABLE, show_default=True)
+@with_client
+def report(client: OperatorClient, provider: str | None, month: str | None, by: str, form: str) -> None:
+    """
+    Compare what was billed with what was counted. Only settled days are compared.
+
+    Every row adds up: billed = counted + volume + rate + other + own. Volume is tokens that one side alone
+    has, rate a price that differs, other what is not a token, own where the ledger's cost is not its tokens
+    at list prices.
+    """
+    given = {"provider": provider, "month": month, "by": by}
+    query = [(name, value) for name, value in given.items() if value is not None]
+    if form == "csv":
+        told = client.copy("/reconciliation", [*query, ("format", form)], to=sys.stdout.buffer)
+        warn_of_lacking(told.get(WHOLE_SINCE))
+        return
+    payload = client.request("GET", "/reconciliation", query=query)
+    if form == "json":
+        show_json(payload)
+        return
+    warn_of_lacking(payload["reconciliation"]["whole_since"])
+    for found in payload["providers"]:
+        _show_provider(found, payload["reconciliation"]["month"], by)
+    for other in payload["without_statement"]:
+        name = other["provider"] or "no known provider"
+        click.echo(
+            f"{printable(name)}: {_dollars(other['counted'])} was counted, and there is no statement",
+            err=True,
+        )
+    if not payload["providers"]:
+        click.echo("there is no statement of this month: tollhouse reconcile import FILE", err=True)
+
+
+def _show_provider(found: JsonObject, month: str, by: str) -> None:
+    total = found["total"]
+    causes = " + ".join(f"{cause} {_dollars(amount)}" for cause, amount in total["causes"].items())
+    explained = f" = {causes} + unexplained {_dollars(total['unexplained'])}" if causes else ""
+    click.echo(
+        f"{printable(found['provider'])}, {month}: billed {_dollars(total['billed'])}, "
+        f"counted {_dollars(total['counted'])}, difference {_dollars(total['difference'])}{explained}"
+    )
+    if not found["has_money"]:
+        click.echo("no statement has money: the billed tokens count at our prices", err=True)
+    if found["set_aside"]:
+        sources = printable(", ".join(found["set_aside"]))
+        click.echo(f"not added, because they tell of the same days: {sources}", err=True)
+    columns = (by, *(("state",) if by == DAY else ()), *_SHOWN)
+    rows = [_row(row, by) for row in found["rows"]]
+    show_table([*rows, _row(total, by) | {by: "total", "state": None}], columns)
+    if found["causes"]:
+        click.echo()
+        show_table([each | {"amount": _dollars(each["amount"])} for each in found["causes"]], _CAUSES)
+        for advice in dict.fromkeys(each["advice"] for each in found["causes"]):
+            click.echo(f"- {printable(advice)}")
+    for suggested in found["suggestions"]:
+        lines = "\n".join(printable(line) for line in suggested["toml"].splitlines())
+        click.echo(f"\nIf that is right, put it into the configuration:\n\n{lines}")
+    click.echo()
+
+
+def _row(row: JsonObject, by: str) -> JsonObject:
+    line = {by: row["name"], "state": row["state"]}
+    for name in _SHOWN:
+        line[name] = f"{row[name]:,}" if isinstance(row[name], int) else _dollars(row[name])
+    return line
+
+
+def _dollars(text: str) -> str:
+    """Format dollars to a hundredth of a cent: a table must stay readable, and JSON has every digit."""
+    amount = Decimal(text)
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.4f}"

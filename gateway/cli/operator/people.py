@@ -1,0 +1,278 @@
+"""
+The people of an installation: `tollhouse operators` has their accounts and sessions, `tollhouse console` a link
+that signs in without an account, `tollhouse people-names` the names behind hashed e-mail addresses.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+import click
+
+from gateway.cli import fail
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.output import JsonObject, as_json, show_json, show_table
+from gateway.mounts import CONSOLE, console_link
+from spool.bounded_reading import BoundedLines
+from spool.errors import Invalid
+from spool.registry.operators import NO_ROLE, ROLES
+from spool.registry.roles import BASES, LIMITED
+
+COLUMNS = ("email", "role", "status", "issuer", "created_by", "created", "last_modified")
+SESSION_COLUMNS = ("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends")
+NAME_COLUMNS = ("user", "name", "origin")
+SECRET = console_link("", "")  # what stands between the address and the secret
+_AT_ONCE = 5000
+
+# People read and type the name of an account's role; the API has a word of its own for it.
+ROLE_NAMES: Mapping[str, str] = {word: BASES[word].name if word in BASES else word for word in ROLES}
+KNOWN = f"{', '.join(name for word, name in ROLE_NAMES.items() if word != NO_ROLE)} or {NO_ROLE}"
+
+
+class AccountRole(click.ParamType[str]):
+    """The name of an account's role, whatever the case, or the word of the API for it."""
+
+    name = "role"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        typed = str(value).casefold()
+        found = next((word for word, name in ROLE_NAMES.items() if typed in (word, name.casefold())), None)
+        if found is None:
+            self.fail(f"{value!r} is no role of accounts; they are {KNOWN}", param, ctx)
+        return found
+
+
+def role_named(row: JsonObject) -> dict[str, Any]:
+    """Return a row with the name of its role in place of the API's word."""
+    return {**row, "role": ROLE_NAMES.get(row["role"], row["role"])}
+
+
+@click.group()
+def operators() -> None:
+    """Add, list and remove operator accounts and their sessions."""
+
+
+@operators.command()
+@click.argument("email")
+@click.option(
+    "--role",
+    type=AccountRole(),
+    help=f"{KNOWN}; default: Member, and none as soon as there is a limited role.",
+)
+@as_json
+@with_client
+def add(client: OperatorClient, email: str, role: str | None, as_json: bool) -> None:
+    """Add an account. The password is asked for, or read from standard input."""
+    body = {"email": email, "role": role, "password": _password()}
+    payload = client.request("POST", "/operators", body=body)
+    show_json(payload) if as_json else _show(payload)
+    _warn_if_wider(client, payload["operator"])
+
+
+list_command(
+    operators,
+    "list",
+    root="operators",
+    columns=COLUMNS,
+    filters={"role": KNOWN, "status": "Enabled or Disabled"},
+    types={"role": AccountRole()},
+    shown=role_named,
+    help="List the accounts.",
+)
+
+
+@operators.command()
+@click.argument("email")
+@click.argument("role", type=AccountRole())
+@as_json
+@with_client
+def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
+    """
+    Give an account another role: Member, Operator, Organizer or none. Its sessions end.
+
+    With none it may do what `tollhouse roles` give it, and nothing else.
+    """
+    payload = client.request("PATCH", f"/operators/{part(email)}", body={"role": role})
+    show_json(payload) if as_json else _show(payload)
+    _warn_if_wider(client, payload["operator"])
+
+
+def _warn_if_wider(client: OperatorClient, account: JsonObject) -> None:
+    """Says so if a role is to limit what an account sees, and its own role shows everything."""
+    if account["role"] != NO_ROLE:
+        given = client.request("GET", "/roles", query=[("member", account["email"])])["roles"]
+        if any(role["data_access"] == LIMITED or role["cost_types"] for role in given):
+            warn_of_account(account)
+
+
+def warn_of_account(account: JsonObject) -> None:
+    email = account["email"]
+    role = role_named(account)["role"]
+    click.echo(
+        f"{email} has the account role {role} and sees everything. "
+        f"Set it to none: tollhouse operators role {email} none",
+        err=True,
+    )
+
+
+list_command(
+    operators,
+    "sessions",
+    root="sessions",
+    columns=SESSION_COLUMNS,
+    filters={
+        "actor": "NAME",
+        "role": KNOWN,
+        "began-with": "password, link or provider",
+    },
+    types={"role": AccountRole()},
+    shown=role_named,
+    help="List who is signed in to the console.",
+)
+
+
+def _password() -> str:
+    """Ask for a password. It is never an argument: those stand in the shell's history and in the process list."""
+    if sys.stdin.isatty():
+        asked: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return asked
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _show(payload: JsonObject) -> None:
+    show_table([role_named(payload["operator"])], COLUMNS)
+
+
+add_commands(
+    operators,
+    command("remove EMAIL", "DELETE /operators/{email}", "Remove an account and end its sessions.",
+            shows="operator {email} removed"),
+    command("password EMAIL", "PATCH /operators/{email}", "Set a new password and end the account's sessions.",
+            sends=lambda: {"password": _password()}, shows=_show),
+    command("disable EMAIL", "PATCH /operators/{email}",
+            "Let an operator sign in no more, in whatever way, and end the operator's sessions.",
+            sends={"status": "Disabled"}, shows=_show),
+    command("enable EMAIL", "PATCH /operators/{email}", "Let a disabled operator sign in again.",
+            sends={"status": "Enabled"}, shows=_show),
+    command("end-session ID", "DELETE /sessions/{id}", "End a session that `tollhouse operators sessions` lists.",
+            shows="session {id} ended"),
+)  # fmt: skip
+
+
+@click.group()
+def console() -> None:
+    """Open the operator console."""
+
+
+def _address(ctx: click.Context, param: click.Parameter, url: str | None) -> str | None:
+    """Check the console's own address: a person's ends with the port or with the path of a proxy."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is not a number
+        is_usable = False
+    if not is_usable or parts.query or parts.fragment:
+        raise click.BadParameter(f"{url!r} is not an address such as http://127.0.0.1:4319")
+    return f"{url.rstrip('/').removesuffix(CONSOLE)}{CONSOLE}/"
+
+
+@console.command()
+@click.option(
+    "--role", type=AccountRole(), default="Organizer", show_default=True, help="Member, Operator or Organizer"
+)
+@click.option(
+    "--public",
+    metavar="URL",
+    callback=_address,
+    help="Where a browser finds the console, such as http://127.0.0.1:4319 of a container; default: its own address.",
+)
+@as_json
+@with_client
+def link(client: OperatorClient, role: str, public: str | None, as_json: bool) -> None:
+    """Print a link that signs in once, within ten minutes."""
+    payload = client.request("POST", "/console-links", body={"role": role})
+    if public is not None:
+        _, _, secret = payload["link"].partition(SECRET)
+        payload["link"] = console_link(public, secret)
+    show_json(payload) if as_json else click.echo(payload["link"])
+
+
+@click.group("people-names")
+def people_names() -> None:
+    """
+    Name the people whose e-mail addresses are kept as hashes (privacy.emails). Records keep the hash; the console
+    shows names to who may see them.
+    """
+
+
+list_command(
+    people_names,
+    "list",
+    root="people_names",
+    columns=NAME_COLUMNS,
+    filters={
+        "user": "An e-mail address, or its hash.",
+        "origin": "given, or account: the address of an account.",
+    },
+    help="List the names that are known.",
+)
+
+
+@people_names.command("import")
+@click.argument("file", type=click.File("r", encoding="utf-8-sig"))
+@with_client
+def import_names(client: OperatorClient, file: IO[str]) -> None:
+    """Read names from a CSV file, - for standard input: an e-mail address or a hash, and a name, a line each."""
+    names = names_of(file)
+    count = kept = 0
+    try:
+        while some := list(islice(names, _AT_ONCE)):
+            answer = client.request("POST", "/people-names", body={"names": some})
+            count += len(some)
+            kept += answer["people_names"]["kept"]
+    except (Invalid, csv.Error) as error:
+        fail(f"{error}; {kept} names before were kept", 2)
+    if not count:
+        fail("there is no line with an e-mail address or a hash in the first column", 2)
+    click.echo(f"{kept} names kept")
+    if kept < count:
+        click.echo(f"{count - kept} lines name somebody again: the last line counts", err=True)
+
+
+def names_of(file: IO[str]) -> Iterator[dict[str, str]]:
+    """Yield the names of a file. Invalid where a row is longer than a row may be."""
+    lines = BoundedLines(file.name, file)
+    for row in csv.reader(lines):
+        lines.end_row()
+        user = row[0].strip() if row else ""
+        if "@" in user or user.startswith("email:"):  # a head is not a name
+            yield {"user": user, "name": "".join(row[1:2]).strip()}
+
+
+@people_names.command("set")
+@click.argument("user")
+@click.argument("name", default="")
+@with_client
+def set_name(client: OperatorClient, user: str, name: str) -> None:
+    """Name one person, by the e-mail address or its hash."""
+    client.request("POST", "/people-names", body={"names": [{"user": user, "name": name}]})
+    click.echo("1 name kept")
+
+
+@people_names.command()
+@click.argument("users", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All that were given.")
+@with_client
+def forget(client: OperatorClient, users: tuple[str, ...], every: bool) -> None:
+    """Forget the names of these e-mail addresses or hashes."""
+    body = {"all": True} if every else {"users": list(users)}
+    payload = client.request("POST", "/people-names/forget", body=body)
+    click.echo(f"{payload['people_names']['forgotten']} names forgotten")

@@ -1,1 +1,0 @@
-"""Commands for those who send: devices and clusters."""
