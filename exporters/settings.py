@@ -1,4 +1,4 @@
-"""The sections that say what is sent where: [upstream], [[destinations]], [[notify]] and [telemetry]."""
+"""The sections that say what is sent where: [upstream], [[destinations]] and [[notify]]."""
 
 from __future__ import annotations
 
@@ -223,17 +223,3 @@ class NotifySettings:
         "", 'the time of day at which notices of severity info leave together, such as "08:00"'
     )
     time_zone: str = setting("UTC", "of both times, such as Europe/Berlin")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TelemetrySettings:
-    """
-    Metrics and traces of Tollhouse itself, for a collector: [monitoring](monitoring.md#sent-instead-of-scraped).
-
-    They hold no content and no key. An endpoint that does not answer costs no record.
-    """
-
-    otlp_endpoint: str = setting("", "the base address of an OTLP/HTTP endpoint; empty sends nothing")
-    headers: Mapping[str, str] = setting({}, "sent with every request", secret=True)
-    secret_file: Path | None = setting(None, "the file that holds the value of the header `Authorization`")
-    interval: Duration = setting(60.0, "how often", least=1)

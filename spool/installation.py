@@ -38,7 +38,8 @@ def derived(secret: bytes, use: str) -> bytes:
 
 
 def public_id(secret: bytes) -> str:
-    """Return the id under which others know an installation: its own telemetry and its lakes name it so."""
+    """Return the id under which others know an installation: its metrics and its lakes name it so."""
+    # The words are those of an earlier use: other words would be another id.
     return derived(secret, "own telemetry").hex()[:32]
 
 

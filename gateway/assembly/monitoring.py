@@ -1,13 +1,11 @@
-"""Makes what watches the parts of a Tollhouse: its health, its metrics, and the telemetry about itself."""
+"""Makes what watches the parts of a Tollhouse: its health and its metrics."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
-from exporters.own_telemetry.sender import OwnTelemetry
 from gateway.assembly.lakes import lake_states
 from gateway.assembly.limits import limits
 from gateway.assembly.parts import Assembler
@@ -18,8 +16,8 @@ from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import Exposition, Metrics
 from gateway.monitoring.money import ReconciledRatio
 from gateway.monitoring.snapshot import Snapshot
-from spool.installation import derived, public_id
-from spool.settings import MAX_SENDERS, SQLITE
+from spool.installation import public_id
+from spool.settings import MAX_SENDERS
 from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ def exposition(
 ) -> Exposition:
     storage = parts.storage
     devices = parts.devices
-    installation = installation_id(parts)
+    installation = public_id(storage.secret)
 
     async def snapshot() -> Snapshot:
         stats = await storage.log.stats()
@@ -134,36 +132,3 @@ def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
     from gateway.reconciliation.gauges import gauges
 
     return [*gauges(reconciler.newest.values())]
-
-
-def installation_id(parts: Assembler) -> str:
-    return public_id(parts.storage.secret)
-
-
-def instance_id(parts: Assembler) -> str:
-    """Return the id of the installation; if several gateways share a storage, each needs one of its own."""
-    settings = parts.config.storage
-    if settings.engine == SQLITE:
-        return installation_id(parts)
-    name = settings.node_name or socket.gethostname()
-    return derived(parts.storage.secret, f"own telemetry of {name}").hex()[:32]
-
-
-def own_telemetry(
-    parts: Assembler, metrics: Metrics, exposition: Exposition, *, version: str
-) -> OwnTelemetry:
-    telemetry = OwnTelemetry(
-        parts.config.telemetry,
-        read=exposition.families,
-        traces=parts.traces,
-        failed=metrics.telemetry_failed,
-        resource={
-            "service.name": "tollhouse",
-            "service.version": version,
-            "service.instance.id": instance_id(parts),
-            "host.name": socket.gethostname(),
-        },
-        clock=parts.clock,
-    )
-    parts.stack.push_async_callback(telemetry.close)
-    return telemetry

@@ -42,7 +42,6 @@ from gateway.intake.shadows import Shadows
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.monitoring.metrics import Metrics
-from gateway.monitoring.traces import Traces
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
 from gateway.rate_cards.card import CardUnreadable
@@ -92,7 +91,6 @@ class Assembler:
         self.clock = clock
         self.stack = stack
         self.locks = ConnectionLocks()
-        self.traces = Traces(clock)
         server = config.server
         self.inflight = InflightBytes(
             server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes
@@ -314,7 +312,6 @@ class Assembler:
             intake=window,
             metrics=metrics,
             clock=self.clock,
-            traces=self.traces,
             inflight=self.inflight,
             max_body_bytes=server.max_body_bytes,
             connections=Connections(connection_limit(server)),

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
-from exporters.own_telemetry.sender import OwnTelemetry
 from exporters.service.billing_sync import BillingSync
 from gateway.assembly.parts import Assembler, price_book
 from gateway.assembly.routes import route_configs, syncs_of
@@ -62,7 +61,6 @@ class Reload:
     publisher: Publisher
     routes: Forwarder
     operators: OperatorServices
-    telemetry: OwnTelemetry
     is_agent: bool
 
     async def __call__(
@@ -175,7 +173,6 @@ class Reload:
         self.receivers.signing_secret = prepared.signing
         if isinstance(billing, BillingSync):
             self.operators.money.billing = billing
-        self.telemetry.configure(config.telemetry)
         if self.assembler.notifier is not None:
             self.assembler.notifier.configure(config.notify)
         if config.log != running.log:

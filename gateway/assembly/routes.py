@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from exporters.destinations.catalogue import TYPES, build_routes
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder, Sync
-from exporters.own_telemetry.traced_exporter import traced
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient
 from gateway.assembly.parts import Assembler
@@ -48,7 +47,7 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
     context = _upstream_context(parts, config) if config.upstream.base_url else None
     elsewhere = None if parts.workers is None else parts.workers.encode
     try:
-        routes = build_routes(
+        return build_routes(
             config.upstream,
             config.destinations,
             clock=parts.clock,
@@ -59,7 +58,6 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
         )
     except ValueError as error:
         raise ConfigError([str(error)]) from error
-    return [traced(route, parts.traces) for route in routes]
 
 
 def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:

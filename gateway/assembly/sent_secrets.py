@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured, SendError
 from exporters.notifications.catalogue import build
-from exporters.own_telemetry import settings as own_telemetry
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 
 
 def secret_problems(config: Config) -> Iterator[str]:
-    """Yield the problems of the secrets of upstream, destinations and own telemetry. Nothing is sent."""
+    """Yield the problems of the secrets of the upstream and the destinations. Nothing is sent."""
     for place, key in enumerate(config.upstream.keys):
         if key.secret_file and not os.access(key.secret_file, os.R_OK):
             yield f"upstream.keys[{place}].secret_file: {key.secret_file} cannot be read"
@@ -24,7 +23,7 @@ def secret_problems(config: Config) -> Iterator[str]:
         secret_of(destination, f"destinations[{place}].secret_file")
         for place, destination in enumerate(config.destinations)
     ]
-    for secret in (*secrets_sent, own_telemetry.secret_of(config.telemetry)):
+    for secret in secrets_sent:
         try:
             if secret:
                 secret.value()

@@ -174,11 +174,9 @@ async def _assemble(
     exposition = monitoring.exposition(
         assembler, metrics, receivers, routes, operators.money.budgets, operators.money.reconciler, spend
     )
-    telemetry = monitoring.own_telemetry(assembler, metrics, exposition, version=version)
     background: Background = {
         "routes": routes.wait,
         **intake_tasks,
-        "own telemetry": telemetry.run,
     }
     if storage.is_shared:
         background["reach of the ledger"] = lambda: storage.ledger.watch(storage.log)
@@ -251,7 +249,6 @@ async def _assemble(
             publisher=publisher,
             routes=routes,
             operators=operators,
-            telemetry=telemetry,
             is_agent=is_agent,
         ),
     )

@@ -19,7 +19,6 @@ from exporters.check import (
     check_gateway,
 )
 from exporters.check import check as check_upstream
-from exporters.own_telemetry import settings as own_telemetry
 from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, try_directory
 from exporters.service.billing_validation import STREAM as BILLING_VALIDATION
 from exporters.service.events import needs_mapping
@@ -117,10 +116,6 @@ async def try_receivers(
     )
     if config.agent.gateway:
         destinations.append(await check_gateway(config.agent.gateway, config.upstream, clock=clock))
-    if config.telemetry.otlp_endpoint:
-        destinations += await check_destinations(
-            [own_telemetry.as_destination(config.telemetry)], clock=clock
-        )
     return streams, destinations
 
 
@@ -220,8 +215,7 @@ def _show(
         click.echo(f"events      mapped: {mapped}; every other type is unmapped: kept here and not sent")
     for destination in destinations:
         what = f"{', '.join(destination.topics)} to {destination.to}"
-        is_route = destination.name != own_telemetry.NAME
-        effect = _with_effect(destination.status, destination.words, is_route=is_route)
+        effect = _with_effect(destination.status, destination.words, is_route=True)
         click.echo(f"destination {destination.name:<20}{what}: {effect}")
 
 

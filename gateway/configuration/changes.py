@@ -11,7 +11,7 @@ from gateway.configuration.sections import Config, ServerSettings, settings_of
 LIVE = frozenset({
     "upstream", "destinations", "devices", "clusters", "privacy", "prices", "currency", "attribution", "sources",
     "streams", "billed",
-    "publish", "log", "telemetry", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation",
+    "publish", "log", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation",
     "scheduled_reports", "annotations", "plans", "channels", "roles", "answers", "operators",
     "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.max_key_requests_per_s",
     "server.max_key_bytes_per_s", "server.min_upload_rate", "server.max_listed_records",

@@ -15,7 +15,7 @@ from typing import Any
 from gateway.configuration.sections import Config, settings_of
 from spool.installation import derived
 
-OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "telemetry", "storage", "server"})
+OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "storage", "server"})
 SHARED_SETTINGS = frozenset(
     {
         "storage.durability",

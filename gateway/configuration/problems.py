@@ -9,7 +9,6 @@ from typing import Any
 
 from exporters.destinations import catalogue
 from exporters.notifications import catalogue as notifications
-from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.service import upstream_settings
 from gateway.configuration import assistants
@@ -54,8 +53,6 @@ def problems(config: Config) -> Iterator[str]:
     of_several_nodes = config.storage.engine == POSTGRES
     yield from catalogue.problems(config.destinations, of_several_nodes=of_several_nodes)
     yield from notifications.problems(config.notify)
-    listening = {name: getattr(config.server, name.partition(".")[2]) for name in LISTENING}
-    yield from own_telemetry.problems(config.telemetry, listening)
     yield from _stream_problems(config)
     yield from _agent_problems(config)
     yield from url("container.upload_url", config.container.upload_url)

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from exporters.settings import DestinationSettings, NotifySettings, TelemetrySettings, UpstreamSettings
+from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from spool.registry.operators import ROLES
 from spool.settings import (
     DAY_S,
@@ -860,7 +860,6 @@ class Config:
     streams: tuple[UnitCostStream, ...] = setting((), "")
     publish: tuple[Publication, ...] = setting((), "")
     log: LoggingSettings = setting(LoggingSettings(), "")
-    telemetry: TelemetrySettings = setting(TelemetrySettings(), "")
 
     def most(self, limit: str) -> int:
         """The value of a setting that bounds something, by its name: `views.max`."""

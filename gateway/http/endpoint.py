@@ -27,7 +27,6 @@ from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
 from gateway.http.services import Services
 from gateway.http.single_headers import check_single
-from gateway.monitoring.traces import SERVER
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -48,26 +47,23 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
 
     async def enter(request: web.Request) -> web.StreamResponse:
         response: web.StreamResponse
-        with receivers.traces.trace(name, SERVER) as step:
-            try:
-                with receivers.in_hand:
-                    check_single(request.headers.items())
-                    if guard is not None:
-                        guard(request, services)
-                    row = row_of.get(request.method)
-                    if row is None:
-                        response = other_method(request)
-                    else:
-                        response = await _handle(row, request, services, holder_of[row.name])
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:  # noqa: BLE001 - the request boundary
-                response = refuse(request, refusal_of(error, endpoint=name))
-            count(name, response.status)
-            if receivers.in_hand.leaving:
-                response.force_close()
-            if step is not None:
-                step.attributes["http.response.status_code"] = response.status
+        try:
+            with receivers.in_hand:
+                check_single(request.headers.items())
+                if guard is not None:
+                    guard(request, services)
+                row = row_of.get(request.method)
+                if row is None:
+                    response = other_method(request)
+                else:
+                    response = await _handle(row, request, services, holder_of[row.name])
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the request boundary
+            response = refuse(request, refusal_of(error, endpoint=name))
+        count(name, response.status)
+        if receivers.in_hand.leaving:
+            response.force_close()
         return response
 
     def other_method(request: web.Request) -> web.Response:

@@ -16,7 +16,6 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of, senders_to_keep, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.monitoring.traces import step
 from gateway.normalise.outcome import PART, Outcome, Reject
 from spool.errors import KeyEnded
 from spool.identity import of_shadow
@@ -114,8 +113,7 @@ class Intake:
             await self._look_up_reporters(outcome, repeaters, bearer)
         unkept = self._shadows.take_unkept(bearer.name)
         try:
-            with step("commit"):
-                return await self._submit(outcome, bearer, pending, before, unkept, repeaters)
+            return await self._submit(outcome, bearer, pending, before, unkept, repeaters)
         except BaseException as error:
             self._shadows.put_back(unkept, bearer.name)
             if isinstance(error, KeyEnded):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -111,9 +111,6 @@ class Metrics:
             "tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS
         )
         self._requests = counter("tollhouse_requests", "Answered requests", ["endpoint", "status"])
-        self._telemetry_failures = counter(
-            "tollhouse_telemetry_failures", "Exports of Tollhouse's own metrics or traces that did not arrive"
-        )
         self._tool_calls = counter("tollhouse_mcp_calls", "Calls of assistants' tools", ["tool", "outcome"])
         self._tokens = counter(
             "tollhouse_mcp_tokens",
@@ -248,18 +245,9 @@ class Metrics:
         """Records named a device whose key they did not come under."""
         self._claimed.inc(records)
 
-    def telemetry_failed(self) -> None:
-        """Own telemetry did not arrive (exporters.own_telemetry)."""
-        self._telemetry_failures.inc()
-
     def render(self, snapshot: Snapshot) -> bytes:
         self._snapshot.snapshot = snapshot
         return generate_latest(self.registry)
-
-    def families(self, snapshot: Snapshot) -> Sequence[Metric]:
-        """Collect the metrics that `render` writes, as values."""
-        self._snapshot.snapshot = snapshot
-        return tuple(self.registry.collect())
 
 
 class Exposition:
@@ -278,10 +266,6 @@ class Exposition:
         self._good_until = float("-inf")
         self._lock = asyncio.Lock()
         self._newest: Snapshot | None = None
-
-    async def families(self) -> Sequence[Metric]:
-        """The same as values, of now."""
-        return self._metrics.families(await self._snapshot())
 
     async def text(self) -> bytes:
         async with self._lock:

@@ -31,7 +31,6 @@ from gateway.http.listening.fair_requests import address_party, begin_work, key_
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate
 from gateway.http.single_headers import check_single
-from gateway.monitoring.traces import SERVER
 from spool.registry.scopes import INGEST
 
 if TYPE_CHECKING:
@@ -251,14 +250,11 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
         # context.
         return await _abort(context, refusal)
 
-    async def traced(_: Messages, context: Context) -> bytes:
-        with (
-            services.traces.trace(name, SERVER),
-            services.turns.request(address_party(_address(services, context))) as work,
-        ):
+    async def in_turn(_: Messages, context: Context) -> bytes:
+        with services.turns.request(address_party(_address(services, context))) as work:
             return await work.run(enter(context))
 
-    return traced
+    return in_turn
 
 
 def _without_frames(refusal: Refusal) -> Refusal:

@@ -103,17 +103,6 @@ def test_check_reads_the_secrets_of_the_doors(installations: Any) -> None:
     assert problem.startswith("sources.helicone.signing_secret_file: ") and "cannot be read" in problem
 
 
-def test_check_tries_the_endpoint_of_own_telemetry(installations: Any) -> None:
-    """No record waits for it, so nothing is said of records."""
-    tollhouse = installations(more='[telemetry]\notlp_endpoint = "http://127.0.0.1:9"\n')
-    *_, found = tollhouse.json("check", code=1)["destinations"]
-    assert ("own telemetry", "unavailable", "http://127.0.0.1:9") == (
-        found["name"],
-        found["status"],
-        found["to"],
-    )
-
-
 def test_check_reads_the_rate_card(installations: Any) -> None:
     """A card that is missing, and a stream of upstream.paths that is not there, are problems and no traceback."""
     one = installations(more='[prices]\nfile = "no-card.json"')

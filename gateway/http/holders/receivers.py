@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from gateway.intake.stream_admission import StreamAdmission
     from gateway.monitoring.health import Health
     from gateway.monitoring.metrics import Exposition, Metrics
-    from gateway.monitoring.traces import Traces
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.workers.pool import WorkerPool
     from spool.clock import Clock
@@ -46,7 +45,6 @@ class ReceiverServices:
     intake: MergeWindow | SharedMergeWindow
     metrics: Metrics
     clock: Clock
-    traces: Traces
     inflight: InflightBytes
     max_body_bytes: int
     connections: Connections  # of the listener for senders

@@ -327,7 +327,6 @@ ADDRESSES = {
     "destinations[0].url": '[[destinations]]\nname = "hook"\ntype = "webhook"\nurl = "{}"',
     "notify[0].url": '[[notify]]\nname = "hook"\ntype = "webhook"\nsecret_file = "s"\nurl = "{}"',
     "notify[0].proxy": '[[notify]]\nname = "chat"\ntype = "slack"\nurl = "https://chat.example"\nproxy = "{}"',
-    "telemetry.otlp_endpoint": '[telemetry]\notlp_endpoint = "{}"',
     "oidc.proxy": """
         [oidc]
         issuer = "https://idp.example"
