@@ -23,7 +23,7 @@ from spool.log.heard import Heard
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
 from spool.packed.native import Native
-from spool.registry.registry import Registry
+from spool.registry.registry import DeclaredTable, Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.sql.small import SmallTables
 from spool.streams import StreamBook, StreamReader
@@ -41,6 +41,7 @@ class StorageOptions:
     numbers the ledger counts in one transaction. `registry_clock` gives the times of changes to keys,
     operators and insights, None: `clock`. `new_registry`: begin a new one if the registry is damaged or gone,
     and keep the old file aside. `native` is the compiled module; None: it is not used.
+    `declared` are the tables of the registry that the packages above declare.
     `is_unfinished_copy`: who makes a copy looks into it; nobody else may.
     """
 
@@ -53,6 +54,7 @@ class StorageOptions:
     ledger_chunk: int = CHUNK
     native: Native | None = None
     registry_clock: Clock | None = None
+    declared: Sequence[type[DeclaredTable]] = ()
     new_registry: bool = False
     is_unfinished_copy: bool = False
     container: ContainerSettings = field(default_factory=ContainerSettings)

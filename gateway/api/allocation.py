@@ -49,7 +49,7 @@ from gateway.resources.namespaces import (
     OneNamespace,
 )
 from spool.errors import NotThere
-from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace
+from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace, NamespaceDraft
 from spool.registry.operators import Actor
 
 LATEST = "latest"
@@ -183,14 +183,9 @@ async def _rows(asking: Asker) -> MemoryRows[ShownNamespace]:
 async def _create(asking: Asker, given: NewNamespaceOfId) -> Answer:
     table = asking.registry.allocation
     name = given.id if given.name is None else given.name
-    making = table.create_namespace(
-        given.id,
-        name=name,
-        description=given.description,
-        most=asking.shared.most(table.limit),
-        actor=asking.actor,
-    )
-    return _describe(asking, await making)
+    draft = NamespaceDraft(name=name, description=given.description)
+    most = asking.shared.most(table.limit)
+    return _describe(asking, await table.create(draft, id=given.id, most=most, actor=asking.actor))
 
 
 async def _show(asking: Asker, id: str) -> Answer:
@@ -201,13 +196,11 @@ async def _show(asking: Asker, id: str) -> Answer:
 
 
 async def _change(asking: Asker, id: str, given: Any) -> Answer:
-    return _describe(
-        asking, await asking.registry.allocation.change_namespace(id, stated(given), actor=asking.actor)
-    )
+    return _describe(asking, await asking.registry.allocation.change(id, stated(given), actor=asking.actor))
 
 
 async def _delete(asking: Asker, id: str) -> str:
-    await asking.registry.allocation.delete_namespace(id, actor=asking.actor)
+    await asking.registry.allocation.delete(id, actor=asking.actor)
     return id
 
 

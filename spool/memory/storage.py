@@ -26,7 +26,7 @@ async def open_storage(options: StorageOptions) -> Storage:
     ledger = Ledger(MemoryLedger(), clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk)
     spool.log.readers.append(ledger.needs)
     clock = options.registry_clock or options.clock
-    registry = await Registry.open(MemoryRegistry(), secret=secret, clock=clock)
+    registry = await Registry.open(MemoryRegistry(), secret=secret, clock=clock, declared=options.declared)
     return Storage(
         log=spool.log,
         deliveries=spool.deliveries,

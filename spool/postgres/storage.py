@@ -83,7 +83,10 @@ async def open_storage(options: StorageOptions) -> Storage:
         stack.push_async_callback(ledger.close)
         spool.log.add_reader(ledger.needs)
         registry = await Registry.open(
-            PostgresRegistry(database), secret=secret, clock=options.registry_clock or options.clock
+            PostgresRegistry(database),
+            secret=secret,
+            clock=options.registry_clock or options.clock,
+            declared=options.declared,
         )
         stack.push_async_callback(registry.close)
         shared = FollowedRows(

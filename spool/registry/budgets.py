@@ -6,7 +6,6 @@ Field names are the published interface's where it has them. Amounts are decimal
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -111,10 +110,6 @@ class SpendBudget(BudgetDraft):
 
 
 BUDGETS = DocumentKind("budget", SpendBudget, "budget")
-
-
-def new_budget_id() -> str:
-    return secrets.token_hex(16)
 
 
 def percents(alerts: Mapping[str, str]) -> list[int]:

@@ -8,7 +8,6 @@ Field names are the published interface's; the id that a connection has upstream
 from __future__ import annotations
 
 import re
-import secrets
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -71,10 +70,6 @@ class BillingConnection:
 
 def is_connection_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
-
-
-def new_connection_id() -> str:
-    return secrets.token_hex(16)
 
 
 def check_connection_id(id: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
@@ -42,10 +42,19 @@ if TYPE_CHECKING:
     from spool.registry.tables.person_names import PersonNameTable
 
 
+class DeclaredTable(MemoryTable, Protocol):
+    """A table that the registry does not know by itself: whoever opens the registry brings its class."""
+
+    def __init__(self, changes: Changes) -> None: ...
+
+
+Table = TypeVar("Table", bound=DeclaredTable)
+
+
 class Registry:
     """Opened once, by the process that owns the sockets."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, declared: Iterable[type[DeclaredTable]] = ()) -> None:
         self._changes = changes
         self.is_shared = changes.is_shared  # other processes change the same rows
         self.people = changes.people
@@ -76,14 +85,28 @@ class Registry:
             changes, "connection_in_costs"
         )  # by the id of a connection
         self.connections_left_out = PlainDocuments(changes, "connection_left_out")  # somebody decided so
+        self._declared: dict[type[DeclaredTable], DeclaredTable] = {kind: kind(changes) for kind in declared}
         self._documents: Sequence[DocumentTable[Any]] = [
-            table for table in vars(self).values() if isinstance(table, DocumentTable)
+            table
+            for table in (*vars(self).values(), *self._declared.values())
+            if isinstance(table, DocumentTable)
         ]
 
     @classmethod
-    async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:
-        """`secret` is spool.installation.installation_secret's. The store is closed when it cannot be read."""
-        registry = cls(Changes(store, clock=clock, secret=secret))
+    async def open(
+        cls,
+        store: RegistryStore,
+        *,
+        secret: bytes,
+        clock: Clock,
+        declared: Iterable[type[DeclaredTable]] = (),
+    ) -> Registry:
+        """
+        Open a registry with its own tables and those that are `declared` above.
+
+        `secret` is spool.installation.installation_secret's. The store is closed when it cannot be read.
+        """
+        registry = cls(Changes(store, clock=clock, secret=secret), declared)
         try:
             await registry.follow()  # what is read then is of this place, or later
             tables: Sequence[MemoryTable] = (
@@ -96,6 +119,7 @@ class Registry:
                 registry.connections_in_costs,
                 registry.connections_left_out,
                 *registry._documents,
+                *registry._declared.values(),
             )
             for table in tables:
                 await registry._changes.keep_fresh(table.load, *table.about)
@@ -103,6 +127,12 @@ class Registry:
             await registry.close()
             raise
         return registry
+
+    def table(self, kind: type[Table]) -> Table:
+        """Return the table of a class that is declared above. LookupError if the registry was opened without it."""
+        found = self._declared[kind]
+        assert isinstance(found, kind)
+        return found
 
     async def held(self) -> Mapping[str, Mapping[str, int]]:
         """

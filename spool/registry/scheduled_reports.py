@@ -7,7 +7,6 @@ A report is cut to what its owner may see when it is sent; the owner "" stands f
 from __future__ import annotations
 
 import re
-import secrets
 from calendar import monthrange
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
@@ -101,10 +100,6 @@ class ScheduledReport(ScheduledReportDraft):
 
 
 SCHEDULED_REPORTS = DocumentKind("scheduled_report", ScheduledReport, "scheduled report")
-
-
-def new_scheduled_report_id() -> str:
-    return secrets.token_hex(16)
 
 
 def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:

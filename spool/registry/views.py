@@ -9,7 +9,6 @@ nothing else is asked for.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -145,10 +144,6 @@ def dimensions(view: ViewDraft) -> Iterator[str]:
     yield view.principal_dimension
     yield from (name.removeprefix(EXCLUDES) for name in view.filter)
     yield from view.group_by
-
-
-def new_view_id() -> str:
-    return secrets.token_hex(16)
 
 
 def check_view(draft: ViewDraft) -> ViewDraft:

@@ -115,18 +115,22 @@ def _check_not_newer(directory: Path) -> None:
 
 async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registry:
     clock = options.registry_clock or options.clock
+    opening = partial(
+        open_registry,
+        options.directory,
+        secret=spool.secret,
+        clock=clock,
+        declared=options.declared,
+        watch=spool.log.watch,
+    )
     try:
         await check_expected(spool.database, options.directory)
-        registry = await open_registry(
-            options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch
-        )
+        registry = await opening()
     except RegistryDamaged:
         if not options.new_registry:
             raise
         move_aside(options.directory, clock)
-        registry = await open_registry(
-            options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch
-        )
+        registry = await opening()
     await remember_registry(spool.database)
     return registry
 

@@ -6,8 +6,9 @@ A new table of this kind needs no line of any engine: it declares its rows, its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields, replace
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
@@ -63,6 +64,11 @@ class RowKind(Protocol[Row]):
     @property
     def about(self) -> Subject: ...
 
+    @property
+    def row(self) -> Callable[..., Row]:
+        """The class of the rows."""
+        ...
+
     def all(self, rows: RegistryRows) -> dict[str, Row]:
         """Read all rows, by id."""
         ...
@@ -87,7 +93,7 @@ class DocumentTable(Generic[Row]):
     """
     Rows of one kind. Each change is one transaction with its audit row, and one that raises changes nothing.
 
-    A table says how drafts become rows; `_add`, `_edit` and `_remove` keep them.
+    A table declares its kind, its draft and its limit. `_add`, `_edit` and `_remove` keep its rows.
     """
 
     kind: RowKind[Row]
@@ -216,6 +222,87 @@ class DocumentTable(Generic[Row]):
 
     def _forget(self, id: str) -> None:
         self._set({kept: row for kept, row in self._rows.items() if kept != id})
+
+
+class ManagedTable(DocumentTable[Row]):
+    """A table whose rows people and keys create, change and delete by their drafts. Its rules are overridden."""
+
+    def checked(self, draft: Any) -> Any:
+        """Return a draft in its stored form. Invalid names the field and the rule."""
+        return draft
+
+    def check_known(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
+        """Invalid if a field that is given names a dimension that is not `known`."""
+
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        """Return what a new row has beside its draft, its id and its times."""
+        return {}
+
+    def changed(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
+        """Return a row that differs from the stored one as it is stored."""
+        return after
+
+    def check_place(self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, sees: Sees[Row]) -> None:
+        """Raise if a new or changed row does not fit those that are stored. `sees` is of the person who asks."""
+
+    def check_deletion(self, rows: RegistryRows, row: Row) -> None:
+        """Raise if a row has to stay. Otherwise delete what goes with it."""
+
+    async def create(
+        self,
+        draft: Any,
+        *,
+        id: str | None = None,
+        most: int | None,
+        known: Collection[str] = (),
+        actor: Actor,
+        sees: Sees[Row] = everything,
+        **own: Any,
+    ) -> Row:
+        """
+        Add a row under a new id or a given one. `own` are fields beside those of its draft.
+
+        NotAllowed when there are `most`, or a key made as many as it leaves free; None for any number.
+        """
+        now = self._changes.now()
+        drafted = self.checked(draft)
+        self.check_known(drafted, names_of(self.draft), known)
+        row: Row = self.kind.row(
+            **stated(drafted),
+            **self.made(actor, now),
+            **own,
+            id=secrets.token_hex(16) if id is None else id,
+            created=now,
+            last_updated=now,
+        )
+        return await self._add(row, check=self._place(sees), most=most, actor=actor)
+
+    async def change(
+        self,
+        id: str,
+        changes: Mapping[str, Any],
+        *,
+        version: str | None = None,
+        known: Collection[str] = (),
+        actor: Actor,
+        sees: Sees[Row] = everything,
+    ) -> Row:
+        """Set the fields of a draft that are given. NotAllowed if the row is not of the `version` that was read."""
+        now = self._changes.now()
+
+        def edit(before: Row) -> Row:
+            drafted = self.checked(self._redrafted(before, changes))
+            self.check_known(drafted, changes, known)
+            after: Row = replace(before, **stated(drafted))  # type: ignore[type-var]
+            return before if after == before else self.changed(before, after, actor, now)
+
+        return await self._edit(id, edit, check=self._place(sees), version=version, actor=actor)
+
+    async def delete(self, id: str, *, actor: Actor) -> None:
+        await self._remove(id, check=self.check_deletion, actor=actor)
+
+    def _place(self, sees: Sees[Row]) -> Check[Row]:
+        return lambda rows, stored, row: self.check_place(rows, stored, row, sees)
 
 
 class PlainDocuments:

@@ -42,7 +42,7 @@ from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.shared.document_table import DocumentTable, stated
+from spool.registry.shared.document_table import ManagedTable
 from spool.registry.shared.edits import edited
 from spool.registry.shared.following import Subject
 from spool.shares import Holdings, fullest_first, may_add
@@ -57,7 +57,7 @@ class _Kept:
     jobs: Mapping[str, PublishJob] = field(default_factory=dict)
 
 
-class AllocationTable(DocumentTable[Namespace]):
+class AllocationTable(ManagedTable[Namespace]):
     """
     Namespaces are its documents, with the versions and jobs of each.
 
@@ -98,29 +98,24 @@ class AllocationTable(DocumentTable[Namespace]):
         if id != DEFAULT:
             self.get(id)
 
-    async def create_namespace(
-        self, id: str, *, name: str, description: str, most: int, actor: Actor
-    ) -> Namespace:
-        """NotAllowed when there are `most`, or a key made as many as it leaves free."""
-        now = self._changes.now()
-        drafted = allocation.check_namespace(NamespaceDraft(name=name, description=description))
-        made = Namespace(
-            id=allocation.check_namespace_id(id), created=now, last_updated=now, **stated(drafted)
-        )
-        return await self._add(made, most=most, actor=actor)
+    def checked(self, draft: NamespaceDraft) -> NamespaceDraft:
+        return allocation.check_namespace(draft)
 
-    async def change_namespace(self, id: str, changes: Mapping[str, str], *, actor: Actor) -> Namespace:
-        """Set `name` and `description`, where given."""
+    async def create(self, draft: NamespaceDraft, *, id: str | None = None, **how: Any) -> Namespace:
+        return await super().create(draft, id=allocation.check_namespace_id(id or ""), **how)
 
-        def edit(before: Namespace) -> Namespace:
-            drafted = allocation.check_namespace(self._redrafted(before, changes))
-            return replace(before, **stated(drafted))
-
-        return await self._edit(id, edit, actor=actor)
-
-    async def delete_namespace(self, id: str, *, actor: Actor) -> None:
+    def check_deletion(self, rows: RegistryRows, row: Namespace) -> None:
         """NotAllowed while its dimensions are in force or a job is under way for it. Its versions go with it."""
-        await self._remove(id, check=_delete_versions, actor=actor)
+        kept = _all(rows)
+        newest = allocation.in_force(list(kept.versions.values())).get(row.id)
+        if newest is not None and newest.dimensions:
+            keys = ", ".join(newest.dimensions)
+            raise NotAllowed(
+                f"{row.id} defines {keys}; publish a definition without dimensions (Dimensions: {{}}) first"
+            )
+        if any(job.namespace == row.id and job.state not in OVER for job in kept.jobs.values()):
+            raise NotAllowed(f"a definition of {row.id} is being published; wait for its job or cancel it")
+        _forget_versions(rows, (each for each in kept.versions.values() if each.namespace == row.id))
 
     # -- versions --------------------------------------------------------------------------------------------
 
@@ -323,21 +318,6 @@ class AllocationTable(DocumentTable[Namespace]):
 
 def _all(rows: RegistryRows) -> _Kept:
     return _Kept(namespaces=NAMESPACES.all(rows), versions=VERSIONS.all(rows), jobs=JOBS.all(rows))
-
-
-def _delete_versions(rows: RegistryRows, namespace: Namespace) -> None:
-    """NotAllowed while they are in force, or while there will be another one."""
-    kept = _all(rows)
-    id = namespace.id
-    newest = allocation.in_force(list(kept.versions.values())).get(id)
-    if newest is not None and newest.dimensions:
-        keys = ", ".join(newest.dimensions)
-        raise NotAllowed(
-            f"{id} defines {keys}; publish a definition without dimensions (Dimensions: {{}}) first"
-        )
-    if any(job.namespace == id and job.state not in OVER for job in kept.jobs.values()):
-        raise NotAllowed(f"a definition of {id} is being published; wait for its job or cancel it")
-    _forget_versions(rows, (each for each in kept.versions.values() if each.namespace == id))
 
 
 def _job(kept: _Kept, id: str) -> PublishJob:

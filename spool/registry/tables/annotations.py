@@ -4,7 +4,6 @@ Annotations: a person's words about a day, shown in charts. Values, rules and th
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -14,7 +13,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.shared.document_table import DocumentTable, stated
+from spool.registry.shared.document_table import ManagedTable, Sees
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.shared.texts import check_text
@@ -63,7 +62,7 @@ def check_annotation(draft: AnnotationDraft) -> AnnotationDraft:
     return replace(draft, day=day.isoformat(), text=check_text("text", draft.text, MAX_TEXT))
 
 
-class AnnotationTable(DocumentTable[Annotation]):
+class AnnotationTable(ManagedTable[Annotation]):
     """Create, change and delete them. One that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = ANNOTATIONS
@@ -71,33 +70,17 @@ class AnnotationTable(DocumentTable[Annotation]):
     limit = makers.ANNOTATIONS
     action = "annotation"
 
-    async def create(self, draft: AnnotationDraft, *, most: int, actor: Actor) -> Annotation:
-        """NotAllowed when there are `most`."""
-        now = self._changes.now()
-        annotation = Annotation(
-            id=secrets.token_hex(16),
-            author=actor.name,
-            created=now,
-            last_updated=now,
-            **stated(check_annotation(draft)),
-        )
-        return await self._add(annotation, check=_check, most=most, actor=actor)
+    def checked(self, draft: AnnotationDraft) -> AnnotationDraft:
+        return check_annotation(draft)
 
-    async def change(
-        self, id: str, changes: Mapping[str, Any], *, version: str | None = None, actor: Actor
-    ) -> Annotation:
-        """NotAllowed if it is not of the `version` any more that was read."""
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        return {"author": actor.name}
 
-        def edit(before: Annotation) -> Annotation:
-            return replace(before, **stated(check_annotation(self._redrafted(before, changes))))
-
-        check = _check if "view_id" in changes else None
-        return await self._edit(id, edit, check=check, version=version, actor=actor)
-
-    async def delete(self, id: str, *, actor: Actor) -> None:
-        await self._remove(id, actor=actor)
-
-
-def _check(rows: RegistryRows, kept: Mapping[str, Annotation], annotation: Annotation) -> None:
-    if annotation.view_id and VIEWS.find(rows, annotation.view_id) is None:
-        raise NotAllowed(NO_VIEW)
+    def check_place(
+        self, rows: RegistryRows, stored: Mapping[str, Annotation], row: Annotation, sees: Sees[Annotation]
+    ) -> None:
+        """NotAllowed for a view that does not exist. One whose view is gone may keep it."""
+        before = stored.get(row.id)
+        is_kept = before is not None and before.view_id == row.view_id
+        if row.view_id and not is_kept and VIEWS.find(rows, row.view_id) is None:
+            raise NotAllowed(NO_VIEW)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from spool.errors import AlreadyThere, Invalid
@@ -21,7 +20,7 @@ from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.shared.document_table import DocumentTable, Sees, everything, is_taken, stated
+from spool.registry.shared.document_table import ManagedTable, Sees, is_taken
 from spool.registry.tables.insights import merge_findings
 from spool.registry.tables.notices import add_notices
 from spool.registry.views import VIEWS, View
@@ -52,12 +51,8 @@ class Judged:
     findings: Sequence[Finding] | None
 
 
-class BudgetTable(DocumentTable[SpendBudget]):
-    """
-    Create, change and delete budgets. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
-
-    `known` are the dimensions of the ledger.
-    """
+class BudgetTable(ManagedTable[SpendBudget]):
+    """Create, change and delete budgets. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = BUDGETS
     draft = BudgetDraft
@@ -69,56 +64,40 @@ class BudgetTable(DocumentTable[SpendBudget]):
         found = await self._changes.read(BUDGET_ALERTS.all)
         return [alerts for alerts in found.values() if alerts.budget_id == id]
 
-    async def create(
+    def checked(self, draft: BudgetDraft) -> BudgetDraft:
+        return budgets.check_budget(draft, now=self._changes.now())
+
+    def check_known(self, draft: BudgetDraft, given: Collection[str], known: Collection[str]) -> None:
+        if "per" in given and draft.per and draft.per not in known:
+            raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known)}")
+
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        return {"rules_since": now}
+
+    def changed(self, before: SpendBudget, after: SpendBudget, actor: Actor, now: float) -> SpendBudget:
+        """A change of the rules re-evaluates the running period."""
+        is_judged_anew = any(getattr(before, name) != getattr(after, name) for name in RULES)
+        return replace(after, rules_since=now) if is_judged_anew else after
+
+    def check_place(
         self,
-        draft: BudgetDraft,
-        *,
-        known: Collection[str],
-        most: int,
-        actor: Actor,
-        sees: Sees[SpendBudget] = everything,
-    ) -> SpendBudget:
-        """NotAllowed when there are `most`, or a key made as many as it leaves free."""
-        now = self._changes.now()
-        drafted = budgets.check_budget(draft, now=now)
-        _check_owners(drafted, known)
-        id = budgets.new_budget_id()
-        budget = SpendBudget(id=id, created=now, last_updated=now, rules_since=now, **stated(drafted))
-        check = partial(_check_place, sees=sees)
-        return await self._add(budget, check=check, most=most, actor=actor)
+        rows: RegistryRows,
+        stored: Mapping[str, SpendBudget],
+        row: SpendBudget,
+        sees: Sees[SpendBudget],
+    ) -> None:
+        """A budget hangs on a view that exists, under a name that no other budget of the view has."""
+        if VIEWS.find(rows, row.view_id) is None:
+            raise Invalid(NO_VIEW)
+        of_view = [each for each in stored.values() if each.view_id == row.view_id]
+        if is_taken(of_view, row, sees):
+            raise AlreadyThere(f"this view has a budget named {row.name!r}")
 
-    async def change(
-        self,
-        id: str,
-        changes: Mapping[str, Any],
-        *,
-        version: str | None = None,
-        known: Collection[str],
-        actor: Actor,
-        sees: Sees[SpendBudget] = everything,
-    ) -> SpendBudget:
-        """
-        Set the fields of a draft that are given. A change of the rules re-evaluates the running period.
-
-        NotAllowed if it is not of the `version` any more that was read.
-        """
-        now = self._changes.now()
-
-        def edit(before: SpendBudget) -> SpendBudget:
-            drafted = budgets.check_budget(self._redrafted(before, changes), now=now)
-            if "per" in changes:
-                _check_owners(drafted, known)
-            is_judged_anew = any(getattr(before, name) != getattr(drafted, name) for name in RULES)
-            return replace(
-                before, **stated(drafted), rules_since=now if is_judged_anew else before.rules_since
-            )
-
-        check = partial(_check_place, sees=sees)
-        return await self._edit(id, edit, check=check, version=version, actor=actor)
-
-    async def delete(self, id: str, *, actor: Actor) -> None:
-        """Delete a budget with its alerts. Its insight is closed by the next evaluation."""
-        await self._remove(id, check=_delete_alerts, actor=actor)
+    def check_deletion(self, rows: RegistryRows, row: SpendBudget) -> None:
+        """Its alerts go with it. Its insight is closed by the next evaluation."""
+        for alerts in BUDGET_ALERTS.all(rows).values():
+            if alerts.budget_id == row.id:
+                BUDGET_ALERTS.delete(rows, alerts.id)
 
     async def keep(self, judge: Callable[[Kept], Judged]) -> Judged:
         """Keep what `judge` finds from the rows of this moment, all of it or nothing."""
@@ -141,25 +120,3 @@ class BudgetTable(DocumentTable[SpendBudget]):
             return judged
 
         return await self._changes.change(work)
-
-
-def _check_owners(draft: BudgetDraft, known: Collection[str]) -> None:
-    if draft.per and draft.per not in known:
-        raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known)}")
-
-
-def _check_place(
-    rows: RegistryRows, kept: Mapping[str, SpendBudget], budget: SpendBudget, *, sees: Sees[SpendBudget]
-) -> None:
-    """A budget hangs on a view that exists, under a name that no other budget of the view has."""
-    if VIEWS.find(rows, budget.view_id) is None:
-        raise Invalid(NO_VIEW)
-    of_view = [each for each in kept.values() if each.view_id == budget.view_id]
-    if is_taken(of_view, budget, sees):
-        raise AlreadyThere(f"this view has a budget named {budget.name!r}")
-
-
-def _delete_alerts(rows: RegistryRows, budget: SpendBudget) -> None:
-    for alerts in BUDGET_ALERTS.all(rows).values():
-        if alerts.budget_id == budget.id:
-            BUDGET_ALERTS.delete(rows, alerts.id)

@@ -6,7 +6,6 @@ that ask on every drop.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from spool.registry.connections import (
@@ -14,12 +13,11 @@ from spool.registry.connections import (
     ConnectionDraft,
     check_connection,
     check_connection_id,
-    new_connection_id,
 )
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.shared.document_table import DocumentTable, check_name, stated
+from spool.registry.shared.document_table import ManagedTable, Sees, check_name
 from spool.registry.shared.following import CONNECTIONS, Subject
 
 
@@ -27,6 +25,7 @@ class _ConnectionRows:
     """They have a table of their own; the rules are those of documents."""
 
     noun = "billing connection"
+    row = BillingConnection
     about: Subject = (CONNECTIONS, "")
 
     def all(self, rows: RegistryRows) -> dict[str, BillingConnection]:
@@ -39,7 +38,7 @@ class _ConnectionRows:
         rows.delete(BillingConnection, id)
 
 
-class ConnectionTable(DocumentTable[BillingConnection]):
+class ConnectionTable(ManagedTable[BillingConnection]):
     """Create, change and delete connections. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = _ConnectionRows()
@@ -51,43 +50,22 @@ class ConnectionTable(DocumentTable[BillingConnection]):
         """Return the ids of the connections that exist now, whichever process made them."""
         return (await self._changes.read(self.kind.all)).keys()
 
-    async def create(
-        self, draft: ConnectionDraft, *, id: str | None = None, most: int, actor: Actor
-    ) -> BillingConnection:
-        """
-        A new connection under its own new id or a given one.
+    def checked(self, draft: ConnectionDraft) -> ConnectionDraft:
+        return check_connection(draft)
 
-        NotAllowed when there are `most`, or a key made as many as it leaves free.
-        """
-        id = new_connection_id() if id is None else check_connection_id(id)
-        return await self._make(id, draft, most=most, actor=actor)
+    def check_place(
+        self,
+        rows: RegistryRows,
+        stored: Mapping[str, BillingConnection],
+        row: BillingConnection,
+        sees: Sees[BillingConnection],
+    ) -> None:
+        check_name(stored.values(), row, noun=self.kind.noun)
+
+    async def create(self, draft: ConnectionDraft, *, id: str | None = None, **how: Any) -> BillingConnection:
+        return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
 
     async def establish(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
         """Add a connection that the configuration names, whatever its id looks like; nothing if it is there."""
         if self.find(id) is None:
-            await self._make(id, draft, most=None, actor=actor)
-
-    async def change(self, id: str, changes: Mapping[str, Any], *, actor: Actor) -> BillingConnection:
-        """Set the fields of a draft that are given."""
-
-        def edit(before: BillingConnection) -> BillingConnection:
-            return replace(before, **stated(check_connection(self._redrafted(before, changes))))
-
-        return await self._edit(id, edit, check=_check, actor=actor)
-
-    async def delete(self, id: str, *, actor: Actor) -> None:
-        """Its drops are forgotten where they are kept."""
-        await self._remove(id, actor=actor)
-
-    async def _make(
-        self, id: str, draft: ConnectionDraft, *, most: int | None, actor: Actor
-    ) -> BillingConnection:
-        now = self._changes.now()
-        connection = BillingConnection(
-            id=id, created=now, last_updated=now, **stated(check_connection(draft))
-        )
-        return await self._add(connection, check=_check, most=most, actor=actor)
-
-
-def _check(rows: RegistryRows, kept: Mapping[str, BillingConnection], connection: BillingConnection) -> None:
-    check_name(kept.values(), connection, noun="billing connection")
+            await super().create(draft, id=id, most=None, actor=actor)

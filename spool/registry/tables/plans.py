@@ -5,12 +5,10 @@ their table, all of it in memory, too.
 
 from __future__ import annotations
 
-import secrets
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any
 
 from spool import providers
 from spool.errors import Invalid, NotAllowed
@@ -18,10 +16,9 @@ from spool.people import People
 from spool.record import CURRENCY
 from spool.registry.changes import Changes
 from spool.registry.insights import check_amount
-from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.shared.document_table import NamedTable, check_name, stated
+from spool.registry.shared.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.shared.texts import check_one_of, check_text, optional_text
@@ -153,7 +150,7 @@ def _amount(field: str, amount: str) -> str:
     return text
 
 
-class PlanTable(NamedTable[AssistantPlan]):
+class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
     """Create, change and delete them. One that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = PLANS
@@ -179,28 +176,16 @@ class PlanTable(NamedTable[AssistantPlan]):
             kept = self._as_recorded[plan.id] = plan, replace(plan, seats=seats)
         return kept[1]
 
-    async def create(self, draft: PlanDraft, *, most: int, actor: Actor) -> AssistantPlan:
-        """NotAllowed when there are `most`."""
-        now = self._changes.now()
-        drafted = stated(check_plan(draft, self.people))
-        plan = AssistantPlan(id=secrets.token_hex(16), created=now, last_updated=now, **drafted)
-        return await self._add(plan, check=_check, most=most, actor=actor)
+    def checked(self, draft: PlanDraft) -> PlanDraft:
+        return check_plan(draft, self.people)
 
-    async def change(
-        self, id: str, changes: Mapping[str, Any], *, version: str | None = None, actor: Actor
-    ) -> AssistantPlan:
-        """NotAllowed if it is not of the `version` any more that was read."""
-
-        def edit(before: AssistantPlan) -> AssistantPlan:
-            return replace(before, **stated(check_plan(self._redrafted(before, changes), self.people)))
-
-        return await self._edit(id, edit, check=_check, version=version, actor=actor)
-
-    async def delete(self, id: str, *, actor: Actor) -> None:
-        await self._remove(id, actor=actor)
-
-
-def _check(rows: RegistryRows, kept: Mapping[str, AssistantPlan], plan: AssistantPlan) -> None:
-    check_name(kept.values(), plan, noun="plan")
-    if VIEWS.find(rows, plan.view_id) is None:
-        raise NotAllowed(NO_VIEW)
+    def check_place(
+        self,
+        rows: RegistryRows,
+        stored: Mapping[str, AssistantPlan],
+        row: AssistantPlan,
+        sees: Sees[AssistantPlan],
+    ) -> None:
+        check_name(stored.values(), row, noun="plan", sees=sees)
+        if VIEWS.find(rows, row.view_id) is None:
+            raise NotAllowed(NO_VIEW)

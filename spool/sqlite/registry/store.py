@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from spool.clock import Clock
 from spool.errors import RegistryDamaged, SpoolUnavailable
-from spool.registry.registry import Registry
+from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.following import NO_NEWS, RegistryNews
 from spool.sql.registry import SqlRegistryRows
@@ -76,13 +76,18 @@ class SqliteRegistry:
 
 
 async def open_registry(
-    directory: Path, *, secret: bytes, clock: Clock, watch: Watch | None = None
+    directory: Path,
+    *,
+    secret: bytes,
+    clock: Clock,
+    declared: Iterable[type[DeclaredTable]] = (),
+    watch: Watch | None = None,
 ) -> Registry:
     """The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read."""
     store = await SqliteRegistry.open(directory)
     if watch is not None:
         watch(FILE, store.is_in_place)
-    return await Registry.open(store, secret=secret, clock=clock)
+    return await Registry.open(store, secret=secret, clock=clock, declared=declared)
 
 
 def versions() -> Sequence[str]:

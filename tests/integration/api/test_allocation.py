@@ -17,7 +17,7 @@ from gateway.app import App
 from gateway.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
 from gateway.http.services import OperatorServices
 from gateway.mounts import OPERATOR_API
-from spool.registry.allocation import OVER, PUBLISHING, VALIDATING
+from spool.registry.allocation import OVER, PUBLISHING, VALIDATING, NamespaceDraft
 from spool.registry.scopes import GROUPS
 from spool.registry.tables.allocation import AllocationTable
 from spool.settings import SpoolSettings
@@ -308,7 +308,7 @@ async def test_a_restart(tmp_path: Path) -> None:
     """What is in force stays so, and jobs that were under way when the process ended are carried out."""
     manager = await started(tmp_path, SMALL)
     await manager.publish(BY_SERVICE)
-    await manager.table.create_namespace("ml", name="ml", description="", most=2, actor=ACTOR)
+    await manager.table.create(NamespaceDraft(name="ml", description=""), id="ml", most=2, actor=ACTOR)
     # what is on its way stands still until the end
     async with manager.services.money.require_publishing()._turn:
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):

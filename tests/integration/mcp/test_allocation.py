@@ -9,6 +9,7 @@ import pytest
 
 from gateway.mcp.tool import MAX_BYTES
 from gateway.mcp.tools.allocation import MOST_VERSIONS
+from spool.registry.allocation import NamespaceDraft
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
 
@@ -34,7 +35,7 @@ async def publish(assistant: Assistant, text: str, namespace: str = "") -> None:
 
 async def two_namespaces(assistant: Assistant) -> None:
     table = assistant.serving.app.services.operators.installation.require_registry().allocation
-    await table.create_namespace("ml", name="Models", description="", most=9, actor=ACTOR)
+    await table.create(NamespaceDraft(name="Models", description=""), id="ml", most=9, actor=ACTOR)
     await publish(assistant, OWNER.replace("Nobody", "No one"))
     await publish(assistant, OWNER)
     await publish(assistant, MODEL, "ml")

@@ -9,7 +9,7 @@ out the statements of SQLite: of each file the first test of it runs always, and
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.spool import PostgresSpool
 from spool.postgres.spool import open_spool as open_postgres
-from spool.registry.registry import Registry
+from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryStore
 from spool.settings import LOCAL, SpoolSettings, StorageSettings
 from spool.sqlite.registry.store import SqliteRegistry
@@ -166,12 +166,12 @@ async def open_registry(
         if is_postgres:
             database = await stack.enter_async_context(migrated(schemas_of(request.param, request)()))
 
-        async def opener(*, secret: bytes = SECRET) -> Registry:
+        async def opener(*, secret: bytes = SECRET, declared: Iterable[type[DeclaredTable]] = ()) -> Registry:
             if is_postgres:
                 store: RegistryStore = PostgresRegistry(database)
             else:
                 store = in_memory if request.param == "memory" else await SqliteRegistry.open(tmp_path)
-            opened.append(await Registry.open(store, secret=secret, clock=clock))
+            opened.append(await Registry.open(store, secret=secret, clock=clock, declared=declared))
             return opened[-1]
 
         yield opener

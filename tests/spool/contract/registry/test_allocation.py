@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, RegistryDamaged
-from spool.registry.allocation import CANCELLED, DONE, FAILED, PUBLISHING, VALIDATING, JobFault, PublishJob
+from spool.registry.allocation import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    PUBLISHING,
+    VALIDATING,
+    JobFault,
+    NamespaceDraft,
+    PublishJob,
+)
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.allocation import AllocationTable
@@ -35,7 +44,7 @@ async def publish(table: AllocationTable, text: str = "text", *, namespace: str 
 
 
 async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> None:
-    await table.create_namespace(id, name=id, description="", most=most, actor=ADA)
+    await table.create(NamespaceDraft(name=id, description=""), id=id, most=most, actor=ADA)
 
 
 async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
@@ -157,19 +166,19 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
             await namespace(table, id, most=1)
     with pytest.raises(NotThere):
         await submit(table, namespace="ops")
-    changed = await table.change_namespace("ml", {"description": "Models"}, actor=ADA)
+    changed = await table.change("ml", {"description": "Models"}, actor=ADA)
     assert ("ml", "Models") == (changed.name, changed.description)
     job = await submit(table, namespace="ml")
     with pytest.raises(NotAllowed, match="being published"):
-        await table.delete_namespace("ml", actor=ADA)
+        await table.delete("ml", actor=ADA)
     await table.cancel(job.id, actor=ADA)
     await publish(table, namespace="ml")
     with pytest.raises(NotAllowed, match="defines User:Defined:D"):
-        await table.delete_namespace("ml", actor=ADA)
+        await table.delete("ml", actor=ADA)
     nothing = await submit(table, namespace="ml")
     await table.advance(nothing.id, PUBLISHING)
     await table.publish(nothing.id, dimensions=[], border={}, most=9)
-    await table.delete_namespace("ml", actor=ADA)
+    await table.delete("ml", actor=ADA)
     assert ([], []) == (table.all(), table.versions("ml"))
     with pytest.raises(NotThere):
         table.get("ml")

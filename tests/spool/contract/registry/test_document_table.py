@@ -1,4 +1,4 @@
-"""The table that views, budgets, roles and namespaces are: what one more of them has without a line of its own."""
+"""The table that budgets, plans and namespaces are: what a declared one has without a line of its own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, RegistryDamaged
-from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.document_table import DocumentTable, NamedTable, check_name, stated
+from spool.registry.shared.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from tests.moved_clock import MovedClock
@@ -37,31 +36,17 @@ class Rack(RackDraft):
     last_updated: float
 
 
-class RackTable(NamedTable[Rack]):
+class RackTable(ManagedTable[Rack], NamedTable[Rack]):
     kind, draft, limit, action = DocumentKind("rack", Rack, "rack"), RackDraft, "racks.max", "rack"
 
-    async def create(self, id: str, draft: RackDraft, *, actor: Actor = ADA) -> Rack:
-        now = self._changes.clock.now()
-        row = Rack(id=id, created=now, last_updated=now, **stated(draft))
-        return await self._add(row, check=_check, most=3, actor=actor)
+    def check_place(
+        self, rows: RegistryRows, stored: Mapping[str, Rack], row: Rack, sees: Sees[Rack]
+    ) -> None:
+        check_name(stored.values(), row, noun="rack", sees=sees)
 
-    async def change(self, id: str, *, version: str | None = None, **changes: object) -> Rack:
-        def changed(row: Rack) -> Rack:
-            return replace(row, **changes)  # type: ignore[arg-type]
-
-        return await self._edit(id, changed, check=_check, version=version, actor=ADA)
-
-    async def delete(self, id: str) -> None:
-        await self._remove(id, check=_check_empty, actor=ADA)
-
-
-def _check(rows: RegistryRows, kept: Mapping[str, Rack], rack: Rack) -> None:
-    check_name(kept.values(), rack, noun="rack")
-
-
-def _check_empty(rows: RegistryRows, rack: Rack) -> None:
-    if rack.books:
-        raise NotAllowed("it is not empty")
+    def check_deletion(self, rows: RegistryRows, row: Rack) -> None:
+        if row.books:
+            raise NotAllowed("it is not empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,35 +61,45 @@ class Note(NoteDraft):
     last_updated: float
 
 
-class NoteTable(DocumentTable[Note]):
+class NoteTable(ManagedTable[Note]):
     """Without a name, and without a rule among its rows."""
 
     kind, draft, limit, action = DocumentKind("note", Note, "note"), NoteDraft, "notes.max", "note"
 
 
-async def opened(registry: Registry) -> RackTable:
-    table = RackTable(changes_of(registry))
-    await table.load()
-    return table
+class Racks:
+    """The racks of one open registry, which an operator changes."""
 
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.table = registry.table(RackTable)
 
-def changes_of(registry: Registry) -> Changes:
-    return registry._changes
+    @classmethod
+    async def of(cls, open_registry: RegistryOpener) -> Racks:
+        return cls(await open_registry(declared=[RackTable, NoteTable]))
+
+    async def create(self, id: str, name: str, *books: str, actor: Actor = ADA) -> Rack:
+        return await self.table.create(RackDraft(name=name, books=books), id=id, most=3, actor=actor)
+
+    async def change(self, id: str, *, version: str | None = None, **changes: object) -> Rack:
+        return await self.table.change(id, changes, version=version, actor=ADA)
+
+    async def delete(self, id: str) -> None:
+        await self.table.delete(id, actor=ADA)
 
 
 async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """In memory as they were kept, found by their ids and by their names whatever the case."""
-    registry = await open_registry()
-    table = await opened(registry)
-    made = await table.create("a", RackDraft(name="Poems", books=("one",)))
-    await table.create("b", RackDraft(name="plays"))
-    await table.delete("b")
+    racks = await Racks.of(open_registry)
+    made = await racks.create("a", "Poems", "one")
+    await racks.create("b", "plays")
+    await racks.delete("b")
     clock.move(60)
-    changed = await table.change("a", books=("one", "two"))
+    changed = await racks.change("a", books=("one", "two"))
     assert replace(made, books=("one", "two"), last_updated=made.created + 60) == changed
-    await registry.close()
-    again = await opened(await open_registry())
-    for each in (table, again):
+    await racks.registry.close()
+    again = await Racks.of(open_registry)
+    for each in (racks.table, again.table):
         assert [changed] == each.all() == [each.get("a")]
         assert changed == each.find_any("a") == each.find_any(" POEMS ")
         assert (1, None) == (each.count(), each.find("b"))
@@ -112,59 +107,66 @@ async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clo
             each.find_any("b")
 
 
-async def test_rows_need_neither_names_nor_checks(open_registry: RegistryOpener) -> None:
-    """A table states a rule only where it has one."""
-    table = NoteTable(changes_of(await open_registry()))
-    await table.load()
-    made = await table._add(Note(id="a", created=1.0, last_updated=1.0, text="one"), most=1, actor=ADA)
-    await table._edit(
-        "a", lambda row: replace(row, **stated(table._redrafted(row, {"text": "two"}))), actor=ADA
-    )
-    assert ("one", "two") == (made.text, table.get("a").text)
-    await table._remove("a", actor=ADA)
-    assert 0 == table.count()
+async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: RegistryOpener) -> None:
+    """It knows the names of their rows and who made them, as of its own tables. It has no others."""
+    racks = await Racks.of(open_registry)
+    await racks.create("a", "Poems", actor=FLEET)
+    assert ("Poems", None) == (racks.registry.name_of("rack", "a"), racks.registry.name_of("rack", "b"))
+    held = await racks.registry.held()
+    assert ({"fleet": 1, "": 0}, {"": 0}) == (held["racks.max"], held["notes.max"])
+    with pytest.raises(KeyError):
+        (await open_registry()).table(RackTable)
+
+
+async def test_rows_need_neither_names_nor_rules(open_registry: RegistryOpener) -> None:
+    """A table states a rule only where it has one. Without an id, a row gets a new one."""
+    table = (await Racks.of(open_registry)).registry.table(NoteTable)
+    one, two = [await table.create(NoteDraft(text="one"), most=2, actor=ADA) for _ in range(2)]
+    await table.change(one.id, {"text": "two"}, actor=ADA)
+    assert ("one", "two", "one") == (one.text, table.get(one.id).text, table.get(two.id).text)
+    await table.delete(one.id, actor=ADA)
+    assert 1 == table.count()
 
 
 async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: RegistryOpener) -> None:
     """The refusal names the setting; a key leaves room for others, and what it deleted is room again."""
-    table = await opened(await open_registry())
-    await table.create("a", RackDraft(name="one"), actor=FLEET)
+    racks = await Racks.of(open_registry)
+    await racks.create("a", "one", actor=FLEET)
     with pytest.raises(AlreadyThere, match="with the id 'a'"):
-        await table.create("a", RackDraft(name="two"))
+        await racks.create("a", "two")
     with pytest.raises(AlreadyThere, match="named 'ONE'"):
-        await table.create("b", RackDraft(name="ONE"))
-    await table.create("b", RackDraft(name="two"))
+        await racks.create("b", "ONE")
+    await racks.create("b", "two")
     with pytest.raises(NotAllowed, match=r"no key makes more than it leaves free of racks\.max = 3"):
-        await table.create("c", RackDraft(name="three"), actor=FLEET)
-    await table.delete("a")
-    await table.create("c", RackDraft(name="three"), actor=FLEET)
-    await table.create("d", RackDraft(name="four"))
+        await racks.create("c", "three", actor=FLEET)
+    await racks.delete("a")
+    await racks.create("c", "three", actor=FLEET)
+    await racks.create("d", "four")
     with pytest.raises(NotAllowed, match=r"there are 3 racks \(racks\.max\)"):
-        await table.create("e", RackDraft(name="five"))
+        await racks.create("e", "five")
     with pytest.raises(AlreadyThere):
-        await table.change("b", name="Three")
+        await racks.change("b", name="Three")
 
 
 async def test_changes_are_audited_and_refusals_leave_nothing(
     open_registry: RegistryOpener, clock: MovedClock
 ) -> None:
     """An edit shows what it changed; one that changes nothing, or is of an older version, leaves no row."""
-    registry = await open_registry()
-    table = await opened(registry)
-    made = await table.create("a", RackDraft(name="one", books=("x",)))
+    racks = await Racks.of(open_registry)
+    made = await racks.create("a", "one", "x")
     clock.move(60)
-    assert made == await table.change("a", name="one")
+    assert made == await racks.change("a", name="one")
     with pytest.raises(NotAllowed, match="changed since you read it"):
-        await table.change("a", version="another", name="two")
+        await racks.change("a", version="another", name="two")
     with pytest.raises(NotAllowed, match="not empty"):
-        await table.delete("a")
-    for refused in (table.change("b", name="two"), table.delete("b")):
+        await racks.delete("a")
+    for refused in (racks.change("b", name="two"), racks.delete("b")):
         with pytest.raises(NotThere):
             await refused
-    assert [made] == table.all()
-    await table.change("a", version=version_of(made), books=())
-    await table.delete("a")
-    rows = [(row.action, row.target, row.before, row.after) for row in await audit_rows(registry)]
+    assert [made] == racks.table.all()
+    await racks.change("a", version=version_of(made), books=())
+    await racks.delete("a")
+    rows = [(row.action, row.target, row.before, row.after) for row in await audit_rows(racks.registry)]
     assert ("rack.create", "a", None, {"name": "one", "books": ["x"]}) == rows[0]
     assert ("rack.change", "a", {"books": ["x"]}, {"books": []}) == rows[1]
     assert [("rack.delete", "a", {"name": "one", "books": []}, None)] == rows[2:]
@@ -172,7 +174,7 @@ async def test_changes_are_audited_and_refusals_leave_nothing(
 
 async def test_a_document_that_cannot_be_read_is_damage(open_registry: RegistryOpener) -> None:
     """It names what it should have been; nothing is served that is not what was kept."""
-    registry = await open_registry()
-    await changes_of(registry).change(lambda rows: rows.put_document("rack", "a", {"id": "a", "name": 1}))
+    changes = (await open_registry())._changes
+    await changes.change(lambda rows: rows.put_document("rack", "a", {"id": "a", "name": 1}))
     with pytest.raises(RegistryDamaged, match="a rack cannot be read"):
-        await opened(registry)
+        await Racks.of(open_registry)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from spool.errors import NotAllowed
+from spool.registry.allocation import NamespaceDraft
 from spool.registry.budgets import BudgetDraft
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft, Finding
@@ -69,12 +70,12 @@ async def roles(registry: Registry) -> tuple[Make, Delete]:
 
 async def namespaces(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
-        made = await registry.allocation.create_namespace(
-            name, name=name, description="", most=MOST, actor=by
+        made = await registry.allocation.create(
+            NamespaceDraft(name=name, description=""), id=name, most=MOST, actor=by
         )
         return made.id
 
-    return make, lambda id: registry.allocation.delete_namespace(id, actor=ADA)
+    return make, lambda id: registry.allocation.delete(id, actor=ADA)
 
 
 async def insights(registry: Registry) -> tuple[Make, Delete]:

@@ -14,6 +14,7 @@ from spool.postgres.database import Database
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
+from spool.registry.allocation import NamespaceDraft
 from spool.registry.budgets import BudgetDraft
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft
@@ -72,7 +73,9 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     connection = await registry.connections.create(
         ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ACTOR
     )
-    space = await registry.allocation.create_namespace("space", name="n", description="", most=9, actor=ACTOR)
+    space = await registry.allocation.create(
+        NamespaceDraft(name="n", description=""), id="space", most=9, actor=ACTOR
+    )
     await registry.statements.put(statement(row()), actor=ACTOR)
     [month] = await registry.statements.months()
     insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ACTOR)
@@ -83,7 +86,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
         "view": lambda: registry.views.delete(view.id, actor=ACTOR),
         "role": lambda: registry.roles.delete(role.id, actor=ACTOR),
         "connection": lambda: registry.connections.delete(connection.id, actor=ACTOR),
-        "namespace": lambda: registry.allocation.delete_namespace(space.id, actor=ACTOR),
+        "namespace": lambda: registry.allocation.delete(space.id, actor=ACTOR),
         "statement": lambda: registry.statements.delete(month.id, actor=ACTOR),
         "insight": lambda: registry.insights.delete(insight.id, actor=ACTOR),
         "operator": lambda: registry.operators.remove("ada@example.com", actor=ACTOR),

@@ -12,6 +12,7 @@ import pytest_asyncio
 from spool.errors import AlreadyThere, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.registry import store
 from spool.postgres.registry.store import PostgresRegistry
+from spool.registry.allocation import NamespaceDraft
 from spool.registry.budgets import BudgetDraft
 from spool.registry.changes import LOOKED_S
 from spool.registry.connections import ConnectionDraft
@@ -87,7 +88,9 @@ async def make_connection(registry: Registry) -> None:
 
 
 async def make_namespace(registry: Registry) -> None:
-    await registry.allocation.create_namespace("retail", name="Retail", description="", most=10, actor=ACTOR)
+    await registry.allocation.create(
+        NamespaceDraft(name="Retail", description=""), id="retail", most=10, actor=ACTOR
+    )
 
 
 @pytest.mark.parametrize(
