@@ -31,7 +31,7 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv $(LOCK) pyproject.toml --group dev -o $(LOCKS)/requirements-dev.lock
 	$(BIN)/uv $(LOCK) pyproject.toml -c $(LOCKS)/requirements-dev.lock -o $(LOCKS)/requirements.lock
-	for extra in postgres kafka lake query; do \
+	for extra in postgres kafka lake; do \
 	  $(BIN)/uv $(LOCK) pyproject.toml --extra $$extra -c $(LOCKS)/requirements-dev.lock -o $(LOCKS)/requirements-$$extra.lock || exit 1; done
 	$(BIN)/uv $(LOCK) --group build -c $(LOCKS)/requirements-dev.lock -o $(LOCKS)/requirements-build.lock
 	$(BIN)/uv $(LOCK) --group docs -o $(LOCKS)/requirements-docs.lock

@@ -190,7 +190,6 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "cryptography": ("gateway/http/listening/tls.py", "exporters/notifications/kept_channels.py"),
     "tollhouse_native": "spool/packed/native.py",
     "aiosqlite": "spool/sqlite/database.py",
-    "duckdb": "exporters/lake/query/child.py",
     "obstore": "exporters/lake/object_store.py",
     "pyarrow": ("exporters/lake/parquet.py", "gateway/statements/parquet"),
     "jwt": "gateway/authentication/oidc/signatures.py",

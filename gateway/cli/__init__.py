@@ -46,7 +46,6 @@ COMMANDS = {
     "agent": "gateway.cli.agent",
     "spool": "gateway.cli.operator.spool",
     "lake": "gateway.cli.lake.command",
-    "query": "gateway.cli.lake.query",
     "events": "gateway.cli.operator.streams",
     "streams": "gateway.cli.operator.streams",
     "billing": "gateway.cli.operator.money.ledger",

@@ -63,7 +63,6 @@ def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
         argument.partition("=")[2],
         "requirements-postgres.lock",
         "requirements-lake.lock",
-        "requirements-query.lock",
         "requirements-kafka.lock",
     ]
     assert "deploy/locks ./locks" in [rest for name, rest in instructions() if name == "COPY"]

@@ -27,11 +27,6 @@ def views_for(engine: str, settings: DestinationSettings) -> str:
     return _text(engine).format_map(values) + _views(dialect)
 
 
-def view_of_topic(table: str, rows: str) -> str:
-    """The statement that makes a view of the table of another topic, over a function that reads its files."""
-    return _text("topic").format(table=table, rows=rows)
-
-
 def _text(name: str) -> str:
     return files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
 

@@ -19,7 +19,7 @@ from gateway.cli import main
 BEGIN = {"serve", "init", "demo"}
 NEED_NONE = {
     "agent setup", "agent status", "clusters apply", "completion", "explain", "health", "lake import", "lake manifest",
-    "lake sql", "lake verify", "query", "send", "version",
+    "lake sql", "lake verify", "send", "version",
 }  # fmt: skip
 # What a command wants before it looks for data. PLACE is a folder elsewhere, FILE an empty file in it.
 WORDS = {

@@ -1,1 +1,0 @@
-"""Questions in SQL over the files of a lake, answered by DuckDB in a process of its own."""

@@ -1,1 +1,0 @@
-CREATE OR REPLACE VIEW {table} AS SELECT * FROM {rows};
