@@ -67,7 +67,7 @@ def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path:
     assert (True, ["ALL"]) == (first["read_only"], first["cap_drop"])
     built = first["build"]
     assert CONTAINERFILE == (SHARED / built["context"] / built["dockerfile"]).resolve()
-    assert "psycopg==" in (ROOT / built["args"]["REQUIREMENTS"]).read_text()
+    assert "psycopg==" in (ROOT / "deploy/locks" / built["args"]["REQUIREMENTS"]).read_text()
     inside = (SHARED / "tollhouse.toml").read_text().replace("/run/secrets", str(secrets))
     path = tmp_path / "tollhouse.toml"
     for text in (inside, re.sub(r"^# (?=\[|\w+ = )", "", inside, flags=re.MULTILINE)):
