@@ -14,6 +14,7 @@ class Contents(NamedTuple):
     modules: list[str]
     members: list[str]
     texts: list[str]
+    inner_texts: list[str]  # of them, those in the bodies of functions
     classes: list[str]  # at the top
 
 
@@ -23,7 +24,7 @@ def contents(path: Path) -> Contents:
     Parse a file, at most once in a process. The tree is not kept, because all trees together are a million objects.
     """
     tree = ast.parse(path.read_text())
-    found = Contents([], [], [], [])
+    found = Contents([], [], [], [], [])
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.modules.extend(alias.name for alias in node.names)
@@ -32,5 +33,10 @@ def contents(path: Path) -> Contents:
             found.members.extend(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.texts.append(node.value)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = (each for statement in node.body for each in ast.walk(statement))
+            found.inner_texts.extend(
+                each.value for each in inner if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
     found.classes.extend(node.name for node in tree.body if isinstance(node, ast.ClassDef))
     return found

@@ -130,10 +130,10 @@ PATHS = ("/v1", "/v2", "/api/", "/unit-cost/", "/console")
 
 
 @pytest.mark.parametrize("area", ["http", "receivers", "api", "operator"])
-def test_only_the_table_of_addresses_names_paths(area: str) -> None:
-    """Paths stand in gateway/addresses, each once: whoever handles a request knows no path."""
+def test_only_rows_name_paths(area: str) -> None:
+    """Paths stand in rows, each once, above handlers: what handles a request knows no path."""
     for path in (ROOT / "gateway" / area).rglob("*.py"):
-        assert not [text for text in contents(path).texts if text.startswith(PATHS)], path
+        assert not [text for text in contents(path).inner_texts if text.startswith(PATHS)], path
 
 
 def test_destinations_know_no_other_destination() -> None:

@@ -133,7 +133,10 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
 # Their paths are below OPERATOR_API.
 OPERATOR_AREAS = (
     Area(
-        modules=("gateway.addresses.operator.sign_in",),
+        modules=(
+            "gateway.operator.people.sign_in",
+            "gateway.operator.people.provider_sign_in",
+        ),
         paths=(
             "/sessions",
             "/session",
@@ -146,7 +149,14 @@ OPERATOR_AREAS = (
         is_in_demo=False,
     ),
     Area(
-        modules=("gateway.addresses.operator.log",),
+        modules=(
+            "gateway.operator.log.changes",
+            "gateway.operator.log.listing",
+            "gateway.operator.log.served",
+            "gateway.operator.log.newest",
+            "gateway.operator.log.tail",
+            "gateway.operator.log.record",
+        ),
         paths=("/changes", "/records", "/served", "/rates", "/tail"),
     ),
     Area(
@@ -163,7 +173,12 @@ OPERATOR_AREAS = (
         paths=("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
     ),
     Area(
-        modules=("gateway.addresses.operator.spool",),
+        modules=(
+            "gateway.operator.delivery.deliveries",
+            "gateway.operator.books",
+            "gateway.operator.delivery.dead_letters",
+            "gateway.operator.findings",
+        ),
         paths=(
             "/status",
             "/routes",
@@ -186,7 +201,7 @@ OPERATOR_AREAS = (
         is_in_demo=False,
     ),
     Area(
-        modules=("gateway.addresses.operator.streams",),
+        modules=("gateway.operator.streams",),
         paths=("/streams", "/events", "/event-types", "/unknown"),
     ),
     Area(
@@ -194,11 +209,14 @@ OPERATOR_AREAS = (
         paths=("/billing", "/connections", "/statements", "/statement-pulls", "/reconciliation"),
     ),
     Area(
-        modules=("gateway.addresses.operator.money.billed",),
+        modules=("gateway.operator.billing.closing",),
         paths=("/billed-invoices", "/month-closing", "/closed-months"),
     ),
     Area(
-        modules=("gateway.addresses.operator.assistants",),
+        modules=(
+            "gateway.operator.assistants",
+            "gateway.operator.assistant_tools",
+        ),
         paths=("/mcp", "/assistant-tools"),
         is_in_demo=False,
     ),
@@ -208,9 +226,9 @@ OPERATOR_AREAS = (
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
     Area(modules=("gateway.addresses.operator.money.allocation",), paths=("/allocation",)),
-    Area(modules=("gateway.addresses.operator.insights",), paths=("/insights",)),
+    Area(modules=("gateway.operator.insights",), paths=("/insights",)),
     Area(
-        modules=("gateway.addresses.operator.money.recommendations",),
+        modules=("gateway.operator.recommendations",),
         paths=(
             "/recommendations",
             "/recommendation-types",
@@ -219,14 +237,22 @@ OPERATOR_AREAS = (
         ),
     ),
     Area(
-        modules=("gateway.addresses.operator.notifications",),
+        modules=(
+            "gateway.operator.notifications",
+            "gateway.operator.channels",
+        ),
         paths=("/notifications", "/notification-channels", "/channel-names"),
     ),
     Area(modules=("gateway.addresses.operator.money.scheduled_reports",), paths=("/scheduled-reports",)),
     Area(modules=("gateway.addresses.operator.money.annotations",), paths=("/annotations", "/marks")),
     Area(modules=("gateway.addresses.operator.money.plans",), paths=("/plans", "/plan-costs")),
     Area(
-        modules=("gateway.addresses.operator.people",),
+        modules=(
+            "gateway.operator.people.accounts",
+            "gateway.operator.people.roles",
+            "gateway.operator.people.names",
+            "gateway.operator.people.audit",
+        ),
         paths=("/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
         is_in_demo=False,
     ),

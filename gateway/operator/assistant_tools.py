@@ -8,10 +8,12 @@ from gateway.http.lists import List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.mcp.tools.list import TOOLS, is_enabled
+from gateway.operator.address import NOTHING, call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
 from spool.record import moment
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSISTANTS
 
 
 class ToolChange(RequestBody):
@@ -61,11 +63,22 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
 )
 
 
+@call(
+    "GET",
+    "/assistant-tools",
+    USE_ASSISTANTS,
+    "List the tools of assistants",
+    lists=ASSISTANT_TOOLS,
+    shows=NOTHING,
+)
 async def list_assistant_tools(request: OperatorRequest[OperatorServices, None]) -> Result:
     services = request.services
     return await request.list(ASSISTANT_TOOLS, MemoryRows([_tool(services, name) for name in TOOLS]))
 
 
+@call(
+    "PATCH", "/assistant-tools/{name}", ORGANIZATION_ADMINISTRATION, "Enable or disable a tool of assistants"
+)
 async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChange]) -> Result:
     name = request.word("name")
     if name not in TOOLS:

@@ -9,8 +9,10 @@ from gateway.http.services import OperatorServices
 from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
+from gateway.operator.address import SLICED, call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
+from spool.registry.permission_sets import USE_ASSISTANTS
 
 
 class McpLine(RequestBody):
@@ -23,6 +25,16 @@ def asks_tool_on_stdio(given: McpLine) -> bool:
     return asks_tool(_message(given))
 
 
+@call(
+    "POST",
+    "/mcp",
+    USE_ASSISTANTS,
+    "Answer a message of an assistant on stdio",
+    in_turn=True,
+    shows=SLICED,
+    asks_cost_type=True,
+    asks_much=asks_tool_on_stdio,
+)
 async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Result:
     """Answer with the line to write; null for a notification. No limit is counted."""
     asking = Asking(

@@ -1,23 +1,35 @@
 """
-The calls of the operator API on channels that people make. Their secrets come in and never go out.
+The calls of the operator API on channels of notifications. Their secrets come in and never go out.
 
-Channels of the configuration are listed beside them, and changed in the file alone.
+Those that people make are changed here, those of the configuration only in its file.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.http.holders.installation import InstallationServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import NOTHING, call
 from gateway.operator.body import RequestBody
+from gateway.operator.notifications import describe_notification, shown_error
 from gateway.operator.requests import OperatorRequest
-from spool.errors import NotAllowed
+from spool.errors import NotAllowed, NotThere
 from spool.record import moment
+from spool.registry.notices import CHANNEL_STATES, TEST, WARNING, ChannelState, Notice
+from spool.registry.permission_sets import (
+    INSTALLATION_ADMINISTRATION,
+    OPERATE_SPOOL,
+    VIEW_COSTS,
+    VIEW_OPERATION,
+)
 from spool.registry.shared.document_table import names_of
 from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
@@ -72,6 +84,59 @@ def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
     return {**stated, "last_updated": moment(row.last_updated), "version": row.version}
 
 
+class ChannelTest(RequestBody):
+    """An empty object."""
+
+
+def describe_channel(channel: ChannelState) -> dict[str, object]:
+    return {
+        "name": channel.name,
+        "type": channel.type,
+        "origin": "console" if channel.is_kept else "configuration",
+        "state": channel.state,
+        "reason": channel.reason or None,
+        "insights": channel.insights,
+        "waiting": channel.counts.waiting,
+        "sent": channel.counts.sent,
+        "failed": channel.counts.failed,
+        "oldest": None if channel.oldest is None else moment(channel.oldest),
+    }
+
+
+CHANNELS: List[ChannelState] = List(
+    root="notification_channels",
+    show=describe_channel,
+    identity=Sort(value=lambda row: row.name),
+    sorts={
+        "name": Sort(value=lambda row: row.name),
+        "type": Sort(value=lambda row: row.type),
+        "state": Sort(value=lambda row: CHANNEL_STATES.index(row.state)),
+        "waiting": Sort(value=lambda row: row.counts.waiting),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "state": Filter(values=lambda row: (row.state,), valid_values=CHANNEL_STATES),
+        "type": Filter(values=lambda row: (row.type,)),
+    },
+)
+
+
+@call(
+    "GET",
+    "/notification-channels",
+    VIEW_OPERATION,
+    "List the channels that send notifications",
+    lists=CHANNELS,
+)
+async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
+    request.services.require_registry()
+    rows = [
+        replace(row, reason=shown_error(request, row.reason)) for row in await request.services.channels()
+    ]
+    return await request.list(CHANNELS, MemoryRows(rows))
+
+
+@call("POST", "/notification-channels", INSTALLATION_ADMINISTRATION, "Create a channel", status=201)
 async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]) -> Result:
     given = _stated(request.body)
     secret = given.pop("secret")
@@ -82,10 +147,12 @@ async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]
     return {"notification_channel": describe_kept_channel(made)}
 
 
+@call("GET", "/notification-channels/{name}", VIEW_OPERATION, "Show a channel that was made in the console")
 async def show_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
     return {"notification_channel": describe_kept_channel(request.registry.kept_channels.get(_name(request)))}
 
 
+@call("PATCH", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Change a channel")
 async def edit_channel(request: OperatorRequest[InstallationServices, ChannelChanges]) -> Result:
     given = _stated(request.body)
     table = request.registry.kept_channels
@@ -96,6 +163,7 @@ async def edit_channel(request: OperatorRequest[InstallationServices, ChannelCha
     return {"notification_channel": describe_kept_channel(changed)}
 
 
+@call("DELETE", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Delete a channel")
 async def remove_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
     """
     Remove a channel. Its waiting notices stay until they are discarded or there is a channel of this name again.
@@ -103,6 +171,49 @@ async def remove_channel(request: OperatorRequest[InstallationServices, None]) -
     name = _name(request)
     await request.registry.kept_channels.delete(name, actor=request.actor)
     return {"deleted": name}
+
+
+@call("GET", "/channel-names", VIEW_COSTS, "List the names of the channels", shows=NOTHING)
+async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
+    """
+    List the names that budgets, views and reports may use, for people who may change those and may not see
+    how channels fare.
+    """
+    table = request.registry.notices
+    return {
+        "channel_names": [
+            {
+                "name": name,
+                "takes_reports": name in table.report_channels,
+                "takes_people": name in table.mail_channels,
+            }
+            for name in table.channels
+        ]
+    }
+
+
+@call(
+    "POST",
+    "/notification-channels/{name}/test",
+    OPERATE_SPOOL,
+    "Send a notice that shows whether a channel works",
+    status=201,
+)
+async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
+    """Send a notice to one channel that only shows whether it arrives."""
+    table = request.registry.notices
+    name = request.word("name")
+    if name not in table.channels:
+        raise NotThere("there is no channel with this name")
+    notice = Notice(
+        id=f"test-{secrets.token_hex(16)}",
+        kind=TEST,
+        title="Test of a notification channel",
+        at=request.services.clock.now(),
+        text=f"This is a test of the channel {name}. Nothing has happened, and there is nothing to do.",
+        severity=WARNING,
+    )
+    return {"notification": describe_notification(await table.test(notice, name, actor=request.actor))}
 
 
 def _name(request: OperatorRequest[InstallationServices, Any]) -> str:

@@ -9,8 +9,10 @@ from typing import Any
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.requests import OperatorRequest
 from spool.record import moment
+from spool.registry.permission_sets import VIEW_OPERATION
 
 Finding = Mapping[str, Any]
 
@@ -46,9 +48,11 @@ CONFLICTS: List[Finding] = List(
 )
 
 
+@call("GET", "/ignored", VIEW_OPERATION, "List unrecognised AI shapes", lists=IGNORED)
 async def list_ignored(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(IGNORED, MemoryRows(await request.services.log.unrecognised()))
 
 
+@call("GET", "/conflicts", VIEW_OPERATION, "List reports that disagreed", lists=CONFLICTS)
 async def list_conflicts(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(CONFLICTS, MemoryRows(await request.services.log.conflicts()))

@@ -21,6 +21,7 @@ from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import Inspector
+from gateway.operator.address import SLICED, call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import insight_of, visible_to
@@ -28,6 +29,7 @@ from gateway.rate_cards.card import CardUnreadable
 from gateway.statements.arrivals import Arrival, arrivals
 from spool.errors import Invalid
 from spool.registry.insights import Insight, check_effort, check_status
+from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS
 
 
 class InsightStatus(RequestBody):
@@ -84,6 +86,7 @@ def inspector(services: OperatorServices) -> Inspector:
     return Inspector(sources, registry.insights, services.installation.clock)
 
 
+@call("GET", "/insights", VIEW_COSTS, "List insights", lists=INSIGHTS_OF_PEOPLE, shows=SLICED)
 async def list_insights(request: OperatorRequest[InstallationServices, None]) -> Result:
     if not request.is_limited:
         return await request.list(INSIGHTS_OF_PEOPLE, insight_rows(request.registry))
@@ -94,6 +97,18 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
     )
 
 
+@call("POST", "/insights/run", WORK_ON_INSIGHTS, "Look with every detector now")
+async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
+    """Run all detectors before answering, so that they are done when a command without a server ends."""
+    try:
+        async with request.audited("insights.run", "insights", {}):
+            done = await inspector(request.services).inspect()
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
+
+
+@call("GET", "/insights/{id}", VIEW_COSTS, "Show an insight and its comments", shows=SLICED)
 async def show_insight(request: OperatorRequest[InstallationServices, None]) -> Result:
     insight = await _insight(request)
     comments = await request.registry.insights.comments(insight.id)
@@ -103,6 +118,7 @@ async def show_insight(request: OperatorRequest[InstallationServices, None]) -> 
     }
 
 
+@call("PATCH", "/insights/{id}", WORK_ON_INSIGHTS, "Set an insight's status", shows=SLICED)
 async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
     given = request.body
     if given.status is not None:  # what is wrong with the request is said first, whatever the insight is
@@ -113,33 +129,39 @@ async def set_insight(request: OperatorRequest[InstallationServices, InsightStat
     return {"insight": describe_for_people(insight)}
 
 
+@call(
+    "GET",
+    "/insights/{id}/comments",
+    VIEW_COSTS,
+    "List the comments on an insight",
+    lists=COMMENTS,
+    shows=SLICED,
+)
 async def list_comments(request: OperatorRequest[InstallationServices, None]) -> Result:
     id = (await _insight(request)).id
     page = await request.list(COMMENTS, await comment_rows(request.registry, id))
     return {"insight": {"id": id}, **page}
 
 
+@call("POST", "/insights/{id}/comments", WORK_ON_INSIGHTS, "Comment on an insight", shows=SLICED)
 async def comment_insight(request: OperatorRequest[InstallationServices, InsightComment]) -> Result:
     insight, table = await _insight(request), request.registry.insights
     comment = await table.comment(insight.id, request.body.message, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
 
+@call(
+    "DELETE",
+    "/insights/{id}/comments/{comment}",
+    WORK_ON_INSIGHTS,
+    "Delete a comment on an insight",
+    shows=SLICED,
+)
 async def delete_insight_comment(request: OperatorRequest[InstallationServices, None]) -> Result:
     number = comment_number(request.word("comment"))
     insight = await _insight(request)
     await request.registry.insights.delete_comment(insight.id, number, actor=request.actor)
     return {"deleted": str(number)}
-
-
-async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
-    """Run all detectors before answering, so that they are done when a command without a server ends."""
-    try:
-        async with request.audited("insights.run", "insights", {}):
-            done = await inspector(request.services).inspect()
-    except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
-    return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
 
 
 async def _insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:

@@ -1,9 +1,8 @@
-"""The calls of the operator API on notifications: what waits, what was sent, and the channels that send."""
+"""The calls of the operator API on notifications: what waits and what was sent."""
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
@@ -11,23 +10,23 @@ from typing import Final
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from spool.errors import Invalid, NotThere
+from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.notices import (
-    CHANNEL_STATES,
     FAILED,
     SEVERITIES,
     STATES,
-    TEST,
     WAITING,
-    WARNING,
-    ChannelState,
-    Notice,
     Notification,
 )
-from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION
+from spool.registry.permission_sets import (
+    INSTALLATION_ADMINISTRATION,
+    OPERATE_SPOOL,
+    VIEW_OPERATION,
+)
 
 # How an error begins in which somebody else's words follow: a status, of a recipient of mail too, or none.
 _ANSWERED: Final = re.compile(r"(?:\S+@\S+: )?\d{3}\b|no answer\b")
@@ -39,10 +38,6 @@ class ChosenNotifications(RequestBody):
     ids: list[str] | None = None
     channel: str | None = None
     all: bool = False
-
-
-class ChannelTest(RequestBody):
-    """An empty object."""
 
 
 def describe_notification(row: Notification) -> dict[str, object]:
@@ -61,21 +56,6 @@ def describe_notification(row: Notification) -> dict[str, object]:
         "not_before": moment(row.not_before) if row.not_before else None,
         "settled": None if row.settled is None else moment(row.settled),
         "error": row.error or None,
-    }
-
-
-def describe_channel(channel: ChannelState) -> dict[str, object]:
-    return {
-        "name": channel.name,
-        "type": channel.type,
-        "origin": "console" if channel.is_kept else "configuration",
-        "state": channel.state,
-        "reason": channel.reason or None,
-        "insights": channel.insights,
-        "waiting": channel.counts.waiting,
-        "sent": channel.counts.sent,
-        "failed": channel.counts.failed,
-        "oldest": None if channel.oldest is None else moment(channel.oldest),
     }
 
 
@@ -100,84 +80,30 @@ NOTIFICATIONS: List[Notification] = List(
     },
 )
 
-CHANNELS: List[ChannelState] = List(
-    root="notification_channels",
-    show=describe_channel,
-    identity=Sort(value=lambda row: row.name),
-    sorts={
-        "name": Sort(value=lambda row: row.name),
-        "type": Sort(value=lambda row: row.type),
-        "state": Sort(value=lambda row: CHANNEL_STATES.index(row.state)),
-        "waiting": Sort(value=lambda row: row.counts.waiting),
-    },
-    default_sort=("name", "asc"),
-    filters={
-        "state": Filter(values=lambda row: (row.state,), valid_values=CHANNEL_STATES),
-        "type": Filter(values=lambda row: (row.type,)),
-    },
-)
 
-
+@call("GET", "/notifications", VIEW_OPERATION, "List notifications", lists=NOTIFICATIONS)
 async def list_notifications(request: OperatorRequest[InstallationServices, None]) -> Result:
-    rows = [replace(row, error=_said(request, row.error)) for row in await _all(request)]
+    rows = [replace(row, error=shown_error(request, row.error)) for row in await _all(request)]
     return await request.list(NOTIFICATIONS, MemoryRows(rows))
 
 
+@call("GET", "/notifications/{id}", VIEW_OPERATION, "Show a notification")
 async def show_notification(request: OperatorRequest[InstallationServices, None]) -> Result:
     row = await request.registry.notices.find(request.word("id"))
-    row = replace(row, error=_said(request, row.error))
+    row = replace(row, error=shown_error(request, row.error))
     notice = row.notice
     said = {"text": notice.text, "fields": dict(notice.fields), "link": notice.link, "thread": notice.thread}
     return {"notification": {**describe_notification(row), **said}}
 
 
-async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
-    request.services.require_registry()
-    rows = [replace(row, reason=_said(request, row.reason)) for row in await request.services.channels()]
-    return await request.list(CHANNELS, MemoryRows(rows))
-
-
-async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
-    """
-    List the names that budgets, views and reports may use, for people who may change those and may not see
-    how channels fare.
-    """
-    table = request.registry.notices
-    return {
-        "channel_names": [
-            {
-                "name": name,
-                "takes_reports": name in table.report_channels,
-                "takes_people": name in table.mail_channels,
-            }
-            for name in table.channels
-        ]
-    }
-
-
-async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
-    """Send a notice to one channel that only shows whether it arrives."""
-    table = request.registry.notices
-    name = request.word("name")
-    if name not in table.channels:
-        raise NotThere("there is no channel with this name")
-    notice = Notice(
-        id=f"test-{secrets.token_hex(16)}",
-        kind=TEST,
-        title="Test of a notification channel",
-        at=request.services.clock.now(),
-        text=f"This is a test of the channel {name}. Nothing has happened, and there is nothing to do.",
-        severity=WARNING,
-    )
-    return {"notification": describe_notification(await table.test(notice, name, actor=request.actor))}
-
-
+@call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again")
 async def retry_notifications(request: OperatorRequest[InstallationServices, ChosenNotifications]) -> Result:
     """Send those that failed or were discarded again; by ids, those that wait are tried at once, too."""
     ids = await _chosen(request, of_states=(FAILED,))
     return {"retried": await request.registry.notices.retry(ids, actor=request.actor)}
 
 
+@call("POST", "/notifications/discard", OPERATE_SPOOL, "Give notifications up")
 async def discard_notifications(
     request: OperatorRequest[InstallationServices, ChosenNotifications],
 ) -> Result:
@@ -185,7 +111,7 @@ async def discard_notifications(
     return {"discarded": await request.registry.notices.discard(ids, actor=request.actor)}
 
 
-def _said(request: OperatorRequest[InstallationServices, None], error: str) -> str:
+def shown_error(request: OperatorRequest[InstallationServices, None], error: str) -> str:
     """
     Return why a message did not arrive; for people who may not change channels without the words of who answered:
     a channel may lead to what they cannot reach themselves.

@@ -14,10 +14,10 @@ from gateway.devices.states import MUTE, SILENT
 from gateway.errors import Refusal
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
-from gateway.operator import spool
 from gateway.operator.costs import ledger
 from gateway.operator.costs.marks import marks_of
 from gateway.operator.costs.questions import times
+from gateway.operator.delivery import deliveries
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import usable_view_of, visible_to
 from gateway.rate_cards.names import MODEL_FAMILY
@@ -114,7 +114,7 @@ async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mappin
     asked = cast(OperatorRequest[Any, None], request)
     devices = services.senders.devices
     counts = devices.counts() if devices else {}
-    status = await spool.status(replace(asked, services=services.spool))
+    status = await deliveries.status(replace(asked, services=services.spool))
     counted = await ledger.described(replace(asked, services=services.money), counts_rows=False)
     return {
         "status": status,

@@ -31,13 +31,16 @@ from gateway.api.visible import Visible
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
+from gateway.operator.address import NOTHING, SLICED, call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import recommendation_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import value_of
 from spool.errors import Invalid
+from spool.ledger.queries import DIMENSIONS
 from spool.ledger.sums import Dimensions
+from spool.registry.permission_sets import VIEW_RECOMMENDATIONS, WORK_ON_INSIGHTS
 from spool.registry.recommendations import Recommendation
 
 
@@ -45,6 +48,14 @@ class SavingsLook(RequestBody):
     """An empty object."""
 
 
+@call(
+    "GET",
+    "/recommendations",
+    VIEW_RECOMMENDATIONS,
+    "List what would have cost less",
+    lists=recommendation_list(DIMENSIONS),
+    shows=SLICED,
+)
 async def list_recommendations(request: OperatorRequest[MoneyServices, None]) -> Result:
     listed = recommendation_list(request.services.ledger.own_dimensions())
     visible = await visible_to(request)
@@ -56,12 +67,37 @@ async def list_recommendations(request: OperatorRequest[MoneyServices, None]) ->
     return await request.list(listed, MemoryRows(rows))
 
 
+@call(
+    "PATCH",
+    "/recommendations",
+    WORK_ON_INSIGHTS,
+    "Set the status or the assignee of recommendations",
+    shows=SLICED,
+)
 async def change_recommendations(request: OperatorRequest[MoneyServices, RecommendationChanges]) -> Result:
     visible, kept = await visible_to(request), await request.registry.recommendations.all()
     hidden = frozenset(each.id for each in kept if not visible.recommendation(each))
     return await by_key.change_recommendations(request.registry, request.body, request.actor, hidden=hidden)
 
 
+@call("POST", "/recommendations/run", WORK_ON_INSIGHTS, "Look for savings now")
+async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
+    """Look before answering, so that it is done when a command without a server ends."""
+    try:
+        async with request.audited("recommendations.run", "recommendations", {}):
+            done = await request.services.require_adviser().look()
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    return {"look": {**asdict(done.merged), "failed": list(done.failed)}}
+
+
+@call(
+    "GET",
+    "/recommendations/{id}",
+    VIEW_RECOMMENDATIONS,
+    "Show a recommendation and its comments",
+    shows=SLICED,
+)
 async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible = await visible_to(request)
     found = await recommendation_of(request, visible, request.word("id"))
@@ -73,6 +109,14 @@ async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> 
     }
 
 
+@call(
+    "GET",
+    "/recommendations/{id}/comments",
+    VIEW_RECOMMENDATIONS,
+    "List the comments on a recommendation",
+    lists=RECOMMENDATION_COMMENTS,
+    shows=SLICED,
+)
 async def list_recommendation_comments(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = await _id(request)
     page = await request.list(
@@ -81,11 +125,19 @@ async def list_recommendation_comments(request: OperatorRequest[MoneyServices, N
     return {"recommendation": {"id": id}, **page}
 
 
+@call("POST", "/recommendations/{id}/comments", WORK_ON_INSIGHTS, "Comment on a recommendation", shows=SLICED)
 async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComments]) -> Result:
     id = await _id(request)
     return await by_key.add_comments(request.registry, id, request.body, request.actor)
 
 
+@call(
+    "PATCH",
+    "/recommendations/{id}/comments/{comment}",
+    WORK_ON_INSIGHTS,
+    "Change a comment on a recommendation",
+    shows=SLICED,
+)
 async def change_recommendation_comment(request: OperatorRequest[MoneyServices, OneMessage]) -> Result:
     table = request.registry.recommendations
     number = by_key.comment_number(request.word("comment"))
@@ -94,6 +146,13 @@ async def change_recommendation_comment(request: OperatorRequest[MoneyServices, 
     return {"comment": describe_recommendation_comment(changed)}
 
 
+@call(
+    "DELETE",
+    "/recommendations/{id}/comments/{comment}",
+    WORK_ON_INSIGHTS,
+    "Delete a comment on a recommendation",
+    shows=SLICED,
+)
 async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, None]) -> Result:
     number = by_key.comment_number(request.word("comment"))
     id = await _id(request)
@@ -101,34 +160,62 @@ async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, 
     return {"deleted": str(number)}
 
 
+@call(
+    "GET",
+    "/recommendation-types",
+    VIEW_RECOMMENDATIONS,
+    "List the types of recommendations",
+    lists=RECOMMENDATION_TYPES,
+    shows=NOTHING,
+)
 async def list_recommendation_types(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(RECOMMENDATION_TYPES, await type_rows(request.registry))
 
 
+@call(
+    "GET",
+    "/recommendation-types/{type}",
+    VIEW_RECOMMENDATIONS,
+    "Show a type of recommendations",
+    shows=NOTHING,
+)
 async def show_recommendation_type(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await by_key.one_type(request.registry, request.word("type"))
 
 
+@call(
+    "PATCH",
+    "/recommendation-types/{type}",
+    WORK_ON_INSIGHTS,
+    "Switch a type of recommendations, or set the least that it reports",
+)
 async def change_recommendation_type(request: OperatorRequest[MoneyServices, TypeChanges]) -> Result:
     return await by_key.change_type(request.registry, request.word("type"), request.body, request.actor)
 
 
+@call(
+    "GET",
+    "/recommendation-dimensions",
+    VIEW_RECOMMENDATIONS,
+    "List what recommendations can be filtered by",
+    lists=RECOMMENDATION_DIMENSIONS,
+    shows=SLICED,
+)
 async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible, kept = await visible_to(request), await request.registry.recommendations.all()
     rows = dimension_rows(filter(visible.recommendation, kept), request.ledger.own_dimensions())
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
 
-async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
-    """Look before answering, so that it is done when a command without a server ends."""
-    try:
-        async with request.audited("recommendations.run", "recommendations", {}):
-            done = await request.services.require_adviser().look()
-    except CardUnreadable as error:
-        raise Invalid(f"prices.file: {error}") from error
-    return {"look": {**asdict(done.merged), "failed": list(done.failed)}}
-
-
+@call(
+    "GET",
+    "/recommendation-check",
+    VIEW_RECOMMENDATIONS,
+    "Look for savings now, and keep nothing",
+    optional=("type", "filter"),
+    shows=SLICED,
+    in_turn=True,
+)
 async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Count the savings that a run would find; `filter` is JSON as in the body of the check for keys."""
     query = request.http.query

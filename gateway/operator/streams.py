@@ -1,17 +1,22 @@
-"""The calls of the operator API on unit-cost streams: their definitions, and sums whose arrival is unknown."""
+"""The calls of the operator API on unit-cost streams, usage events, and sums whose arrival is unknown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.api.kept.events import EVENTS, TYPES, check_span, event_rows, type_rows
+from gateway.api.kept.records import looked_through
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
+from gateway.operator.log.newest import newest
 from gateway.operator.requests import OperatorRequest
 from gateway.receivers.unit_cost import STREAMS
 from spool.deliveries.values import UnknownDelivery
-from spool.record import Record, as_json
+from spool.record import USAGE_EVENTS, Record, as_json
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_STREAM_SETTINGS
 
 SHOWN_RECORDS = 100  # of one delivery; more are not compared by hand
 
@@ -50,10 +55,25 @@ UNKNOWN: List[_Unknown] = List(
 )
 
 
+@call("GET", "/streams", VIEW_STREAM_SETTINGS, "List unit-cost streams", lists=STREAMS)
 async def list_streams(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(STREAMS, MemoryRows(await request.services.streams.streams()))
 
 
+@call("GET", "/events", VIEW_STREAM_SETTINGS, "List the newest usage events", lists=EVENTS)
+async def list_events(request: OperatorRequest[SpoolServices, None]) -> Result:
+    """The newest events that pass. `looked_through` says how far back was looked."""
+    check_span(request.http)
+    found = await newest(request, request.services, (USAGE_EVENTS,))
+    return {**await request.list(EVENTS, event_rows(request.services, found)), **looked_through(found)}
+
+
+@call("GET", "/event-types", VIEW_STREAM_SETTINGS, "List types of usage events", lists=TYPES)
+async def list_event_types(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(TYPES, await type_rows(request.services))
+
+
+@call("GET", "/unknown", VIEW_STREAM_SETTINGS, "List unconfirmed deliveries", lists=UNKNOWN)
 async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     """The page of them with their records, which the operator compares with those upstream."""
     services = request.services
@@ -69,6 +89,7 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(UNKNOWN, MemoryRows(found))
 
 
+@call("POST", "/unknown/{id}/resolve", OPERATE_SPOOL, "Settle an unconfirmed delivery")
 async def resolve(request: OperatorRequest[SpoolServices, Resolution]) -> Result:
     services = request.services
     number = request.number("id")

@@ -16,6 +16,7 @@ from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from gateway.reconciliation.gathering import CalendarMonth
@@ -23,6 +24,7 @@ from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.ledger import money
 from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
 
 PREVIEW = ("provider", "month")
@@ -87,12 +89,14 @@ CLOSED_MONTHS: List[Row] = List(
 )
 
 
+@call("GET", "/billed-invoices", VIEW_COSTS, "List the invoices of providers", lists=INVOICES)
 async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result:
     kept = request.registry.billed_invoices.all()
     rows: list[Row] = [{"id": id, **body} for id, body in kept.items()]
     return await request.list(INVOICES, MemoryRows(rows))
 
 
+@call("POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider")
 async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) -> Result:
     """Keep an invoice. A month that is closed takes none: open it again first."""
     invoice = closing.invoice_of(msgspec.structs.asdict(request.body))
@@ -106,6 +110,7 @@ async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) ->
     return {"billed_invoice": {"id": id, **body}}
 
 
+@call("DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Forget an invoice")
 async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Result:
     registry = request.registry
     id = request.word("id")
@@ -116,6 +121,14 @@ async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Resul
     return {"billed_invoice": {"id": id}}
 
 
+@call(
+    "GET",
+    "/month-closing",
+    VIEW_COSTS,
+    "What closing a month of bills would find",
+    required=PREVIEW,
+    in_turn=True,
+)
 async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Return what closing would find: the bills of a month by charge and its invoices. Nothing is closed."""
     given = request.http.query
@@ -128,6 +141,13 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
     return {"month_closing": _described(found)}
 
 
+@call("GET", "/closed-months", VIEW_COSTS, "List the months of bills that are closed", lists=CLOSED_MONTHS)
+async def list_closed_months(request: OperatorRequest[MoneyServices, None]) -> Result:
+    rows = list(request.registry.closed_months.all().values())
+    return await request.list(CLOSED_MONTHS, MemoryRows(rows))
+
+
+@call("POST", "/closed-months", MODIFY_BILLING, "Close a month of bills")
 async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> Result:
     """Close a month that is over: nothing in it moves any more, and changes are entries of their own day."""
     registry = request.registry
@@ -165,11 +185,9 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     return {"closed_month": _closed(registry, provider, month.name), "month_closing": _described(found)}
 
 
-async def list_closed_months(request: OperatorRequest[MoneyServices, None]) -> Result:
-    rows = list(request.registry.closed_months.all().values())
-    return await request.list(CLOSED_MONTHS, MemoryRows(rows))
-
-
+@call(
+    "DELETE", "/closed-months/{provider}/{month}", MODIFY_BILLING, "Let a closed month of bills change again"
+)
 async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Let a closed month change again. What was restated of it since goes: the month itself has it then."""
     registry = request.registry

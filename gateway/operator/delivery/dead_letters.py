@@ -9,12 +9,14 @@ from typing import Any
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.delivery.record_edit import edited
 from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import DeadLetter, PartialRefusal
 from spool.errors import Invalid, NotThere
 from spool.record import Record, as_json, moment, pack
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
 class Letters(RequestBody):
@@ -87,26 +89,18 @@ REFUSALS: List[PartialRefusal] = List(
 )
 
 
+@call("GET", "/dead", VIEW_OPERATION, "List dead letters", lists=DEAD)
 async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead()))
 
 
+@call("GET", "/dead/{id}", VIEW_OPERATION, "Show a dead letter's record")
 async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     letter = await _letter(request, request.number("id"))
     return {"dead": {**describe_dead(letter), "record": as_json(letter.record)}}
 
 
-async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
-    services = request.services
-    letters = await _letters(request)
-    ids = [letter.id for letter in letters]
-    async with request.audited("dead.retry", _target(letters), _describe_ids(ids)):
-        retried = await services.deliveries.dead_retry(ids)
-    for route in {letter.route for letter in letters}:
-        await services.wake(route)
-    return {"retried": retried}
-
-
+@call("PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a dead letter again with other values")
 async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     """Send a dead letter again with other values. The audit row has the fields, and a hash of either record."""
     services = request.services
@@ -120,6 +114,18 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     return {"edited": {"id": id, "route": letter.route, "fields": list(names), "record": as_json(record)}}
 
 
+@call("POST", "/dead/retry", OPERATE_SPOOL, "Send dead letters again")
+async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
+    services = request.services
+    letters = await _letters(request)
+    ids = [letter.id for letter in letters]
+    async with request.audited("dead.retry", _target(letters), _describe_ids(ids)):
+        retried = await services.deliveries.dead_retry(ids)
+    for route in {letter.route for letter in letters}:
+        await services.wake(route)
+    return {"retried": retried}
+
+
 async def _letter(request: OperatorRequest[SpoolServices, Any], id: int) -> DeadLetter:
     for letter in await request.services.deliveries.dead():
         if letter.id == id:
@@ -131,6 +137,7 @@ def _hash(record: Record) -> str:
     return sha256(pack([record])).hexdigest()
 
 
+@call("POST", "/dead/discard", OPERATE_SPOOL, "Give dead letters up")
 async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _letters(request)
@@ -142,6 +149,7 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     return {"discarded": discarded}
 
 
+@call("GET", "/partial-refusals", VIEW_OPERATION, "List what partial successes refused", lists=REFUSALS)
 async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
 

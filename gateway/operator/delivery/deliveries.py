@@ -1,13 +1,165 @@
-"""The call of the operator API on deliveries: every request of a route that is not settled."""
+"""The calls of the operator API on routes: how they stand, their deliveries, records sent again, lakes put right."""
 
 from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.monitoring.health import describe_route
+from gateway.monitoring.nodes import describe_nodes
+from gateway.operator.address import call
+from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from spool.deliveries.values import DELIVERY_STATES, OPEN, UnsettledDelivery
-from spool.record import moment
+from spool.deliveries.refusals import routes_with_refusals
+from spool.deliveries.values import (
+    DELIVERY_STATES,
+    OPEN,
+    ORPHANED,
+    ROUTE_STATES,
+    RouteState,
+    UnsettledDelivery,
+)
+from spool.errors import Invalid, NotAllowed, NotThere
+from spool.record import AI_TELEMETRY, moment
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
+
+if TYPE_CHECKING:
+    from spool.deliveries.lake_verdicts import LakeState
+
+
+ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "kept"), 0)
+
+
+class Replay(RequestBody):
+    """`since` and `until` are RFC 3339 times of commit; until when it is left out is now."""
+
+    route: str
+    since: str
+    until: str | None = None
+    dry_run: bool = False
+
+
+class TryRoute(RequestBody):
+    """An empty object."""
+
+
+def _show_route(route: RouteState) -> dict[str, object]:
+    """`refused_24h` records were rejected by answers that accepted others; `refusal` is the newest reason."""
+    return {**describe_route(route), "refused_24h": route.refused_recently, "refusal": route.refusal}
+
+
+ROUTES: List[RouteState] = List(
+    root="routes",
+    show=_show_route,
+    identity=Sort(value=lambda route: route.name),
+    sorts={
+        "route": Sort(value=lambda route: route.name),
+        "state": Sort(value=lambda route: route.state),
+        "queued": Sort(value=lambda route: route.queued),
+        "oldest_age_s": Sort(value=lambda route: route.oldest_age_s),
+        "unknown": Sort(value=lambda route: route.unknown),
+        "ambiguous": Sort(value=lambda route: route.ambiguous),
+        "refused_24h": Sort(value=lambda route: route.refused_recently),
+    },
+    default_sort=("route", "asc"),
+    filters={
+        "state": Filter(values=lambda route: (route.state,), valid_values=ROUTE_STATES),
+        "route": Filter(values=lambda route: (route.name,)),
+    },
+)
+
+
+@call("GET", "/status", VIEW_OPERATION, "Topics, routes and space")
+async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
+    services = request.services
+    books, stats, routes = (
+        await services.log.books(),
+        await services.log.stats(),
+        await _routes(request),
+    )
+    spans = _spans_read(services)
+    topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
+    return {
+        "topics": topics,
+        "routes": [_show_route(route) for route in sorted(routes, key=lambda route: route.name)],
+        "space": {
+            "entries": stats.entries,
+            "bytes": stats.bytes,
+            "max_bytes": stats.max_bytes,
+            "free_bytes": stats.free_bytes,
+            "writable": stats.writable,
+            "last_error": stats.last_error,
+            "wal_problem": stats.wal_problem or None,
+        },
+        "duplicate_window_s": float(stats.duplicate_window_s),
+        "native": {
+            "on": services.native.is_on,
+            "version": services.native.version or None,
+            "words": services.native.words,
+            "spans": None if spans is None else spans.total(),
+            "known_spans": None if spans is None else spans["reading"],
+        },
+        "nodes": await describe_nodes(request.shared.leases, request.now()),
+        "lakes": [_describe_lake(state) for state in await services.lakes()],
+    }
+
+
+def _spans_read(services: SpoolServices) -> Counter[str] | None:
+    """Count the spans by who read them; None where the compiled module is not."""
+    if services.memory is None:
+        return None
+    return services.memory.made.spans if services.memory.made else Counter()
+
+
+def _describe_lake(state: LakeState) -> dict[str, object]:
+    verdict = state.verdict
+    return {
+        "route": state.route,
+        "landed_at": None if state.landed_at is None else moment(state.landed_at),
+        "verified": verdict
+        and {
+            "at": moment(verdict.at),
+            "files": verdict.files,
+            "rows": verdict.rows,
+            "differences": dict(verdict.differences),
+            "words": verdict.words,
+        },
+    }
+
+
+@call("GET", "/routes", VIEW_OPERATION, "List routes", lists=ROUTES)
+async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(ROUTES, MemoryRows(await _routes(request)))
+
+
+@call("DELETE", "/routes/{destination}/{topic}", OPERATE_SPOOL, "Forget an orphaned route")
+async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
+    services = request.services
+    name = f"{request.word('destination')}/{request.word('topic')}"
+    if name not in {route.name for route in await services.deliveries.routes()}:
+        raise NotThere(f"there is no route named {name!r}")
+    async with request.audited("route.drop", name, {}):
+        discarded = await services.deliveries.drop(name)
+    return {"route": name, "discarded": discarded}
+
+
+@call("POST", "/routes/{destination}/{topic}/try", OPERATE_SPOOL, "Have a route send at once")
+async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result:
+    """Send to it at once, whatever it waits for: a key or a destination was mended."""
+    name = f"{request.word('destination')}/{request.word('topic')}"
+    route = next((each for each in await _routes(request) if each.name == name), None)
+    if route is None:
+        raise NotThere(f"there is no route named {name!r}")
+    if route.state == ORPHANED:
+        raise NotAllowed(f"{name} is not in the configuration: put its destination there first")
+    async with request.audited("route.try", name, {"state": route.state}):
+        await request.services.wake(name)
+    return {"route": name, "next": await request.services.log.newest_number(route.topic)}
 
 
 def describe_delivery(delivery: UnsettledDelivery) -> dict[str, object]:
@@ -45,5 +197,84 @@ DELIVERIES: List[UnsettledDelivery] = List(
 )
 
 
+@call("GET", "/deliveries", VIEW_OPERATION, "List deliveries that are not settled", lists=DELIVERIES)
 async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(DELIVERIES, MemoryRows(await request.services.deliveries.unsettled()))
+
+
+@call("POST", "/replay", OPERATE_SPOOL, "Send settled records again")
+async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
+    services = request.services
+    body = request.body
+    since = _time("since", body.since)
+    until = request.now() if body.until is None else _time("until", body.until)
+    if since >= until:
+        raise Invalid("since must be earlier than until")
+    if body.route not in {route.name for route in await services.deliveries.routes()}:
+        raise NotThere(f"there is no route named {body.route!r}")
+    if body.dry_run:
+        records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=True)
+    else:
+        span = {"since": moment(since), "until": moment(until)}
+        async with request.audited("route.replay", body.route, span):
+            records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=False)
+        await services.wake(body.route)
+    return {
+        "replay": {
+            "route": body.route,
+            "since": moment(since),
+            "until": moment(until),
+            "records": records,
+            "dry_run": body.dry_run,
+        }
+    }
+
+
+class Repair(RequestBody):
+    """
+    `destination` is the name of a lake of files. With `after` nothing is put: the deliveries of `topic` that begin
+    behind this number are compared with the log.
+    """
+
+    destination: str
+    dry_run: bool = False
+    topic: str = AI_TELEMETRY
+    after: int | None = None
+
+
+@call("POST", "/lake-repairs", OPERATE_SPOOL, "Put missing files of a lake again")
+async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result:
+    """Files that are missing, from what the log still has. `lost` are those that it has no more, and why."""
+    body = request.body
+    if body.after is not None:
+        found = await request.services.recount_lake(body.destination, body.topic, body.after)
+        return {"recount": asdict(found)}
+    if body.dry_run:
+        done = await request.services.repair_lake(body.destination, dry_run=True)
+    else:
+        async with request.audited("lake.repair", body.destination, {}):
+            done = await request.services.repair_lake(body.destination, dry_run=False)
+    return {
+        "repair": {
+            "destination": body.destination,
+            "dry_run": body.dry_run,
+            "put": list(done.put),
+            "lost": dict(done.lost),
+        }
+    }
+
+
+async def _routes(request: OperatorRequest[SpoolServices, Any]) -> list[RouteState]:
+    services = request.services
+    return [*await routes_with_refusals(services.deliveries, request.now()), *services.syncs()]
+
+
+def _time(name: str, text: str) -> float:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    # Outside of these years a time may have no UTC time.
+    if at is None or at.tzinfo is None or not 1970 <= at.year < 9999:
+        raise Invalid(f"{name} must be an RFC 3339 time with its zone, such as 2026-01-31T12:00:00Z")
+    return at.timestamp()

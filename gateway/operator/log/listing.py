@@ -11,6 +11,7 @@ from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
 from gateway.http.requests import Result
+from gateway.operator.address import SLICED, call
 from gateway.operator.costs.questions import ONE_SPAN, times
 from gateway.operator.log import dates, newest, ranked
 from gateway.operator.log.amounts import AMOUNTS
@@ -23,6 +24,7 @@ from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S
 from spool.listing import ListPage
 from spool.record import AI_TELEMETRY, TOPICS
+from spool.registry.permission_sets import VIEW_RECORDS
 from spool.turns.fair_turns import pause
 
 STEP = 1024  # records that are read between two turns of the event loop
@@ -40,6 +42,15 @@ LISTED: List[KeptRecord] = replace(
 )
 
 
+@call(
+    "GET",
+    "/records",
+    VIEW_RECORDS,
+    "List the newest records, those of dates, or the dearest of a span, open ones too",
+    lists=LISTED,
+    shows=SLICED,
+    in_turn=True,
+)
 async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     The records that pass, open ones too: the newest, those of dates, or the first of a span by an amount.

@@ -19,6 +19,7 @@ from gateway.api.kept.records import (
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import SLICED, call
 from gateway.operator.log import dates
 from gateway.operator.log.amounts import AMOUNTS, bound
 from gateway.operator.log.filters import DATE, FIELDS, MAX_LIMIT, OPEN_SETS, STATE, TOPIC, VIEW
@@ -26,6 +27,7 @@ from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import known_dimensions, usable_view_of, visible_to
 from spool.ledger.own_records import OwnRecord
 from spool.record import AI_TELEMETRY, TOPICS, Record
+from spool.registry.permission_sets import VIEW_RECORDS
 
 RATE_S = 60.0
 MOST_SOURCES = 50
@@ -105,6 +107,7 @@ async def records_in_views(
     return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
 
 
+@call("GET", "/rates", VIEW_RECORDS, "Records of each source in the last minute", shows=SLICED)
 async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     Count the records of each source that were committed in the last minute, or in the part of it that was searched.

@@ -12,6 +12,7 @@ from gateway.api.times import parse_moment
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.intake.reasons import price_lines, reasons
+from gateway.operator.address import SLICED, call
 from gateway.operator.delivery.dead_letters import describe_dead
 from gateway.operator.delivery.deliveries import describe_delivery
 from gateway.operator.log.listing import STEP
@@ -26,6 +27,7 @@ from spool.log.planning.corrections import MOST, id_of
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, moment
+from spool.registry.permission_sets import VIEW_RECORDS
 from spool.turns.fair_turns import pause
 
 LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
@@ -39,6 +41,14 @@ _ID = re.compile(r"[0-9a-f]{32}")
 _NO_ID = "no call has such an id: 32 characters of 0-9 and a-f. Copy one from the list of calls"
 
 
+@call(
+    "GET",
+    "/records/{id}",
+    VIEW_RECORDS,
+    "What is kept of one record, and why",
+    optional=("since",),
+    shows=SLICED,
+)
 async def show_record(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Refusal 404 for a record that is not kept any more; it says how far was looked.

@@ -15,6 +15,7 @@ from gateway.http.holders.spool import SpoolServices
 from gateway.http.requests import Result
 from gateway.normalise.otlp.metrics.families import SERVERS
 from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
+from gateway.operator.address import call
 from gateway.operator.log import dates
 from gateway.operator.log.filters import DATE
 from gateway.operator.log.listing import RecordRows
@@ -24,6 +25,7 @@ from gateway.rate_cards.names import letters
 from spool.errors import Invalid
 from spool.ledger.sums import AHEAD_S
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Inference, UsageMetric
+from spool.registry.permission_sets import VIEW_RECORDS
 
 MOST_MODELS = 5_000  # of a day; the first that came
 MOST_NAMES = 20  # of servers and of who told calls, of one model
@@ -118,6 +120,14 @@ class ServedDay:
         yield from sorted(served, key=lambda each: sum(each.told.values()) - sum(each.served.values()))
 
 
+@call(
+    "GET",
+    "/served",
+    VIEW_RECORDS,
+    "What servers of models served on a day, less the calls that were reported of these models",
+    optional=("date",),
+    in_turn=True,
+)
 async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
     """A day (UTC), today unless one is given."""
     now = datetime.fromtimestamp(request.services.clock.now(), UTC)

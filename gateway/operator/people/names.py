@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.people import is_hash
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES
 from spool.registry.tables.person_names import LIMIT
 
 MAX_AT_ONCE = 5000
@@ -60,6 +62,7 @@ NAMES: List[PersonName] = List(
 )
 
 
+@call("GET", "/people-names", VIEW_NAMES, "List names behind hashed people", lists=NAMES)
 async def list_people_names(request: OperatorRequest[PeopleServices, None]) -> Result:
     accounts = {
         user: PersonName(user, each.email, ACCOUNT)
@@ -71,6 +74,7 @@ async def list_people_names(request: OperatorRequest[PeopleServices, None]) -> R
     return await request.list(NAMES, MemoryRows(list(known.values())))
 
 
+@call("POST", "/people-names", ORGANIZATION_ADMINISTRATION, "Name people behind hashes")
 async def keep_people_names(request: OperatorRequest[PeopleServices, NamesOfPeople]) -> Result:
     """Add names, or replace those that are there. Addresses are hashed here and not kept."""
     given = request.body.names
@@ -86,6 +90,7 @@ async def keep_people_names(request: OperatorRequest[PeopleServices, NamesOfPeop
     return {"people_names": {"kept": len(names), "count": count}}
 
 
+@call("POST", "/people-names/forget", ORGANIZATION_ADMINISTRATION, "Forget names of people")
 async def forget_people_names(request: OperatorRequest[PeopleServices, ForgottenNames]) -> Result:
     given = request.body
     if (given.users is not None) == given.all:

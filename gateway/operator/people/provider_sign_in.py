@@ -12,6 +12,7 @@ from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.holders.people import PeopleServices
 from gateway.http.requests import Result
+from gateway.operator.address import NOTHING, call
 from gateway.operator.admission import FOLDER, set_session_cookie, speaks_https, tries_from
 from gateway.operator.body import read_bounded
 from gateway.operator.requests import OperatorRequest
@@ -23,6 +24,7 @@ _FORM = "application/x-www-form-urlencoded"
 _SIGN_IN_PAGE = "../"  # relative, for a proxy's path before it; no request says where a browser is sent to
 
 
+@call("GET", "/sign-in-ways", None, "How people sign in", shows=NOTHING)
 async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
     """Describe how people sign in here, and the texts for sign-ins that failed."""
     provider = request.services.oidc
@@ -30,6 +32,7 @@ async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
     return {"provider": shown, "problems": dict(PROBLEMS)}
 
 
+@call("GET", "/oidc", None, "Go to the OpenID provider to sign in", status=303, gives={}, shows=NOTHING)
 async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
     Send the browser to the provider. Attempts are limited by address; those that succeed use nothing up, and
@@ -59,6 +62,16 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
     return response
 
 
+@call(
+    "GET",
+    "/oidc-callback",
+    None,
+    "Come back from the OpenID provider",
+    status=303,
+    gives={},
+    checks_query=False,
+    shows=NOTHING,
+)
 async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
     """Finish a sign-in, with the parameters that the provider gave the browser."""
     services = request.services
@@ -82,6 +95,7 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
     return response
 
 
+@call("POST", "/oidc-logout", None, "End sessions with a logout token of the OpenID provider", shows=NOTHING)
 async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
     """Back-channel logout: the provider's signature is the sign-in of this call."""
     provider = request.services.oidc

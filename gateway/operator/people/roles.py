@@ -1,12 +1,224 @@
-"""What operators ask of permission sets, which are read and never changed."""
+"""The calls of the operator API for roles, and what a person may do and see, now or with a draft of a role."""
 
 from __future__ import annotations
 
-from gateway.api.roles import PERMISSION_SET_LIST, permission_set_rows
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gateway.api.managed import DELETE, SHOW
+from gateway.api.measures import CURRENCY_UNIT
+from gateway.api.roles import ROLE, describe_filter, draft_of
 from gateway.http.holders.people import PeopleServices
+from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
-from gateway.operator.requests import OperatorRequest
+from gateway.http.services import OperatorServices
+from gateway.mounts import OPERATOR_API
+from gateway.operator.address import ALL_ROWS, call
+from gateway.operator.admission import is_open
+from gateway.operator.body import RequestBody
+from gateway.operator.managed import managed_by_people
+from gateway.operator.people.accounts import OPERATORS
+from gateway.operator.requests import OperatorRequest, is_default
+from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
+from gateway.resources.roles import NewRole
+from gateway.scheduled_reports.readers import groups_of
+from spool.errors import Invalid, NotThere
+from spool.ledger import money
+from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.ranges import span
+from spool.ledger.slices import SlicedLedger
+from spool.registry.operators import NO_ROLE, check_email, check_role
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS
+from spool.registry.roles import (
+    FULL,
+    LIMITED,
+    NO_DATA,
+    Holder,
+    LedgerSlice,
+    Rights,
+    RoleDraft,
+    dimensions,
+    holder_of,
+)
+from spool.registry.shared.role_checks import check_role_draft
+from spool.registry.shared.texts import check_dimensions
+from spool.turns.ordering import ordered
+
+RANGE = "last_30d"
+SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")
+MAX_VALUES = 20  # of one dimension, those that cost most
+DRAFT = "Draft"  # of a role that has no name yet
+
+ROWS = managed_by_people(
+    ROLE,
+    "/roles",
+    reads=ORGANIZATION_ADMINISTRATION,
+    changes=ORGANIZATION_ADMINISTRATION,
+    words={SHOW: "Show a role, by its id or its name", DELETE: "Delete a role that nobody has any more"},
+)
 
 
-async def list_permission_sets(request: OperatorRequest[PeopleServices, None]) -> Result:
-    return await request.list(PERMISSION_SET_LIST, permission_set_rows())
+class RoleToPreview(RequestBody):
+    """
+    A person, a draft of a role, or both: the person as a member of the draft.
+
+    Without `groups` the person has those of the newest sign-in that goes on. `account_role` is in place of
+    that of the person's account. `replaces` is the id or the name of the role that the draft would change.
+    """
+
+    person: str | None = None
+    groups: tuple[str, ...] | None = None
+    account_role: str | None = None
+    role: NewRole | None = None
+    replaces: str | None = None
+
+
+@call(
+    "GET",
+    "/roles/{role}/wider-operators",
+    ORGANIZATION_ADMINISTRATION,
+    "List those who have a limited role and whose account shows more",
+    lists=OPERATORS,
+)
+async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
+    """
+    List the operators who have a limited role and whose account shows more than it.
+
+    Given by name, or by a group that the OpenID provider told at the newest sign-in that goes on.
+    """
+    role = request.registry.roles.find_any(request.word("role"))
+    operators = await request.registry.operators.all() if role.is_limiting else ()
+    newest = {
+        session.account: session
+        for session in sorted(await request.registry.operators.sessions(), key=lambda each: each.created_at)
+        if session.operator
+    }
+    groups = {account: holder_of(session).groups for account, session in newest.items()}
+    by_group = {account for account, told in groups.items() if not set(role.groups).isdisjoint(told)}
+    given = by_group.union(role.members)
+    wider = [each for each in operators if each.role != NO_ROLE and each.email in given]
+    return await request.list(OPERATORS, MemoryRows(wider))
+
+
+@call(
+    "POST",
+    "/roles/preview",
+    ORGANIZATION_ADMINISTRATION,
+    "What a person or a draft of a role may do and see",
+    in_turn=True,
+)
+async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Result:
+    """Preview a role and store nothing. The costs are those of the last 30 days."""
+    draft = request.body
+    if draft.person is None and draft.role is None and not draft.groups:
+        raise Invalid("name a person, groups or a draft of a role")
+    holder = await _holder(request)
+    rights = _rights(request, holder)
+    sliced = SlicedLedger(request.services.money.ledger, rights.slice)
+    await sliced.catch_up(request.services.spool.log)
+    return {
+        "preview": {
+            "person": holder.person or None,
+            "groups": list(holder.groups),
+            "account_role": holder.base,
+            "roles": list(rights.roles),
+            "permission_sets": [
+                {"id": id, "name": each.title}
+                for id, each in PERMISSION_SETS.items()
+                if id in rights.permission_sets
+            ],
+            "data_access": _access(rights.slice),
+            "cost_types": list(rights.cost_types),
+            "filters": [list(map(describe_filter, part)) for part in rights.slice.parts if part],
+            "calls": await _calls(request, rights),
+            **await _seen(request, sliced, rights.slice),
+        }
+    }
+
+
+async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
+    given = request.body
+    person = "" if given.person is None else check_email(given.person)
+    groups = await groups_of(request.registry, person) if given.groups is None else given.groups
+    if given.account_role is not None:
+        return Holder(person=person, groups=groups, base=check_role(given.account_role))
+    try:
+        account = await request.registry.operators.get(person)
+    except NotThere:
+        return Holder(person=person, groups=groups, base=NO_ROLE)
+    has_default_role = is_default(request.services.people, account.issuer, groups)
+    return Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
+
+
+def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: Holder) -> Rights:
+    given = request.body
+    roles = request.registry.roles
+    services = request.services
+    if given.role is None:
+        if given.replaces is not None:
+            raise Invalid("replaces goes with a draft of a role")
+        return roles.rights(holder)
+    if not given.role.name.strip():
+        given.role.name = DRAFT
+    draft = check_role_draft(draft_of(given.role), request.shared.role_limits())
+    check_dimensions(dimensions(draft), services.money.ledger.dimensions())
+    replaced = None if given.replaces is None else roles.find_any(given.replaces).id
+    return roles.rights_with(holder, _given_to(draft, holder), replaced=replaced)
+
+
+def _given_to(draft: RoleDraft, holder: Holder) -> RoleDraft:
+    """The draft as if the person were a member of it."""
+    return replace(draft, members=(holder.person,), groups=())
+
+
+def _access(slice: LedgerSlice) -> str:
+    if slice.is_everything:
+        return FULL
+    return LIMITED if slice.parts else NO_DATA
+
+
+async def _calls(
+    request: OperatorRequest[OperatorServices, RoleToPreview], rights: Rights
+) -> list[Mapping[str, str]]:
+    """The calls of the operator API that are open to the person, which say which pages of the console are."""
+    return [
+        {"method": row.methods[0], "path": row.path.removeprefix(OPERATOR_API), "summary": row.summary}
+        for row in await request.http.app[ALL_ROWS]()
+        if row.needs and is_open(row, rights)
+    ]
+
+
+def _most_first(row: CostRow) -> tuple[int, int, str]:
+    return -money.units(row.cost), -row.calls, row.group[0] or ""
+
+
+async def _seen(
+    request: OperatorRequest[OperatorServices, RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
+) -> Mapping[str, object]:
+    since, until = span(RANGE, request.now())
+    known = set(sliced.dimensions())
+    values = []
+    for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):
+        rows = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=(name,)))
+        rows = await asyncio.to_thread(ordered, rows, key=_most_first)
+        values.append(
+            {
+                "dimension": name,
+                "values": [
+                    {"value": row.group[0], "cost": row.cost, "calls": row.calls} for row in rows[:MAX_VALUES]
+                ],
+                "left_out": max(0, len(rows) - MAX_VALUES),
+            }
+        )
+    total = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL))
+    return {
+        "dimensions": values,
+        "total": {
+            "from": since.isoformat(),
+            "to": until.isoformat(),
+            "cost": total[0].cost if total else "0",
+            "calls": total[0].calls if total else 0,
+            "currency": CURRENCY_UNIT,
+        },
+    }

@@ -1,4 +1,7 @@
-"""The calls of the operator API for signing in and out: with an account, or with a one-time console link."""
+"""
+The calls of the operator API for signing in and out, with an account or with a one-time console link, and for the
+sessions that go on.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ from gateway.attempts import Buckets
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.holders.people import PeopleServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.mounts import console_link
+from gateway.operator.address import NOTHING, SIGNED_IN, call
 from gateway.operator.admission import FOLDER, cookie_name, set_session_cookie, speaks_https, tries_from
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
-from spool.registry.operators import ADMIN, Session
+from spool.registry.operators import ADMIN, ROLES, Session
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.roles import BASES
 
 
@@ -32,6 +38,7 @@ class NewLink(RequestBody):
     role: str = ADMIN
 
 
+@call("POST", "/sessions", None, "Sign in", status=201, shows=NOTHING)
 async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     body = request.body
     services = request.services
@@ -76,6 +83,7 @@ async def _try(
     return found
 
 
+@call("GET", "/session", SIGNED_IN, "Who is signed in", shows=NOTHING)
 async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result:
     """The session, what it may do and see, the version, and where telemetry goes: only who is signed in learns it."""
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
@@ -94,6 +102,7 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
     }
 
 
+@call("DELETE", "/session", SIGNED_IN, "Sign out", shows=NOTHING)
 async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
@@ -105,6 +114,61 @@ async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     return response
 
 
+def describe_session(session: Session) -> dict[str, object]:
+    return {
+        "id": session.id,
+        "actor": session.actor,
+        "role": session.role,
+        "account": session.account or None,
+        "began_with": _began_with(session),
+        "address": session.address or None,
+        "created": moment(session.created_at),
+        "last_seen": moment(session.seen_at),
+        "ends": moment(session.ends_at),
+    }
+
+
+def _began_with(session: Session) -> str:
+    if session.issuer:
+        return PROVIDER
+    return PASSWORD if session.operator else LINK
+
+
+PASSWORD, LINK, PROVIDER = "password", "link", "provider"
+
+SESSIONS: List[Session] = List(
+    root="sessions",
+    show=describe_session,
+    identity=Sort(value=lambda session: session.id),
+    sorts={
+        "created": Sort(value=lambda session: session.created_at),
+        "last_seen": Sort(value=lambda session: session.seen_at),
+        "actor": Sort(value=lambda session: session.actor),
+    },
+    default_sort=("created", "desc"),
+    filters={
+        "actor": Filter(values=lambda session: (session.actor,)),
+        "role": Filter(values=lambda session: (session.role,), valid_values=ROLES),
+        "began_with": Filter(
+            values=lambda session: (_began_with(session),), valid_values=(PASSWORD, LINK, PROVIDER)
+        ),
+    },
+)
+
+
+@call("GET", "/sessions", ORGANIZATION_ADMINISTRATION, "List who is signed in", lists=SESSIONS)
+async def list_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
+    return await request.list(SESSIONS, MemoryRows(await request.registry.operators.sessions()))
+
+
+@call("DELETE", "/sessions/{id}", ORGANIZATION_ADMINISTRATION, "End a session")
+async def end_session(request: OperatorRequest[PeopleServices, None]) -> Result:
+    id = request.word("id")
+    await request.registry.operators.end_session(id, actor=request.actor)
+    return {"ended": id}
+
+
+@call("POST", "/console-links", ORGANIZATION_ADMINISTRATION, "Make a one-time link", status=201)
 async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result:
     given = request.body
     session = request.session

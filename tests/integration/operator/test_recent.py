@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.api.kept import records
-from gateway.operator.log import dates, listing, live
+from gateway.operator.log import dates, listing, tail
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.log.values import Submission
@@ -216,7 +216,7 @@ async def test_tail_shows_records_as_they_are_committed(server: OperatorServer) 
 
 async def test_tail_says_what_it_skipped(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that come faster than they are read are not kept in memory for it."""
-    monkeypatch.setattr(live, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(tail, "MOST_AT_ONCE", 2)
     async with listening(server.url, await signed_in(server), "/tail") as stream:
         await add(server.services.spool.log, *[call(number) for number in range(5)])
         assert ("skipped", {"topic": "ai-telemetry", "records": 3}) == await stream.event()

@@ -25,7 +25,7 @@ from gateway.insights.detectors import spend_spike
 from gateway.insights.findings import finding
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import SLICED, WHOLE, OperatorAddress
-from gateway.operator.log import live
+from gateway.operator.log import changes
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
 from spool.engines import MEMORY, SQLITE
@@ -77,7 +77,7 @@ ROLES = {
 
 @pytest.fixture(autouse=True)
 def quick_beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "OWN_EVERY_S", 0.01)
+    monkeypatch.setattr(changes, "OWN_EVERY_S", 0.01)
 
 
 @dataclass

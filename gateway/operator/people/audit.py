@@ -1,12 +1,24 @@
-"""Names of what audit rows are about: a target is an id as often as a name."""
+"""
+The calls of the operator API for permission sets and the audit list: what people may do, and what was done.
+
+The target of an audit row is an id as often as a name, so the list names it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spool.listing import ListQuery, SortField
+from gateway.api.roles import PERMISSION_SET_LIST, permission_set_rows
+from gateway.http.holders.people import PeopleServices
+from gateway.http.lists import Filter, List, Sort, StoredRows
+from gateway.http.requests import Result
+from gateway.operator.address import NOTHING, call
+from gateway.operator.requests import OperatorRequest
+from spool.listing import ListPage, ListQuery, SortField
+from spool.record import moment
 from spool.registry.audit import AuditRow
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.registry import Registry
 
 INSIGHT, RECOMMENDATION, KEY, OPERATOR, JOB = "insight", "recommendation", "key", "operator", "publish_job"
@@ -88,3 +100,62 @@ async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, s
         return {each.id: each.namespace or _DEFAULT for each in registry.allocation.jobs() if each.id in ids}
     found = {id: registry.name_of(kind, id) for id in ids}
     return {id: name for id, name in found.items() if name is not None}
+
+
+def describe_audit(told: NamedRow) -> dict[str, object]:
+    row = told.row
+    return {
+        "id": row.id,
+        "at": moment(row.at),
+        "actor": row.actor,
+        "address": row.address,
+        "action": row.action,
+        "target": row.target,
+        "target_name": told.name,
+        "target_exists": told.exists,
+        "before": row.before,
+        "after": row.after,
+    }
+
+
+_WORDS = ("actor", "action", "target")
+
+AUDIT: List[NamedRow] = List(
+    root="audit",
+    show=describe_audit,
+    identity=Sort(field=SortField("id")),
+    sorts={name: Sort(field=SortField(name, is_text=name in _WORDS)) for name in ("at", "id", *_WORDS)},
+    default_sort=("id", "desc"),
+    filters={name: Filter(field=name, is_open=True) for name in (*_WORDS, "address")},
+)
+
+
+@call(
+    "GET",
+    "/permission-sets",
+    ORGANIZATION_ADMINISTRATION,
+    "List the permission sets of roles",
+    lists=PERMISSION_SET_LIST,
+    shows=NOTHING,
+)
+async def list_permission_sets(request: OperatorRequest[PeopleServices, None]) -> Result:
+    return await request.list(PERMISSION_SET_LIST, permission_set_rows())
+
+
+@call("GET", "/audit", ORGANIZATION_ADMINISTRATION, "List every change", lists=AUDIT)
+async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
+    registry = request.registry
+
+    async def page(query: ListQuery) -> ListPage[NamedRow]:
+        found = await registry.audit_page(query)
+        rows = await named_rows(registry, found.rows)
+        return ListPage(
+            rows=rows,
+            keys=found.keys,
+            before=found.before,
+            after=found.after,
+            total=found.total,
+            known=found.known,
+        )
+
+    return await request.list(AUDIT, StoredRows(page))

@@ -8,19 +8,15 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.api.kept.records import KeptRecord, describe, kept_records
-from gateway.http.event_streams import News, event
-from gateway.http.lists import chosen
+from gateway.http.event_streams import EVENT_STREAM, event
 from gateway.http.services import OperatorServices
+from gateway.operator.address import NOTHING, SIGNED_IN, call
 from gateway.operator.log.newest import (
     newest,
-    own_record,
-    own_to,
-    records_in_views,
 )
 from gateway.operator.requests import OperatorRequest, holder
 from gateway.operator.visible import visible_to
-from spool.ledger.own_records import STEP, OwnRecord, own_of
+from gateway.schemas import TEXT
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
 from spool.registry.permission_sets import (
     ORGANIZATION_ADMINISTRATION,
@@ -31,7 +27,6 @@ from spool.registry.permission_sets import (
     VIEW_STREAM_SETTINGS,
 )
 
-MOST_AT_ONCE = 500  # records of a topic
 # between two events for who may see some calls alone: the moment of a change tells something, too
 OWN_EVERY_S = 15.0
 # The permission set without which a page is closed, by what is said of it.
@@ -48,9 +43,8 @@ NEEDS = {
     ),
 }
 
-Passes = Callable[[KeptRecord], bool]
 
-
+@call("GET", "/changes", SIGNED_IN, "Hear what changes", gives={EVENT_STREAM: TEXT}, shows=NOTHING)
 async def changes(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
     """
     Says what changed and nothing more: who listens asks again for what it shows.
@@ -166,66 +160,6 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
         "connections": lambda: [kept(), log.next_number(BILLING_DATA)],
         "streams": lambda: [log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)],
     }
-
-
-async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
-    """
-    Records that pass the filters, as they are committed; `skipped` counts those that came faster than this
-    reads, null for who may see some calls alone: they hear of calls once these are closed, and of the own
-    ones that were too many.
-    """
-    listed = await records_in_views(request)
-    passes = chosen(listed, list(request.http.query.items()), request.shared.people)
-    return await follow(request, _own_tail(request, passes) if request.is_limited else _tail(request, passes))
-
-
-def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
-    log = request.services.spool.log
-    reached = {topic: log.next_number(topic) for topic in TOPICS}
-
-    async def news() -> Iterable[bytes]:
-        events: list[bytes] = []
-        for topic, first in reached.items():
-            below = log.next_number(topic)
-            begin = max(first, below - MOST_AT_ONCE)
-            if begin > first:
-                events.append(event("skipped", {"topic": topic, "records": begin - first}))
-            if below > begin:
-                entries = await log.read(topic, begin, below - 1, with_open=True)
-                events += [
-                    event("record", describe(record))
-                    for record in kept_records(log, entries)
-                    if passes(record)
-                ]
-            reached[topic] = below
-        return events
-
-    return news
-
-
-def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
-    """However many calls of others come between: they push out no own one."""
-    log = request.services.spool.log
-    is_own = own_to(request)
-    reached = log.closed_below(AI_TELEMETRY)
-
-    async def news() -> Iterable[bytes]:
-        nonlocal reached
-        below = log.closed_below(AI_TELEMETRY)
-        own: list[OwnRecord] = []
-        for begin in range(reached, below, STEP):
-            own = [*own, *reversed(await own_of(log, begin, min(begin + STEP, below), is_own))][
-                -MOST_AT_ONCE - 1 :
-            ]
-            await asyncio.sleep(0)
-        reached = max(reached, below)
-        skipped = (
-            [event("skipped", {"topic": AI_TELEMETRY, "records": None})] if len(own) > MOST_AT_ONCE else []
-        )
-        records = map(own_record, own[-MOST_AT_ONCE:])
-        return skipped + [event("record", describe(each)) for each in records if passes(each)]
-
-    return news
 
 
 async def follow(

@@ -1,0 +1,95 @@
+"""The calls of the operator API for the clock, receipts and the books."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+
+from gateway.http.holders.spool import SpoolServices
+from gateway.http.requests import Result
+from gateway.operator.address import call
+from gateway.operator.body import RequestBody
+from gateway.operator.requests import OperatorRequest
+from spool.log.values import AcceptedTwice, Books
+from spool.record import moment
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION, VIEW_RECORDS
+from spool.steady_clock import SteadyClock, doubts
+
+
+class AcceptClock(RequestBody):
+    """An empty object."""
+
+
+def describe_books(books: Books) -> dict[str, object]:
+    return {
+        "topics": {topic: dict(terms) for topic, terms in books.topics.items()},
+        "routes": {route: dict(terms) for route, terms in books.routes.items()},
+        "balanced": not books.imbalances,
+        "imbalances": list(books.imbalances),
+    }
+
+
+@call("GET", "/clock", VIEW_OPERATION, "The time that is used, and a step of the clock")
+async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
+    step_s, held_s = doubts(request.shared.clock)
+    return {
+        "clock": {
+            "now": moment(request.now()),
+            "step_s": step_s,
+            "held_s": held_s,
+        }
+    }
+
+
+@call("POST", "/clock/accept", OPERATE_SPOOL, "Believe the clock after a step of it")
+async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
+    """Believe the wall clock now, and remove by it."""
+    clock = request.shared.clock
+    step_s, held_s = doubts(clock)
+    if not isinstance(clock, SteadyClock) or not held_s:
+        return {"clock": {"moved_s": 0.0, "was_held_s": 0.0}}
+    async with request.audited("clock.accept", "clock", {"step_s": step_s}):
+        moved_s = clock.accept()
+    return {"clock": {"moved_s": moved_s, "was_held_s": held_s}}
+
+
+@call("GET", "/receipts/{id}", VIEW_RECORDS, "What became of a submission")
+async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
+    found = await request.services.log.receipt(request.word("id"))
+    at = found.get("at")
+    return {"receipt": {**found, "at": moment(at)} if isinstance(at, float) else dict(found)}
+
+
+@call("GET", "/books", VIEW_OPERATION, "The running books")
+async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return describe_books(await request.services.log.books())
+
+
+@call("GET", "/verify", VIEW_OPERATION, "Recount the books")
+async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
+    """
+    Recounted from commit rows and entries; the running counters are not trusted. The ledger's calls are
+    compared with those that are kept. `accepted_twice` has the records by topic whose ids were known when they were
+    accepted, with the numbers of the first of them.
+    """
+    services = request.services
+
+    async def recounted() -> dict[str, object]:
+        books = await services.log.verify()
+        compared = await request.whole_ledger.compare(services.log)
+        imbalances = [*books.imbalances, *compared.words(), *_twice(books.accepted_twice)]
+        accepted_twice = {topic: asdict(found) for topic, found in books.accepted_twice.items()}
+        return {**describe_books(replace(books, imbalances=imbalances)), "accepted_twice": accepted_twice}
+
+    return await request.shared.questions.recount(f"person {request.actor.name}", recounted)
+
+
+def _twice(found: Mapping[str, AcceptedTwice]) -> Iterator[str]:
+    """A sentence for each topic."""
+    for topic, twice in found.items():
+        numbers = ", ".join(map(str, twice.numbers))
+        more = ", ..." if twice.records > len(twice.numbers) else ""
+        yield (
+            f"{topic}: records that count twice, because their ids were known and accepted again: {twice.records} "
+            f'(numbers {numbers}{more}); "Records that count twice" in docs/reliability.md says what to do'
+        )
