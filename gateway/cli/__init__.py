@@ -31,10 +31,10 @@ COMMANDS = {
     "reload": "gateway.cli.operator.configuration",
     "configuration": "gateway.cli.operator.configuration",
     "storage": "gateway.cli.storage",
-    "backup": "gateway.cli.transfer.backup",
-    "restore": "gateway.cli.transfer.restore",
+    "backup": "gateway.cli.backup",
+    "restore": "gateway.cli.backup",
     "check": "gateway.cli.check",
-    "doctor": "gateway.cli.doctor.command",
+    "doctor": "gateway.cli.doctor",
     "health": "gateway.cli.health",
     "drill": "gateway.cli.drill.command",
     "explain": "gateway.cli.explain",
@@ -72,8 +72,8 @@ COMMANDS = {
     "people-names": "gateway.cli.operator.people",
     "roles": "gateway.cli.operator.roles",
     "console": "gateway.cli.operator.people",
-    "completion": "gateway.cli.completion",
-    "version": "gateway.cli.version",
+    "completion": "gateway.cli",
+    "version": "gateway.cli",
 }
 
 # Where the configuration is looked for when it is not named; the second is that of packages and images.
@@ -172,3 +172,34 @@ def fail(message: str, code: int = 1) -> NoReturn:
     lines = "\n".join(map(printable, message.split("\n")))
     click.echo(f"tollhouse: {lines}", err=True)
     sys.exit(code)
+
+
+@click.command()
+def version() -> None:
+    """Print the versions of Tollhouse, Python and SQLite."""
+    import platform
+    from importlib.metadata import version as installed
+
+    from spool.engines import engine_of
+    from spool.settings import SQLITE
+
+    click.echo(f"tollhouse {installed('tollhouse')}")
+    click.echo(f"python {platform.python_version()}")
+    click.echo(engine_of(SQLITE).version())
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """
+    Print the script that completes commands and options in a shell.
+
+    For bash add `eval "$(tollhouse completion bash)"` to ~/.bashrc, for zsh the same with zsh to ~/.zshrc;
+    for fish write what is printed to ~/.config/fish/completions/tollhouse.fish.
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(ctx.find_root().command, {}, "tollhouse", "_TOLLHOUSE_COMPLETE").source())

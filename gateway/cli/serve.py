@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import signal
 import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from gateway.app import App, StartAbandoned
-from gateway.cli import config_option, configured, data_option, fail, forced_exit
+from gateway.cli import config_option, configured, data_option, fail
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.reader import load, origins
 from gateway.configuration.sections import Config, ConfigError
@@ -31,6 +33,7 @@ from spool.errors import SpoolError, SpoolFromTheFuture, UnfinishedCopy
 from spool.registry.operators import Actor
 
 SIGHUP = Actor("SIGHUP", "local")
+STOP_WITHIN_S = 28.0  # all waits of a stop take 24 s at most, the rest is for closing files on a slow disk
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +161,7 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
         return await _until_stopped(app, asked_to_stop)
     finally:
         manager.tell("STOPPING=1")
-        with forced_exit.exit_after(loop):
+        with exit_after(loop):
             await app.stop()
         watch.cancel()
 
@@ -265,3 +268,35 @@ def why(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
+
+
+@contextmanager
+def exit_after(loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN_S) -> Iterator[None]:
+    """
+    End the process with exit code 1 when the block takes longer than `within_s`, even if the event loop is blocked.
+
+    The tasks that were still running are logged. Committed data is on disk, as after a kill; senders repeat what was
+    not acknowledged.
+    """
+    timer = threading.Timer(within_s, _give_up, [loop, within_s])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _give_up(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
+    running = sorted(_place(task) for task in asyncio.all_tasks(loop))
+    extra = {"action": "stop_cut", "tasks": running}
+    _log.critical("stopping took longer than %g s; the process ends now", within_s, extra=extra)
+    os._exit(1)
+
+
+def _place(task: asyncio.Task[object]) -> str:
+    """Returns the task's name and the line of the coroutine at which it waits."""
+    frames = task.get_stack(limit=1)
+    if not frames:
+        return task.get_name()
+    return f"{task.get_name()}: {frames[0].f_code.co_qualname}:{frames[0].f_lineno}"

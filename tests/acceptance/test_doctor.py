@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.doctor import machine
+from gateway.cli import doctor
 from tests.acceptance.payloads import post, request, span
 
 SECRETS = ("s3cr3t-in-a-file", "s3cr3t-in-a-header", "s3cr3t-in-a-query", "s3cr3t-path")
@@ -30,9 +30,7 @@ use_cases = ["Send AI Telemetry"]
 
 def test_a_sound_installation_has_no_problem(installations: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 0, without a server and beside one; nothing is made where nothing was."""
-    monkeypatch.setattr(
-        machine, "HANGING_FLUSH_S", inf
-    )  # the disk of this machine may be as slow as it likes
+    monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)  # the disk of this machine may be as slow as it likes
     tollhouse = installations()
     found = tollhouse.json("doctor")["doctor"]
     assert 0 == found["problems"], found

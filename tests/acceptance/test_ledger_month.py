@@ -17,7 +17,7 @@ from typing import Any
 
 import urllib3
 
-from gateway.cli.examples import example
+from gateway.cli.send.command import example
 from gateway.normalise.formats.engine.declaration import ExampleCall
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span

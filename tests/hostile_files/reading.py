@@ -95,8 +95,7 @@ def _series(path: Path, kind: str, request: str) -> object:
 
 def sent(path: Path) -> object:
     """What `tollhouse send` makes of a file."""
-    from gateway.cli.send.acknowledged import RunningDigest
-    from gateway.cli.send.request_bodies import UNREADABLE, bodies, opened
+    from gateway.cli.send.request_bodies import UNREADABLE, RunningDigest, bodies, opened
 
     try:
         with path.open("rb", buffering=0) as raw, opened(raw) as content:

@@ -11,13 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.cli.drill import faults
-from gateway.cli.drill.faults import DrillSite
-from gateway.cli.drill.power import CutDisk, NoPowerCut
-from gateway.cli.drill.receiver import DrillReceiver
-from gateway.cli.drill.server import DrillServer
-from gateway.cli.drill.traffic import Traffic, make
-from gateway.cli.drill.trial_config import trial_config
+from gateway.cli.drill import command as drill_command
+from gateway.cli.drill.command import DrillSite
+from gateway.cli.drill.server import DrillServer, trial_config
+from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make
 from gateway.configuration.reader import load
 
 CONFIG = """
@@ -46,7 +43,7 @@ def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: 
     Every fault is survived, the data directory and the archive stay as they were, and nobody calls the upstream.
     """
     for name, value in (("KILLS", 1), ("CUTS", 1), ("OUTAGE_S", 0.5), ("FULL_S", 0.5)):
-        monkeypatch.setattr(faults, name, value)
+        monkeypatch.setattr(drill_command, name, value)
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     (data / "spool.sqlite").write_bytes(b"not for a drill")

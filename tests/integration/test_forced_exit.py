@@ -11,7 +11,7 @@ import pytest
 HANGS = """
 import asyncio, sys, threading, time
 from gateway.monitoring import logs
-from gateway.cli import forced_exit, serve
+from gateway.cli import serve
 
 class App:
     @property
@@ -31,8 +31,8 @@ class App:
 
 async def announce(): pass
 
-within = forced_exit.exit_after
-forced_exit.exit_after = lambda loop: within(loop, within_s=float(sys.argv[2]))
+within = serve.exit_after
+serve.exit_after = lambda loop: within(loop, within_s=float(sys.argv[2]))
 logs.configure("info")
 code = asyncio.run(serve.run_app(App(), announce))
 timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]

@@ -15,8 +15,8 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.cli.examples import EXAMPLES
 from gateway.cli.send import upload
+from gateway.cli.send.command import EXAMPLES
 from gateway.cli.send.request_bodies import UploadBody
 from spool.registry.scopes import INGEST
 from tests.free_ports import free_port

@@ -2,26 +2,90 @@
 
 from __future__ import annotations
 
+import random
+import resource
 import shutil
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
 
 from gateway.cli import config_option, configured, fail
 from gateway.cli.data_directory import need_data
-from gateway.cli.drill.faults import FAULTS, DrillResult, DrillSite
-from gateway.cli.drill.receiver import DrillReceiver
-from gateway.cli.drill.server import DrillFailed, DrillServer
-from gateway.cli.drill.traffic import Traffic, make
-from gateway.cli.drill.trial_config import MOST_HOLD_S
+from gateway.cli.drill.server import MOST_HOLD_S, DrillFailed, DrillServer
+from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make
 from gateway.cli.output import show_json, show_table
 from spool.disks.mounts import nearest
 
 COLUMNS = ("fault", "rounds", "acknowledged", "lost", "duplicates", "recovery_s", "note")
+KILLS = 5
+CUTS = 5
+OUTAGE_S = 5.0
+FULL_S = 2.0
+DRAIN_S = 90.0
+SMALL_FILE = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrillResult:
+    """`recovery_s`: the longest until a record was taken again. `note` says what was simulated, or why it was not."""
+
+    fault: str
+    rounds: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    duplicates: int = 0
+    recovery_s: float | None = None
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.lost and not self.duplicates
+
+
+@dataclass(kw_only=True)
+class DrillSite:
+    """What every fault is given."""
+
+    config: Path | None
+    scratch: Path
+    server: DrillServer
+    receiver: DrillReceiver
+    traffic: Traffic
+    hold_s: float
+
+    def settle(self) -> None:
+        """Wait until everything acknowledged has left; what has not after DRAIN_S counts as lost."""
+        self.traffic.finish()
+        deadline = time.monotonic() + DRAIN_S + self.hold_s
+        while time.monotonic() < deadline and self.receiver.missing(
+            self.traffic.acknowledged - {self.receiver.poison}
+        ):
+            time.sleep(0.1)
+
+    def judge(
+        self,
+        fault: str,
+        before: set[str],
+        *,
+        rounds: int = 1,
+        recovery_s: float | None = None,
+        note: str = "",
+    ) -> DrillResult:
+        mine = self.traffic.acknowledged - before
+        return DrillResult(
+            fault=fault,
+            rounds=rounds,
+            acknowledged=len(mine),
+            lost=len(self.receiver.missing(mine - {self.receiver.poison})),
+            duplicates=len(self.receiver.doubled() & mine),
+            recovery_s=recovery_s,
+            note=note,
+        )
 
 
 @click.command()
@@ -85,3 +149,107 @@ def _run(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
         results.append(fault(site))
     site.server.stop()
     return results
+
+
+def kills(site: DrillSite) -> DrillResult:
+    """SIGKILL under load; recovery is from the start of the next process."""
+    before = set(site.traffic.acknowledged)
+    slowest = 0.0
+    for _ in range(KILLS):
+        with site.traffic.load():
+            time.sleep(random.uniform(0.3, 1.0))
+            site.server.kill()
+        began = time.monotonic()
+        site.server.start()
+        site.traffic.until_acknowledged(make(1))
+        slowest = max(slowest, time.monotonic() - began)
+    site.settle()
+    return site.judge("kill -9", before, rounds=KILLS, recovery_s=slowest)
+
+
+def power_cut(site: DrillSite) -> DrillResult:
+    """Cut the power under load, on a file system of its own; recovery counts from the start of the next process."""
+    try:
+        disk = CutDisk(site.scratch)
+    except NoPowerCut as error:
+        return DrillResult(fault="power cut", note=f"not tried: {error}")
+    server = DrillServer(site.config, scratch=disk.directory, receiver=site.receiver.url)
+    cut_site = replace(site, server=server, traffic=Traffic(server))
+    try:
+        return _cut(cut_site, disk)
+    except NoPowerCut as error:
+        return DrillResult(fault="power cut", note=f"not tried: {error}")
+    finally:
+        server.kill()
+        disk.unmount()
+
+
+def _cut(site: DrillSite, disk: CutDisk) -> DrillResult:
+    site.server.start()
+    site.traffic.until_acknowledged(make(1))
+    slowest = 0.0
+    for _ in range(CUTS):
+        with site.traffic.load():
+            time.sleep(random.uniform(0.3, 1.0))
+            disk.cut()
+            site.server.kill()
+        disk.unmount()
+        disk.remount()
+        began = time.monotonic()
+        site.server.start()
+        site.traffic.until_acknowledged(make(1))
+        slowest = max(slowest, time.monotonic() - began)
+    site.settle()
+    note = "ext4 in an image file next to data_dir, shut down without a flush"
+    return site.judge("power cut", set(), rounds=CUTS, recovery_s=slowest, note=note)
+
+
+def full_disk(site: DrillSite) -> DrillResult:
+    """Bound the server's files at their size, so that every write to the log fails as on a full disk."""
+    before = set(site.traffic.acknowledged)
+    refused = site.traffic.refused
+    if not hasattr(resource, "prlimit"):
+        return DrillResult(
+            fault="full disk", note="not tried: this system cannot bound the files of a process"
+        )
+    unbounded = resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE)
+    with site.traffic.load():
+        time.sleep(0.5)
+        resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, (SMALL_FILE, unbounded[1]))
+        time.sleep(FULL_S)
+        resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, unbounded)
+        recovery_s = site.traffic.until_acknowledged(make(1))
+        time.sleep(0.5)
+    site.settle()
+    waited = site.traffic.refused - refused
+    note = f"simulated: no file could grow for {FULL_S:.0f} s; {waited} requests were asked to wait"
+    return site.judge("full disk", before, recovery_s=recovery_s, note=note)
+
+
+def outage(site: DrillSite) -> DrillResult:
+    """The destination answers 503; recovery is until everything that waited had arrived."""
+    before = set(site.traffic.acknowledged)
+    site.receiver.is_down = True
+    with site.traffic.load():
+        time.sleep(OUTAGE_S)
+    site.receiver.is_down = False
+    began = time.monotonic()
+    site.settle()
+    note = f"{OUTAGE_S:.0f} s of 503; recovery until all had arrived, {site.hold_s:g} s of it spool.hold"
+    return site.judge("upstream outage", before, recovery_s=time.monotonic() - began, note=note)
+
+
+def poison(site: DrillSite) -> DrillResult:
+    """Send one record that the destination refuses for good among others."""
+    before = set(site.traffic.acknowledged)
+    calls = make(50)
+    site.receiver.poison = calls.names[17]
+    began = time.monotonic()
+    site.traffic.until_acknowledged(calls)
+    site.settle()
+    recovery_s = time.monotonic() - began
+    note = f"one of 50 was refused; recovery until the others had arrived, {site.hold_s:g} s of it spool.hold"
+    return site.judge("poison record", before, recovery_s=recovery_s, note=note)
+
+
+FAULTS: Sequence[Callable[[DrillSite], DrillResult]] = (kills, power_cut, full_disk, outage, poison)

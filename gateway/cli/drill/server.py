@@ -9,17 +9,20 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
+from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.app import App
 from gateway.cli import configured
-from gateway.cli.drill.trial_config import trial_config
 from gateway.cli.serve import run_app
-from gateway.configuration.sections import Config
+from gateway.configuration.sections import Config, DeviceSettings, LoggingSettings, ServerSettings
 from gateway.monitoring import logs
 
 READY_S = 60.0
 STOP_S = 40.0
+MOST_HOLD_S = 10.0  # a drill waits for records to close, several times
+DATA = "data"
 
 
 class DrillFailed(Exception):
@@ -90,6 +93,33 @@ class DrillServer:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def trial_config(config: Config, *, scratch: Path, receiver: str, listen: str) -> Config:
+    """
+    Data in the scratch directory, one destination on loopback, no upstream, no devices, no public address.
+
+    Limits, retention, prices, attribution and privacy are the operator's.
+    """
+    server = ServerSettings(
+        listen=listen,
+        grpc_listen="",
+        max_body_bytes=config.server.max_body_bytes,
+        max_inflight_bytes=config.server.max_inflight_bytes,
+    )
+    return replace(
+        config,
+        data_dir=scratch / DATA,
+        server=server,
+        spool=replace(config.spool, hold=min(config.spool.hold, MOST_HOLD_S)),
+        upstream=UpstreamSettings(),
+        destinations=(DestinationSettings(name="drill", type="webhook", url=receiver),),
+        devices=DeviceSettings(policy="closed"),
+        sources={},
+        streams=(),
+        publish=(),
+        log=LoggingSettings(level="warning"),
+    )
 
 
 async def _serve(config: Config) -> int:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 import click
 
 from gateway.cli import fail
-from gateway.cli.examples import EXAMPLES, example
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
-from gateway.cli.send.acknowledged import Acknowledged, RunningDigest
-from gateway.cli.send.older_calls import OlderCalls
 from gateway.cli.send.request_bodies import (
     UNREADABLE,
+    Acknowledged,
+    RunningDigest,
     UploadBody,
     bodies,
     files,
@@ -38,12 +39,54 @@ from gateway.cli.send.upload import (
     UploadCounts,
     session,
 )
-from gateway.normalise.formats.list import FORMAT_NAMES
+from gateway.errors import BadPayload, Refusal
+from gateway.normalise import any_format
+from gateway.normalise.formats.engine.declaration import ExampleCall
+from gateway.normalise.formats.engine.recognise import recognised
+from gateway.normalise.formats.langfuse.merger import released_at_once
+from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS
+from gateway.normalise.options import Options
 from spool.printable import printable
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 KEY_ENV = "TOLLHOUSE_KEY"
 MOST_NAMED = 20  # rejected items of one run
+_NS: Final = 1_000_000_000
+
+
+def _otlp(call: ExampleCall) -> Any:
+    attributes = {
+        "gen_ai.operation.name": {"stringValue": "chat"},
+        "gen_ai.provider.name": {"stringValue": "openai"},
+        "gen_ai.request.model": {"stringValue": call.model},
+        "gen_ai.response.model": {"stringValue": call.response_model},
+        "gen_ai.response.id": {"stringValue": call.response_id},
+        "gen_ai.usage.input_tokens": {"intValue": str(call.input_tokens)},
+        "gen_ai.usage.output_tokens": {"intValue": str(call.output_tokens)},
+    }
+    span = {
+        "traceId": call.trace_id,
+        "spanId": call.span_id,
+        "name": f"chat {call.model}",
+        "kind": 3,
+        "startTimeUnixNano": str(call.start_ns),
+        "endTimeUnixNano": str(call.end_ns),
+        "attributes": [{"key": name, "value": value} for name, value in attributes.items()],
+    }
+    service = {"key": "service.name", "value": {"stringValue": "example"}}
+    return {"resourceSpans": [{"resource": {"attributes": [service]}, "scopeSpans": [{"spans": [span]}]}]}
+
+
+# One small payload for each format, as its gateway would send it now: a first record without a client.
+EXAMPLES: dict[str, Callable[[ExampleCall], Any]] = {
+    **{format.name: format.example for format in FORMATS},
+    "otlp/traces": _otlp,
+}
+
+
+def example(format: str, call: ExampleCall | None = None) -> bytes:
+    """Encode a payload of a format with one call in it."""
+    return json.dumps(EXAMPLES[format](call or ExampleCall())).encode()
 
 
 @click.command()
@@ -301,3 +344,43 @@ def _bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
                 last = raw, place
 
         yield advance
+
+
+class OlderCalls:
+    """Bodies that a gateway accepted: how many of their calls began before this month (UTC), and the first of them."""
+
+    def __init__(self, format: str | None, now: float) -> None:
+        self._format = format
+        month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        self._month_ns = int(month.timestamp()) * _NS
+        self._oldest_ns = self._month_ns
+        self.calls = 0
+        self.older = 0
+
+    def add(self, body: bytes) -> None:
+        """Count one body. One that only the gateway reads is left out."""
+        try:
+            work = any_format.normalise(self._format or recognised(body, how=""), body, options=Options())
+            while True:
+                next(work)
+        except StopIteration as done:
+            records = released_at_once(done.value).records
+        except (BadPayload, Refusal):
+            return
+        starts = [record.start_time for record in records if record.start_time is not None]
+        self.calls += len(starts)
+        self.older += sum(start < self._month_ns for start in starts)
+        self._oldest_ns = min([self._oldest_ns, *starts])
+
+    @property
+    def oldest(self) -> str | None:
+        """The day of the first call that is older, such as 2025-12-17."""
+        return datetime.fromtimestamp(self._oldest_ns / _NS, UTC).date().isoformat() if self.older else None
+
+    @property
+    def words(self) -> str:
+        """Say what a report of this month leaves out, with the command that shows it; empty if it shows all."""
+        if not self.older:
+            return ""
+        verb = "is" if self.older == 1 else "are"
+        return f"{self.older:,} of {self.calls:,} {verb} older than this month: tollhouse report --from {self.oldest}"

@@ -2,7 +2,7 @@
 Splits files into request bodies of at most 512 items and 4 MiB, at the same places in every run.
 
 Lines and the elements of an array are streamed, however long the file; any other document is read whole.
-Items are not parsed beyond finding where they end.
+Items are not parsed beyond finding where they end. What a gateway has acknowledged already is recognised.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from errno import ENOENT
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
 
-from gateway.cli.send.acknowledged import RunningDigest
 from gateway.errors import BadPayload
 from gateway.normalise.formats.engine.recognise import format_of
 from gateway.normalise.payload import items as payload
@@ -36,6 +37,9 @@ _PEEK: Final = 64 * 1024
 _CHUNK: Final = 1024 * 1024
 # A string that ends with what was read so far, closed or not, or a bracket or a comma outside of strings.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:(")|\\?\Z)|[\[\]{},]', re.DOTALL)
+MOST_MARKS: Final = 250_000  # of 512 lines each; beyond it the oldest are forgotten
+_DIGEST_BYTES: Final = 16
+_MARK: Final = re.compile(f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,3 +332,78 @@ def _is_otlp(content: bytes) -> bool:
     if b'"resource' not in content[:_PEEK]:
         return False
     return (format_of(payload.peek(content)) or "").startswith("otlp/")
+
+
+class Acknowledged:
+    """
+    The bodies that one address has acknowledged under one key, so that a repeat continues where the last run stopped.
+
+    One small file holds their digests, and none of their content. Losing it costs only time: the gateway recognises
+    calls that it has.
+    """
+
+    def __init__(self, *, url: str, key: str | None) -> None:
+        """Another key may belong to another installation at the same address."""
+        name = blake2b(f"{url}\0{key or ''}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
+        try:
+            self._path: Path | None = _state_directory() / name
+        except RuntimeError:  # a user without a home
+            self._path = None
+        self._marks = _load(self._path) if self._path else set()
+
+    def __contains__(self, mark: object) -> bool:
+        return mark in self._marks
+
+    def add(self, mark: bytes) -> None:
+        """Keeps the digest of an acknowledged body, before the next one is sent. OSError if it cannot."""
+        self._marks.add(mark)
+        if self._path is None:
+            raise FileNotFoundError(ENOENT, "there is no home directory", "~")
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._path.open("a", encoding="ascii") as file:
+            file.write(f"{mark.hex()}\n")
+
+
+class RunningDigest:
+    """
+    The digest of a file's items so far, chained over its request bodies.
+
+    So a body is recognised only after the same items in the same bodies, whatever the file is called, however
+    it is compressed, and whatever was appended.
+    """
+
+    def __init__(self, taken: Container[bytes]) -> None:
+        self._taken = taken
+        self._since = blake2b(digest_size=_DIGEST_BYTES)
+        self.mark = b""
+
+    def add(self, item: bytes) -> bool:
+        """Adds an item; returns whether an acknowledged body ended with it."""
+        self._since.update(len(item).to_bytes(8, "big"))
+        self._since.update(item)
+        self.mark = self._since.digest()
+        return self.mark in self._taken
+
+    def end_body(self) -> None:
+        """Ends the current body."""
+        self._since = blake2b(self.mark, digest_size=_DIGEST_BYTES)
+
+
+def _state_directory() -> Path:
+    """Returns the user's directory for state (XDG)."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local/state") / "tollhouse/sent"
+
+
+def _load(path: Path) -> set[bytes]:
+    """Returns the digests in the file; skips malformed lines, which a full disk may leave."""
+    try:
+        lines = [line for line in path.read_text("ascii", "replace").split() if _MARK.fullmatch(line)]
+        if len(lines) > 2 * MOST_MARKS:
+            lines = lines[-MOST_MARKS:]
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.write_text("".join(f"{line}\n" for line in lines), "ascii")
+            draft.replace(path)
+        return {bytes.fromhex(line) for line in lines}
+    except OSError:  # none yet
+        return set()

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from gateway.cli.doctor import machine
+from gateway.cli import doctor
 from spool.registry.keys import LEGACY_NAME
 from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
@@ -22,9 +22,7 @@ def test_what_was_answered_of_the_key_stands(
     Disabled, given another secret, deleted: after kill -9, too. `doctor` says what the file still holds, with and
     without a server, and `check` where one runs.
     """
-    monkeypatch.setattr(
-        machine, "HANGING_FLUSH_S", inf
-    )  # the disk of this machine may be as slow as it likes
+    monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)  # the disk of this machine may be as slow as it likes
     one = installations(server='api_key_file = "key"')
     file = one.directory / "key"
     file.write_text(FIRST)

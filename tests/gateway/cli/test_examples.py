@@ -7,7 +7,7 @@ from time import time_ns
 
 import pytest
 
-from gateway.cli.examples import EXAMPLES, example
+from gateway.cli.send.command import EXAMPLES, example
 from gateway.normalise.formats.engine.recognise import recognise
 from gateway.normalise.formats.list import FORMAT_NAMES
 from spool.record import NS

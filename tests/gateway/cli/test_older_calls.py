@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.cli.examples import example
-from gateway.cli.send.older_calls import OlderCalls
+from gateway.cli.send.command import OlderCalls, example
 from gateway.normalise.formats.engine.declaration import ExampleCall
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC).timestamp()

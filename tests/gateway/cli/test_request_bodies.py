@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.send import request_bodies
-from gateway.cli.send.acknowledged import MOST_MARKS, Acknowledged, RunningDigest
+from gateway.cli.send.request_bodies import MOST_MARKS, Acknowledged, RunningDigest
 from gateway.errors import BadPayload
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.assembly.services import compiled_module
-from gateway.cli.doctor.diagnosis import NOTE, OK
-from gateway.cli.doctor.machine import machine
+from gateway.cli.doctor import NOTE, OK, machine
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.monitoring.metrics import Metrics
 from spool.packed.native import MODULE

@@ -15,7 +15,7 @@ from exporters.lake import watch
 from exporters.settings import DestinationSettings
 from gateway.app import App
 from gateway.assembly.lakes import lake_states
-from gateway.cli.doctor.command import doctor
+from gateway.cli.doctor import doctor
 from gateway.cli.lake.command import lake as command
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.operator.insights import inspector

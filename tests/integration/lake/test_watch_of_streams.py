@@ -20,7 +20,7 @@ from exporters.lake import watch
 from exporters.lake.noted import EVERY_S, NotedLandings
 from exporters.settings import DestinationSettings
 from gateway.assembly.lakes import lake_states
-from gateway.cli.doctor.command import doctor
+from gateway.cli.doctor import doctor
 from gateway.configuration.sections import Config
 from spool.deliveries.lake_verdicts import LakeVerdict, kept_landed, kept_verdict
 from spool.deliveries.values import Delivery, Settlement

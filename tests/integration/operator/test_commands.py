@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.cli.forced_exit import STOP_WITHIN_S
 from gateway.cli.operator import client as operator_client
+from gateway.cli.serve import STOP_WITHIN_S
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock

@@ -1,4 +1,7 @@
-"""`tollhouse restore`: a data directory from a backup, without counting twice what was sent since."""
+"""
+`tollhouse backup`: a copy of everything that is kept, while the server runs or not. `tollhouse restore`: a data
+directory from it, without counting twice what was sent since.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import click
 
 from gateway.cli import config_option, configured, data_option, fail
 from gateway.cli.data_directory import need_named_data
+from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.output import as_json, show_json
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
@@ -22,6 +27,25 @@ from spool.transfer import backups
 from spool.transfer.backups import Manifest
 
 RESEND, HOLD = "resend", "hold"
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@as_json
+@with_client
+def backup(client: OperatorClient, directory: Path, as_json: bool) -> None:
+    """
+    Back everything up into DIRECTORY, which must not exist yet; a running server goes on.
+
+    The backup holds the installation's secret and is worth as much care as the data. The server writes it, so
+    its user must be allowed to.
+    """
+    payload = client.request("POST", "/backup", body={"directory": str(directory.absolute())})
+    if as_json:
+        show_json(payload)
+        return
+    made = payload["backup"]
+    click.echo(f"backed up to {made['directory']}: {made['bytes']:,} bytes, as of {made['made_at']}")
 
 
 @click.command()

@@ -1,0 +1,516 @@
+"""`tollhouse doctor`: looks at everything, says what is wrong, and packs a bundle for bug reports."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import platform
+import resource
+import shutil
+import stat
+import statistics
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from decimal import Decimal
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import click
+import orjson
+
+from exporters.check import StreamCheck, check_channels
+from exporters.probe import OK as TAKEN
+from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
+from gateway.cli import config_option, configured, data_option, fail
+from gateway.cli.check import file_problems, missed_by_assistants, try_provider, try_receivers
+from gateway.cli.data_directory import need_data
+from gateway.cli.operator.client import OperatorClient
+from gateway.cli.output import show_json
+from gateway.configuration.sections import Config, ConfigError
+from spool.clock import SystemClock
+from spool.disks.mounts import mount_of, nearest
+from spool.engines import engine_of
+from spool.errors import SpoolError
+from spool.packed.native import use
+from spool.printable import printable
+from spool.registry.keys import ENABLED
+from spool.settings import GIB, LOCAL, MIB
+from spool.steady_clock import EARLIEST
+
+OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
+MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}
+FLUSHES = 30
+SLOW_FLUSH_S, HANGING_FLUSH_S = 0.1, 2.0
+LEAST_ROOM = 256 * MIB  # below this a start may find no room for its reserve
+LEAST_DESCRIPTORS = 1024
+SYNCHRONISED = (Path("/run/systemd/timesync/synchronized"), Path("/run/chrony"), Path("/run/chronyd.pid"))
+LEFT_OUT = "(left out)"
+# Settings whose text is of a fixed set, or is shown by every list; a bundle has the text of no other.
+_SHOWN = {
+    "type", "policy", "emails", "level", "measure", "per", "by", "granularity", "start", "compression", "use_cases",
+    "scopes", "topics", "billing_segment", "engine", "tags", "listen", "grpc_listen", "operator_listen",
+    "metrics_listen", "idempotency_header",
+}  # fmt: skip
+_ADDRESSES = {"url", "base_url", "ai_telemetry_url", "gateway", "cors_origins"}
+_TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}  # by the status of a probe
+
+State = dict[str, Mapping[str, Any]]  # path of the operator API -> its answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """`status` is OK, NOTE (a fact to know), WARNING (works, with a risk) or PROBLEM (does not work)."""
+
+    about: str
+    status: str
+    words: str
+
+
+@click.command()
+@config_option
+@data_option
+@click.option(
+    "--bundle", type=click.Path(path_type=Path, dir_okay=False), help="Pack what was found for a bug report."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json: bool) -> None:
+    """
+    Look at the machine, the data directory, the configuration, and where records go.
+
+    It works beside a running server and without one. The bundle holds no secret, no header and
+    no record. Exit code 1 when something does not work.
+    """
+    settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+    if config is None:
+        need_data(settings, config)
+    diagnoses: list[Diagnosis] = list(machine(settings))  # first: opening the data directory makes it private
+    state, trouble = read_state(settings)
+    diagnoses += [*shared_storage(settings), *installation(settings, state, trouble), *receivers(settings)]
+    problems = sum(one.status == PROBLEM for one in diagnoses)
+    if as_json:
+        show_json({"doctor": {"problems": problems, "found": [asdict(one) for one in diagnoses]}})
+    else:
+        for one in diagnoses:
+            click.echo(f"{MARKS[one.status]:8} {one.about:24} {printable(one.words)}")
+    if bundle is not None:
+        try:
+            write_bundle(bundle, settings, diagnoses, state)
+        except OSError as error:
+            fail(f"{bundle}: {error.strerror}")
+        click.echo(f"wrote {bundle}", err=as_json)
+    sys.exit(1 if problems else 0)
+
+
+def machine(config: Config) -> Iterator[Diagnosis]:
+    """Looks at everything that needs no network."""
+    yield from _versions(config)
+    yield from _place(config)
+    yield _flushes(config.data_dir)
+    yield from _clock()
+    yield _descriptors()
+    yield from _modes(config)
+
+
+def _versions(config: Config) -> Iterator[Diagnosis]:
+    engine = engine_of(config.storage.engine)
+    words = (
+        f"tollhouse {installed('tollhouse')}, python {platform.python_version()}, {engine.version()}, "
+        f"{platform.system().lower()} {platform.release()} {platform.machine()}"
+    )
+    yield Diagnosis(about="versions", status=OK, words=words)
+    for fault in engine.known_faults():
+        yield Diagnosis(about="engine", status=NOTE, words=fault)
+    native = use(config.server.native)
+    words = native.words if native.is_on else f"{native.words}; with it the same work takes a third less"
+    yield Diagnosis(about="compiled module", status=OK if native.is_on else NOTE, words=words)
+
+
+def _place(config: Config) -> Iterator[Diagnosis]:
+    directory = config.data_dir
+    there = directory.exists()
+    if not os.access(nearest(directory), os.W_OK | os.X_OK):
+        yield Diagnosis(about="data_dir", status=PROBLEM, words=f"{nearest(directory)} cannot be written to")
+    else:
+        yield Diagnosis(about="data_dir", status=OK, words=f"{directory}{'' if there else ' (not made yet)'}")
+    mount = mount_of(directory)
+    if mount is None:
+        yield Diagnosis(
+            about="mount", status=NOTE, words="the kind of the file system is not known on this system"
+        )
+    elif mount.read_only:
+        yield Diagnosis(about="mount", status=PROBLEM, words=f"{mount.point} is mounted read-only")
+    elif mount.warning:
+        yield Diagnosis(about="mount", status=WARNING, words=mount.warning)
+    else:
+        yield Diagnosis(about="mount", status=OK, words=f"{mount.kind} on {mount.point}")
+    yield _room(config)
+
+
+def _room(config: Config) -> Diagnosis:
+    usage = shutil.disk_usage(nearest(config.data_dir))
+    words = f"{usage.free / GIB:.1f} GiB are free, spool.max_bytes is {config.spool.max_bytes / GIB:.1f} GiB"
+    if usage.free < LEAST_ROOM:
+        return Diagnosis(about="room", status=PROBLEM, words=f"{words}: make room")
+    if usage.free < config.spool.max_bytes:
+        return Diagnosis(about="room", status=WARNING, words=f"{words}: the disk is full before the spool is")
+    return Diagnosis(about="room", status=OK, words=words)
+
+
+def _flushes(directory: Path) -> Diagnosis:
+    """Measures what a commit waits for, in a file of its own that is removed."""
+    try:
+        times = flush_times(nearest(directory))
+    except OSError as error:
+        return Diagnosis(about="flush", status=PROBLEM, words=f"cannot be measured: {error.strerror}")
+    worst = max(times)
+    middle = statistics.median(times)
+    words = f"a flush takes {middle * 1000:.1f} ms, the slowest of {len(times)} took {worst * 1000:.0f} ms"
+    if worst >= HANGING_FLUSH_S:
+        return Diagnosis(about="flush", status=PROBLEM, words=f"{words}: senders time out")
+    if middle >= SLOW_FLUSH_S:
+        return Diagnosis(about="flush", status=WARNING, words=f"{words}: every acknowledgement waits for one")
+    return Diagnosis(about="flush", status=OK, words=words)
+
+
+def flush_times(directory: Path, flushes: int = FLUSHES) -> list[float]:
+    """Seconds of each of some writes of a page with its flush."""
+    times = []
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for _ in range(flushes):
+            began = time.perf_counter()
+            os.write(file.fileno(), bytes(8192))
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - began)
+    return times
+
+
+def _clock() -> Iterator[Diagnosis]:
+    now = SystemClock().now()
+    shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    if now < EARLIEST:
+        yield Diagnosis(about="clock", status=PROBLEM, words=f"{shown}: it was never set")
+    elif not any(path.exists() for path in SYNCHRONISED):
+        yield Diagnosis(about="clock", status=NOTE, words=f"{shown}; no time service is known to set it")
+    else:
+        yield Diagnosis(about="clock", status=OK, words=shown)
+
+
+def _descriptors() -> Diagnosis:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    words = f"{soft} may be open at once (at most {hard})"
+    status = WARNING if 0 <= soft < LEAST_DESCRIPTORS else OK
+    return Diagnosis(about="descriptors", status=status, words=words)
+
+
+def _modes(config: Config) -> Iterator[Diagnosis]:
+    """Files that others than their owner may read: the data directory's, and those that hold secrets."""
+    open_to_others = [str(path) for path in _private(config) if _mode(path) & 0o077]
+    if open_to_others:
+        shown = ", ".join(open_to_others[:5]) + (" and others" if len(open_to_others) > 5 else "")
+        yield Diagnosis(about="modes", status=WARNING, words=f"others can read {shown}: chmod go= it")
+    else:
+        yield Diagnosis(about="modes", status=OK, words="data and secrets are their owner's alone")
+    foreign = [str(path) for path in _private(config) if _owner(path) not in (None, os.geteuid())]
+    if foreign and os.geteuid() != 0:
+        words = f"{foreign[0]} belongs to another user than the one who runs this"
+        yield Diagnosis(about="owner", status=WARNING, words=words)
+
+
+def _private(config: Config) -> Iterator[Path]:
+    if config.data_dir.is_dir():
+        yield config.data_dir
+        if _mode(config.data_dir) & 0o077:  # else nobody gets to the files in it
+            yield from config.data_dir.iterdir()
+    yield from _secret_files(config)
+
+
+def _secret_files(config: Config) -> Iterable[Path]:
+    found = [key.secret_file for key in config.upstream.keys]
+    found += [destination.secret_file for destination in config.destinations]
+    found += [source.signing_secret_file for source in config.sources.values()]
+    found += [config.server.api_key_file, config.server.tls_key_file, config.agent.enrolment_key_file]
+    return [path for path in found if path is not None]
+
+
+def _mode(path: Path) -> int:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return 0
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
+
+
+def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnosis]:
+    """Looks at the configuration, and at the answers of the operator API; `trouble` says why there are none."""
+    problems = list(file_problems(config))
+    for problem in problems:
+        yield Diagnosis(about="configuration", status=PROBLEM, words=problem)
+    if not problems:
+        yield Diagnosis(about="configuration", status=OK, words="every file that it names can be read")
+    if trouble:
+        yield Diagnosis(about="storage", status=PROBLEM, words=trouble)
+    if "/status" in state:
+        yield from _status(state["/status"])
+        yield from _lakes(state["/status"])
+    if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
+        words = f"it was moved by {step_s:+,.0f} s and is not believed (tollhouse spool accept-clock)"
+        yield Diagnosis(about="clock of the server", status=PROBLEM, words=words)
+    if "/verify" in state:
+        yield _books(state["/verify"])
+    unconverted = state.get("/report", {}).get("report", {}).get("unconverted")
+    if unconverted:
+        amounts = ", ".join(f"{amount} {currency}" for currency, amount in unconverted.items())
+        words = (
+            f"no rate is known for {amounts} of the last 30 days: [currency] rates_file, or [[currency.rate]]"
+        )
+        yield Diagnosis(about="currencies", status=WARNING, words=words)
+    if "/keys" in state:
+        yield from _keys(state["/keys"]["keys"])
+        not_open = state["/keys"].get("not_open")
+        if not_open:
+            yield Diagnosis(about="key file", status=WARNING, words=not_open)
+
+
+def read_state(config: Config) -> tuple[State, str]:
+    """The operator API's answers, from the running server or from the data directory; else why there are none."""
+    try:
+        engine = engine_of(config.storage.engine)
+        if engine.administration is None and engine.is_new(config.data_dir):
+            return {}, ""
+    except OSError as error:
+        return {}, f"{config.data_dir}: {error.strerror}"
+    client = OperatorClient(config, "tollhouse doctor")
+    state: State = {}
+    for path, query in (
+        ("/status", []),
+        ("/clock", []),
+        ("/verify", []),
+        ("/keys", [("limit", "1000")]),
+        ("/report", [("range", "last_30d"), ("show", "cost")]),
+    ):
+        try:
+            status, payload = asyncio.run(client.ask("GET", path, query=query))
+        except ConfigError as error:
+            return state, "; ".join(error.problems)
+        except (SpoolError, OSError, aiohttp.ClientError) as error:
+            return state, str(error)
+        except SystemExit:
+            return state, "Tollhouse is starting or stopping, or does not answer"
+        if status >= 400:
+            return state, str(payload["error"]["message"])
+        state[path] = payload
+    return state, ""
+
+
+def shared_storage(config: Config) -> Iterator[Diagnosis]:
+    """Looks at a database that several nodes share; nothing to say of files."""
+    administration = engine_of(config.storage.engine).administration
+    if administration is None:
+        return
+
+    async def ask() -> tuple[Mapping[str, Any], Sequence[str]]:
+        return await administration.status(config.storage), await administration.lost(
+            config.storage, config.data_dir
+        )
+
+    try:
+        status, lost = asyncio.run(ask())
+    except SpoolError as error:
+        yield Diagnosis(about="database", status=PROBLEM, words=str(error))
+        return
+    words = (
+        status["problem"]
+        or f"{status['server']}, {status['durability']}, answered in {status['answer_ms']} ms"
+    )
+    yield Diagnosis(about="database", status=PROBLEM if status["problem"] else OK, words=words)
+    for loss in lost:
+        yield Diagnosis(about="acknowledged", status=PROBLEM, words=loss)
+    if config.storage.durability == LOCAL:
+        words = 'storage.durability = "local": a 2xx rests on the disk of one machine'
+        yield Diagnosis(about="database", status=WARNING, words=words)
+
+
+def receivers(config: Config) -> Iterator[Diagnosis]:
+    """
+    Tries the upstream, the destinations and the channels; an empty export goes to those that speak
+    OTLP, and the marked call to a Tollhouse, which counts it nowhere.
+    """
+    streams, destinations = asyncio.run(try_receivers(config))
+    if not streams:
+        yield Diagnosis(about="upstream", status=NOTE, words="none: records are kept, priced and shown here")
+    for stream in streams:
+        yield Diagnosis(about=f"upstream {stream.stream}", status=_verdict(stream), words=_words(stream))
+    for each in destinations:
+        words = f"{each.to}: {each.words or each.status}"
+        yield Diagnosis(about=f"destination {each.name}", status=_TRIED.get(each.status, NOTE), words=words)
+    for channel in asyncio.run(check_channels(config.notify, clock=SystemClock())):
+        words = f"{channel.to or channel.type}: {channel.words or channel.status}"
+        yield Diagnosis(about=f"channel {channel.name}", status=_TRIED.get(channel.status, NOTE), words=words)
+    if config.oidc.issuer:
+        problem = asyncio.run(try_provider(config))
+        words = problem or "its addresses and keys were found"
+        yield Diagnosis(about=f"sign-in {config.oidc.issuer}", status=PROBLEM if problem else OK, words=words)
+    for words in asyncio.run(missed_by_assistants(config)):
+        yield Diagnosis(about=f"assistants {config.mcp.oauth.resource}", status=NOTE, words=words)
+
+
+def _verdict(stream: StreamCheck) -> str:
+    if stream.status == UNUSED or stream.key is None:
+        return NOTE
+    return _TRIED.get(stream.status, NOTE)
+
+
+def _words(stream: StreamCheck) -> str:
+    if stream.status == UNUSED:
+        return f"not sent: {stream.words}"
+    if stream.key is None:
+        return f"no key grants {stream.scope}: its records would wait here until one does"
+    return f"{stream.words or stream.status}, under the key {stream.key} for {stream.scope}"
+
+
+def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
+    space = status["space"]
+    used = f"{space['entries']} entries, {space['bytes'] / space['max_bytes']:.1%} of spool.max_bytes"
+    if space["writable"]:
+        yield Diagnosis(about="storage", status=OK, words=used)
+    else:
+        words = f"{used}: {space['last_error'] or 'nothing can be kept: the spool is full'}"
+        yield Diagnosis(about="storage", status=PROBLEM, words=words)
+    if space["wal_problem"]:
+        yield Diagnosis(
+            about="checkpoints", status=WARNING, words=f"the log beside the file {space['wal_problem']}"
+        )
+    for route in status["routes"]:
+        if route["state"] != "running":
+            words = (
+                f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"
+            )
+            yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=words)
+        # A server of an earlier release does not count them.
+        if count := route.get("refused_24h"):
+            words = f"the destination rejected {count} records within 24 hours and accepted others"
+            reason = f": {route['refusal']}" if route["refusal"] else ""
+            yield Diagnosis(
+                about=f"route {route['route']}",
+                status=PROBLEM,
+                words=f"{words}{reason} (tollhouse spool refused)",
+            )
+
+
+def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
+    """Describe what the server knows of lakes; nothing of an answer of a release without them."""
+    for lake in status.get("lakes", ()):
+        about = f"lake {lake['route']}"
+        landed = (
+            f"the newest delivery landed at {lake['landed_at']}"
+            if lake["landed_at"]
+            else "nothing landed yet"
+        )
+        verified = lake["verified"]
+        if verified is None:
+            yield Diagnosis(about=about, status=NOTE, words=f"{landed}; nobody looked at it yet")
+        elif verified["differences"]:
+            kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(verified["differences"].items()))
+            words = f"{landed}; at {verified['at']} it differed: {kinds} (tollhouse lake verify names each)"
+            yield Diagnosis(about=about, status=PROBLEM, words=words)
+        else:
+            files = verified["files"]
+            what = f"its {files} files were as the manifests say" if files else "it was as the books say"
+            words = f"{landed}; at {verified['at']} {what}"
+            yield Diagnosis(about=about, status=OK, words=words)
+
+
+def _books(books: Mapping[str, Any]) -> Diagnosis:
+    if books["balanced"]:
+        return Diagnosis(about="books", status=OK, words="recounted, they balance")
+    return Diagnosis(about="books", status=PROBLEM, words="; ".join(books["imbalances"][:3]))
+
+
+def _keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:
+    enabled = [key for key in keys if key["status"] == ENABLED]
+    wide = [key["name"] for key in enabled if key["scope_count"] > 1]
+    if not enabled:
+        yield Diagnosis(about="keys", status=NOTE, words="no key is enabled: nobody can send")
+    elif wide:
+        words = f"of {len(enabled)} keys these have more than one scope: {', '.join(sorted(wide)[:10])}"
+        yield Diagnosis(about="keys", status=NOTE, words=words)
+    else:
+        yield Diagnosis(about="keys", status=OK, words=f"{len(enabled)} enabled, each with one scope")
+
+
+def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: Mapping[str, object]) -> None:
+    """
+    Write the diagnosis, the configuration and the state into a tar.gz that only its owner can read.
+
+    Nothing is copied that could hold a secret: of the configuration every value is left out that is free text of
+    the operator's own, of addresses all but scheme and host; of the data directory only the names and sizes of its
+    files are written. An existing file is not replaced. Raises OSError where the file cannot be written.
+    """
+    parts = {
+        "diagnosis.json": [asdict(one) for one in found],
+        "configuration.json": describe_settings(config),
+        "files.json": _files(config.data_dir),
+        "status.json": state.get("/status"),
+        "books.json": state.get("/verify"),
+    }
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, content in parts.items():
+            text = orjson.dumps(content, option=orjson.OPT_INDENT_2, default=str)
+            member = tarfile.TarInfo(f"tollhouse-doctor/{name}")
+            member.size, member.mode = len(text), 0o600
+            archive.addfile(member, io.BytesIO(text))
+
+
+def describe_settings(settings: object, name: str = "") -> object:
+    """A section of the configuration with the values that may be shown."""
+    if is_dataclass(settings):
+        return {
+            each.name: describe_settings(getattr(settings, each.name), each.name) for each in fields(settings)
+        }
+    if isinstance(settings, Mapping):
+        return {"entries": len(settings)} if name != "sources" else _sources(settings)
+    if isinstance(settings, tuple | list):
+        return [describe_settings(each, name) for each in settings]
+    if settings is None or isinstance(settings, bool | int | float | Decimal):
+        return settings
+    if isinstance(settings, Path):
+        return "(a path)"
+    return _text(str(settings), name)
+
+
+def _sources(sources: Mapping[str, object]) -> dict[str, object]:
+    return {source: describe_settings(settings) for source, settings in sources.items()}
+
+
+def _text(text: str, name: str) -> str:
+    if not text or name in _SHOWN:
+        return text
+    if name in _ADDRESSES:
+        parts = urlsplit(text)
+        return f"{parts.scheme}://{parts.hostname or ''}"
+    return LEFT_OUT
+
+
+def _files(directory: Path) -> dict[str, Any]:
+    if not directory.is_dir():
+        return {}
+    return {
+        path.name: {"bytes": status.st_size, "mode": f"{status.st_mode & 0o7777:o}"}
+        for path in sorted(directory.iterdir())
+        if (status := path.lstat())
+    }

@@ -1,1 +1,0 @@
-"""`tollhouse doctor`: what is wrong with this installation, and a bundle for bug reports."""

@@ -1,0 +1,266 @@
+"""What surrounds the server of a drill: clients that send made-up calls, the upstream, and a disk that loses power."""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import os
+import secrets
+import shutil
+import struct
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway.cli.drill.server import DrillServer
+
+CALLS_A_REQUEST = 10
+SENDERS = 4
+PAUSE_S = 0.02
+PATIENCE_S = 30.0
+IMAGE_BYTES = 256 << 20  # sparse: it takes what is written
+_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
+_WITHOUT_FLUSH = struct.pack("I", 2)  # EXT4_GOING_FLAGS_NOLOGFLUSH
+_UNMOUNT_TRIES = 50
+
+
+@dataclass(frozen=True)
+class Calls:
+    """A request of calls by their response ids."""
+
+    names: tuple[str, ...]
+    body: bytes
+
+
+def make(count: int = CALLS_A_REQUEST) -> Calls:
+    names = tuple(f"chatcmpl-{secrets.token_hex(12)}" for _ in range(count))
+    now = time.time_ns()
+    spans = [_span(name, now) for name in names]
+    return Calls(names, json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode())
+
+
+class Traffic:
+    """
+    Calls sent as a client sends them: what was not acknowledged comes again, unchanged. `acknowledged` is what the
+    server has answered 2xx for.
+    """
+
+    def __init__(self, server: DrillServer) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._waiting: list[Calls] = []  # sent without an acknowledgement, by a sender that ended
+        self.acknowledged: set[str] = set()
+        self.refused = 0
+
+    def send(self, calls: Calls) -> bool:
+        """Send the calls; True if they were acknowledged. OSError or HTTPException if no answer came."""
+        parts = urlsplit(self._server.url)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE_S)
+        try:
+            headers = {"Authorization": self._server.key, "Content-Type": "application/json"}
+            connection.request("POST", "/v1/traces", calls.body, headers)
+            status = connection.getresponse().status
+        finally:
+            connection.close()
+        with self._lock:
+            if status == 200:
+                self.acknowledged.update(calls.names)
+            else:
+                self.refused += 1
+        return status == 200
+
+    def until_acknowledged(self, calls: Calls, timeout_s: float = 60.0) -> float:
+        """Send until it is acknowledged; the seconds that took. TimeoutError after `timeout_s`."""
+        began = time.monotonic()
+        while time.monotonic() - began < timeout_s:
+            try:
+                if self.send(calls):
+                    return time.monotonic() - began
+            except (OSError, http.client.HTTPException):
+                pass  # it is down, or starts
+            time.sleep(PAUSE_S)
+        raise TimeoutError(f"nothing was acknowledged for {timeout_s:.0f} s")
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Send all the time with several senders; at first what the last load left without an answer."""
+        stop = threading.Event()
+        threads = [threading.Thread(target=self._run, args=(stop,), daemon=True) for _ in range(SENDERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+    def finish(self) -> None:
+        """Send again what was left without an answer, as a client does."""
+        while self._waiting:
+            self.until_acknowledged(self._waiting.pop())
+
+    def _run(self, stop: threading.Event) -> None:
+        calls = None
+        while not stop.is_set():
+            if calls is None:
+                with self._lock:
+                    calls = self._waiting.pop() if self._waiting else make()
+            try:
+                if self.send(calls):
+                    calls = None
+            except (OSError, http.client.HTTPException):
+                break  # killed
+            stop.wait(PAUSE_S)
+        if calls is not None:
+            with self._lock:
+                self._waiting.append(calls)
+
+
+def _span(name: str, now: int) -> dict[str, object]:
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.id": name,
+    }
+    counts = {"gen_ai.usage.input_tokens": "1200", "gen_ai.usage.output_tokens": "300"}
+    return {
+        "traceId": secrets.token_hex(16),
+        "spanId": secrets.token_hex(8),
+        "name": "chat gpt-4o",
+        "kind": 3,
+        "startTimeUnixNano": str(now - 10**9),
+        "endTimeUnixNano": str(now),
+        "attributes": [
+            *({"key": key, "value": {"stringValue": value}} for key, value in attributes.items()),
+            *({"key": key, "value": {"intValue": value}} for key, value in counts.items()),
+        ],
+    }
+
+
+class DrillReceiver:
+    """
+    The upstream: a receiver of webhooks on loopback that can be down, or refuse one record.
+
+    It remembers what it took by idempotency key, as the cost service does: a repeat under one key counts once.
+    """
+
+    def __init__(self) -> None:
+        self.taken: Counter[str] = Counter()
+        self.is_down = False
+        self.poison = ""
+        self._keys: set[str] = set()
+        self._lock = threading.Lock()
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(receiver.take(body, self.headers.get("Idempotency-Key", "")))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *values: object) -> None:
+                """Say nothing: the table does."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/"
+
+    def take(self, body: bytes, key: str) -> int:
+        """The status for one delivery."""
+        names = [record["request_id"] for record in json.loads(body)["records"]]
+        with self._lock:
+            if self.is_down:
+                return 503
+            if self.poison in names:
+                return 400
+            if key not in self._keys:
+                self._keys.add(key)
+                self.taken.update(names)
+        return 200
+
+    def doubled(self) -> set[str]:
+        with self._lock:
+            return {name for name, times in self.taken.items() if times > 1}
+
+    def has(self, names: set[str]) -> bool:
+        with self._lock:
+            return names <= self.taken.keys()
+
+    def missing(self, names: set[str]) -> set[str]:
+        with self._lock:
+            return names - self.taken.keys()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class NoPowerCut(Exception):
+    """The message says what is missing on this machine."""
+
+
+class CutDisk:
+    """
+    A file system whose power can be cut: ext4 in an image file next to the data directory. Mounting it needs root.
+
+    Its shutdown drops everything that was written and not flushed, as the kernel's own tests of file systems do.
+    `cut` loses what was not flushed, `remount` replays its journal as a boot does.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self.directory = scratch / "disk"
+        self._image = scratch / "disk.img"
+        if os.geteuid() != 0:
+            raise NoPowerCut("it needs root, to mount a file system of its own")
+        for command in ("mkfs.ext4", "mount", "umount"):
+            if shutil.which(command) is None:
+                raise NoPowerCut(f"it needs the command {command}")
+        self.directory.mkdir()
+        with self._image.open("wb") as file:
+            file.truncate(IMAGE_BYTES)
+        _run("mkfs.ext4", "-q", "-F", str(self._image))
+        self.remount()
+
+    def remount(self) -> None:
+        _run("mount", "-o", "loop", str(self._image), str(self.directory))
+
+    def cut(self) -> None:
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_FLUSH)
+        except OSError as error:
+            raise NoPowerCut(f"this kernel shuts no file system down: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+
+    def unmount(self) -> None:
+        """Waits for a process that has just ended to let go."""
+        for _ in range(_UNMOUNT_TRIES):
+            if not os.path.ismount(self.directory):
+                return
+            subprocess.run(["umount", str(self.directory)], capture_output=True, check=False)
+            time.sleep(0.1)
+        raise NoPowerCut(f"{self.directory} cannot be unmounted")
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NoPowerCut(f"{words[0]} failed: {done.stderr.strip()[-200:]}")
