@@ -13,17 +13,10 @@ test-container: $(VENV)/test.stamp  ## carry the Containerfile out without a run
 	deploy/kubernetes/tools.sh .venv-kubernetes $(BIN)/python
 	@touch $@
 
-kubernetes-tools: .venv-kubernetes/stamp  ## build helm and kustomize with Go, for the tests of deploy/kubernetes
+kubernetes-tools: .venv-kubernetes/stamp  ## build helm with Go, for the tests of deploy/kubernetes
 
-RULES := deploy/kubernetes/kustomize/monitoring/prometheusrule.yaml
-
-# Kustomize cannot put a file into a field, and Helm takes files of the chart alone, so both are written.
-kubernetes-rules:  ## write the alerts of deploy/prometheus into the chart and the manifests for Kustomize
+kubernetes-rules:  ## write the alerts of deploy/prometheus into the chart, because Helm reads only files of the chart
 	@sed '/^#/d' deploy/prometheus/rules.yaml > deploy/kubernetes/helm/files/rules.yaml
-	@printf '%s\n' '# Written by `make kubernetes-rules` from deploy/prometheus/rules.yaml.' \
-	  'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' \
-	  'metadata:' '  name: tollhouse' '  namespace: tollhouse' 'spec:' > $(RULES)
-	@sed '/^#/d; s/^./  &/' deploy/prometheus/rules.yaml >> $(RULES)
 
 LOCK := pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# tools.sh DIRECTORY PYTHON: builds helm and kustomize with Go, and puts the schemas of Kubernetes and of the Prometheus
-# Operator beside them. Versions are fixed; the Go module proxy and the package index vouch for what they name.
+# tools.sh DIRECTORY PYTHON: builds helm with Go, and puts the schemas of Kubernetes and of the Prometheus Operator next to it. Versions are fixed; the Go module proxy and the package index vouch for what they name.
 #
 # Exit code 3, and the reason in DIRECTORY/missing, where they cannot be had: no Go, one that is too old, or no network.
 set -euo pipefail
@@ -8,7 +7,6 @@ directory=$(realpath -m "$1")
 python=$(realpath -s "$2")
 kubernetes=1.34.0
 helm=helm.sh/helm/v3@v3.22.0
-kustomize=sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
 operator=github.com/prometheus-operator/prometheus-operator@v0.85.0
 export GOBIN=$directory/bin GOFLAGS=-trimpath
 
@@ -28,7 +26,7 @@ field() {
 }
 
 command -v go >/dev/null || cannot "Go is not installed"
-for module in $helm $kustomize $operator; do
+for module in $helm $operator; do
   file=$(field GoMod "$module" 2>/dev/null) && [ -n "$file" ] || cannot "the Go module proxy cannot be reached"
   needed=$(sed -n 's/^go //p' "$file")
   printf 'module probe\ngo %s\n' "$needed" > "$work/go.mod"
@@ -42,7 +40,6 @@ echo "kubernetes-validate==1.37.0 --hash=sha256:85136d018a27b50ec7fc049d902bfa51
   -r "$work/requirements.txt" || cannot "the package index cannot be reached"
 
 go install helm.sh/helm/v3/cmd/helm@"${helm#*@}"
-go install $kustomize
 schemas=$directory/schemas
 rm -rf "$schemas"
 mkdir -p "$schemas/crds"

@@ -1,16 +1,20 @@
-"""The job that brings a cluster's configuration into the cluster: rendered, valid, with no right too many."""
+"""The chart's job that brings a cluster's configuration into the cluster: valid, with no right too many."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.deploy.test_kubernetes import KUBERNETES, objects, problems, tool
+import pytest
+
+from tests.deploy.test_kubernetes import helm, objects, problems
 
 NAME = "tollhouse-agent-config"
+CLUSTER = "agentConfig.cluster=production,agentConfig.region=us-east-1,agentConfig.account=123456789012"
+ALONE = ("--set", "gateway.enabled=false")
 
 
-def rendered() -> str:
-    return tool("kustomize", "build", str(KUBERNETES / "kustomize/agent-config"))
+def rendered(*values: str) -> str:
+    return helm("--set", "agentConfig.enabled=true", "--set-string", CLUSTER, *values)
 
 
 def test_the_published_schemas_accept_it() -> None:
@@ -20,11 +24,15 @@ def test_the_published_schemas_accept_it() -> None:
 
 def test_it_may_do_what_it_does_and_nothing_else() -> None:
     """One ConfigMap and one workload by name, read and changed; all objects are in the agent's namespace."""
-    found = objects(rendered())
+    found = objects(rendered(*ALONE, "--set", "agentConfig.workload.resource=daemonsets"))
     pod = found["CronJob", NAME]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     words = dict(word.split("=", 1) for word in pod["containers"][0]["args"] if "=" in word)
+    assert ("production", "123456789012", "us-east-1") == (
+        words["--cluster"], words["--account"], words["--region"],
+    )  # fmt: skip
     kind, _, workload = words["--workload"].partition("/")
     wanted = [("configmaps", words["--config-map"]), (kind, workload)]
+    assert "daemonsets" == kind
     rules: list[dict[str, Any]] = found["Role", NAME]["rules"]
     assert wanted == [
         (one, name) for rule in rules for one in rule["resources"] for name in rule["resourceNames"]
@@ -32,7 +40,25 @@ def test_it_may_do_what_it_does_and_nothing_else() -> None:
     assert [["get", "patch"]] * 2 == [rule["verbs"] for rule in rules]
     assert ("ConfigMap", words["--config-map"]) in found
     assert pod["serviceAccountName"] == found["RoleBinding", NAME]["subjects"][0]["name"]
-    assert 1 == len({one["metadata"]["namespace"] for one in found.values()})
+    assert {"metrics-agent"} == {one["metadata"]["namespace"] for one in found.values()}
     [volume] = pod["volumes"]
     [mount] = pod["containers"][0]["volumeMounts"]
     assert words["--key-file"].startswith(f"{mount['mountPath']}/") and volume["name"] == mount["name"]
+
+
+def test_a_cluster_of_agents_needs_no_gateway() -> None:
+    """The chart installs the job by itself, and by default only the gateway."""
+    alone, both, gateway = (set(objects(text)) for text in (rendered(*ALONE), rendered(), helm()))
+    assert {name for _, name in alone} == {NAME}
+    assert both == alone | gateway and not alone & gateway
+
+
+def test_it_puts_a_change_back_only_if_that_is_asked_for() -> None:
+    assert "--restore" not in rendered()
+    assert "- --restore" in rendered("--set", "agentConfig.restore=true")
+
+
+def test_a_job_without_its_cluster_is_refused() -> None:
+    """The chart names what it lacks."""
+    with pytest.raises(AssertionError, match="agentConfig/cluster"):
+        helm("--set", "agentConfig.enabled=true")

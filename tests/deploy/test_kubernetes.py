@@ -1,10 +1,9 @@
-"""The Helm chart and the plain Kustomize files: rendered by the tools, equal, and valid by the published schemas."""
+"""The Helm chart as helm renders it, and the sidecar: valid by the published schemas, with settings that load."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -32,10 +31,10 @@ WORKLOADS = ("StatefulSet", "Deployment")
 Objects = dict[tuple[str, str], Any]
 
 
-def tool(name: str, *words: str) -> str:
-    path = TOOLS / "bin" / name
+def run_helm(*words: str) -> str:
+    path = TOOLS / "bin/helm"
     if not path.exists():
-        without(name, TOOLS / "missing", "make kubernetes-tools")
+        without("helm", TOOLS / "missing", "make kubernetes-tools")
     done = subprocess.run([str(path), *words], capture_output=True, text=True, timeout=60)
     assert 0 == done.returncode, done.stderr
     return done.stdout
@@ -43,67 +42,15 @@ def tool(name: str, *words: str) -> str:
 
 def helm(*words: str) -> str:
     chart = str(KUBERNETES / "helm")
-    return tool(
-        "helm", "template", "tollhouse", chart, "--namespace", "tollhouse", "--kube-version", VERSION, *words
-    )
-
-
-def kustomize(place: Path, *components: str) -> str:
-    """The base with these components, as an overlay of one's own lists them."""
-    shutil.copytree(KUBERNETES / "kustomize", place, dirs_exist_ok=True)
-    overlay = {"resources": ["base"], "components": list(components)}
-    (place / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    return tool("kustomize", "build", str(place))
+    return run_helm("template", "tollhouse", chart, "-n", "tollhouse", "--kube-version", VERSION, *words)
 
 
 def sidecar() -> str:
-    return tool("kustomize", "build", str(KUBERNETES / "kustomize/sidecar"))
+    return (KUBERNETES / "sidecar.yaml").read_text()
 
 
 def objects(text: str) -> Objects:
     return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text)}
-
-
-def comparable(text: str) -> str:
-    """
-    Without what is Helm's own: its labels, and the checksum by which changed settings restart a pod.
-    Kustomize has the checksum in the name of the settings.
-    """
-    text = re.sub(r"\btollhouse-[0-9a-z]{10}\b", "tollhouse", text)
-    listed = list(yaml.safe_load_all(text))
-    for one in listed:
-        for name in ("app.kubernetes.io/managed-by", "app.kubernetes.io/version", "helm.sh/chart"):
-            one["metadata"]["labels"].pop(name, None)
-    for one in (one for one in listed if one["kind"] in WORKLOADS):
-        pod = one["spec"]["template"]
-        pod["metadata"].pop("annotations", None)
-        (container,) = pod["spec"]["containers"]
-        container.pop("imagePullPolicy", None)
-        for named in (container["env"], container["ports"]):
-            named.sort(key=lambda each: str(each["name"]))
-        for named in (container["volumeMounts"], pod["spec"]["volumes"]):
-            named.sort(key=lambda each: str(each["name"]))
-        for claim in one["spec"].get("volumeClaimTemplates", ()):
-            claim["metadata"].pop("labels", None)
-    for one in (one for one in listed if one["kind"] == "Service"):
-        one["spec"]["ports"].sort(key=lambda each: str(each["name"]))
-    return yaml.safe_dump(sorted(listed, key=lambda one: (str(one["kind"]), str(one["metadata"]["name"]))))
-
-
-@pytest.mark.parametrize(
-    ("values", "components"),
-    [
-        ((), ()),
-        (MONITORED, ("monitoring",)),
-        (SHARED, ("postgres",)),
-        ((*SHARED, *MONITORED), ("postgres", "monitoring")),
-    ],
-)
-def test_helm_and_kustomize_agree(
-    values: tuple[str, ...], components: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Both render the same objects, with monitoring and without, for files and for a PostgreSQL."""
-    assert comparable(helm(*values)) == comparable(kustomize(tmp_path, *components))
 
 
 def problems(text: str) -> list[str]:
@@ -130,28 +77,51 @@ def schema(path: str) -> Any:
     return json.loads((SCHEMAS / f"{path}.json").read_text())
 
 
-def test_the_published_schemas_accept_what_is_rendered(tmp_path: Path) -> None:
-    """No field is unknown or of a wrong type; a field that is, is found."""
-    assert (
-        [] == problems(helm(*MONITORED)) == problems(kustomize(tmp_path, "monitoring")) == problems(sidecar())
-    )
-    assert [] == problems(helm(*SHARED, *MONITORED))
+@pytest.mark.parametrize("values", [(), MONITORED, SHARED, (*SHARED, *MONITORED)])
+def test_the_published_schemas_accept_what_is_rendered(values: tuple[str, ...]) -> None:
+    """No field is unknown or of a wrong type."""
+    assert [] == problems(helm(*values))
+
+
+def test_the_published_schemas_accept_the_sidecar() -> None:
+    """No field of it is unknown or of a wrong type; a field that is, is found."""
+    assert [] == problems(sidecar())
     (found,) = problems(helm().replace("startupProbe:", "startProbe:"))
     assert "startProbe" in found
 
 
-def test_alerts_come_from_one_file(tmp_path: Path) -> None:
-    """Both carry the rules of deploy/prometheus as they are; `make kubernetes-rules` writes those of Kustomize."""
+def test_alerts_come_from_one_file() -> None:
+    """The chart carries the rules of deploy/prometheus as they are."""
     rules = yaml.safe_load((ROOT / "deploy/prometheus/rules.yaml").read_text())
-    written = (KUBERNETES / "kustomize/monitoring/prometheusrule.yaml").read_text()
-    assert rules == yaml.safe_load(written)["spec"], "make kubernetes-rules"
-    for text in (helm(*MONITORED), kustomize(tmp_path, "monitoring")):
-        assert rules == objects(text)["PrometheusRule", "tollhouse"]["spec"]
+    assert rules == objects(helm(*MONITORED))["PrometheusRule", "tollhouse"]["spec"], "make kubernetes-rules"
+
+
+@pytest.mark.parametrize("values", [(), SHARED])
+def test_monitoring_opens_one_port_to_one_namespace(values: tuple[str, ...]) -> None:
+    """Without it there is no port of metrics; with it the pod, its Service, the monitor and the policy name one."""
+    assert "metrics" not in helm(*values)
+    rendered = objects(helm(*values, *MONITORED))
+    [workload] = [one for (kind, _), one in rendered.items() if kind in WORKLOADS]
+    [container] = workload["spec"]["template"]["spec"]["containers"]
+    assert {"name": "metrics", "containerPort": 4320} in container["ports"]
+    assert "0.0.0.0:4320" == environment(container)["TOLLHOUSE_SERVER__METRICS_LISTEN"]
+    pods = rendered["Service", "tollhouse-pods"]["spec"]
+    assert {"name": "metrics", "port": 4320, "targetPort": "metrics"} in pods["ports"]
+    monitor = rendered["ServiceMonitor", "tollhouse"]["spec"]
+    assert ["metrics"] == [each["port"] for each in monitor["endpoints"]]
+    assert workload["spec"]["selector"] == monitor["selector"]
+    [rule] = [
+        each
+        for each in rendered["NetworkPolicy", "tollhouse"]["spec"]["ingress"]
+        if each["ports"] == [{"port": "metrics"}]
+    ]
+    names = {"kubernetes.io/metadata.name": "monitoring"}
+    assert [{"namespaceSelector": {"matchLabels": names}}] == rule["from"]
 
 
 def test_helm_lints_and_names_a_wrong_value() -> None:
     """The chart is clean, and a value that it does not know is an error that names it."""
-    assert "0 chart(s) failed" in tool("helm", "lint", "--strict", str(KUBERNETES / "helm"))
+    assert "0 chart(s) failed" in run_helm("lint", "--strict", str(KUBERNETES / "helm"))
     with pytest.raises(AssertionError, match="replica"):
         helm("--set", "replica=2")
     with pytest.raises(AssertionError, match="engine"):
@@ -160,7 +130,7 @@ def test_helm_lints_and_names_a_wrong_value() -> None:
 
 def test_settings_in_pods_load(tmp_path: Path) -> None:
     """The settings of gateway and sidecar have no problem, also with the example of an upstream switched on."""
-    rendered = objects(kustomize(tmp_path, "monitoring"))
+    rendered = objects(helm(*MONITORED))
     (text,) = (one["data"]["tollhouse.toml"] for (kind, _), one in rendered.items() if kind == "ConfigMap")
     gateway = rendered["StatefulSet", "tollhouse"]["spec"]["template"]["spec"]["containers"][0]
     path = tmp_path / "tollhouse.toml"
@@ -224,23 +194,19 @@ def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -
 
 
 def test_the_versions_are_that_of_the_project() -> None:
-    """Chart, image tags and the files that the pages name carry the version of pyproject.toml."""
+    """The chart, the sidecar's image and the files that the pages name carry the version of pyproject.toml."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((KUBERNETES / "helm/Chart.yaml").read_text())
-    tags = [
-        yaml.safe_load((KUBERNETES / "kustomize" / name / "kustomization.yaml").read_text())["images"][0][
-            "newTag"
-        ]
-        for name in ("base", "sidecar", "postgres", "agent-config")
-    ]
+    tags = re.findall(r"image: tollhouse:(.*)", sidecar())
     pages = "".join(path.read_text() for path in sorted((ROOT / "docs/install").glob("*.md")))
-    named = re.findall(r"(?:tollhouse[-_]|newTag: )(\d+\.\d+\.\d+)", pages)
-    assert {version} == {chart["version"], chart["appVersion"], *tags, *named}
+    named = re.findall(r"tollhouse[-_](\d+\.\d+\.\d+)", pages)
+    assert [version] == tags
+    assert {version} == {chart["version"], chart["appVersion"], *named}
 
 
 def test_one_set_of_litellms_settings() -> None:
     """The sidecar's LiteLLM and that of Compose have the same settings."""
-    sidecars = (KUBERNETES / "kustomize/sidecar/config.yaml").read_text()
+    sidecars = objects(sidecar())["ConfigMap", "litellm"]["data"]["config.yaml"]
     assert (ROOT / "deploy/compose/litellm.yaml").read_text() == sidecars
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -30,20 +31,34 @@ from tests.integration.receivers.test_container_metrics import made
 
 pytestmark = pytest.mark.asyncio
 
-PLACE = Path(__file__).parents[3] / "deploy/kubernetes/kustomize/agent-config"
+CHART = Path(__file__).parents[3] / "deploy/kubernetes/helm"
 CONFIG_MAP, WORKLOAD = "tollhouse-agent-config", "metrics-agent-server"
 ANNOTATION = "tollhouse/config-version"
 SLOW = {"scrape_interval": "120s", "labels": {"pods": ["^team$"]}, "x_owner": "platform"}
 QUICK = {"scrape_interval": "30s"}
 
 
-def documents(name: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((PLACE / name).read_text()))
+def document(kind: str) -> dict[str, Any]:
+    """An object of the chart's job, with the values put in as helm does it (tests/deploy/test_agent_config.py)."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values["agentConfig"] |= {"cluster": "production", "account": "123456789012", "region": "us-east-1"}
+
+    def value(place: re.Match[str]) -> str:
+        found = values
+        for name in place[1].split("."):
+            found = found[name]
+        return str(found)
+
+    text = (CHART / "templates/agent-config.yaml").read_text()
+    text = re.sub(r".*(\{\{-|--restore).*\n", "", text)
+    text = re.sub(r"\{\{ \.Values\.([\w.]+)[^}]*\}\}", value, text)
+    [found] = [one for one in yaml.safe_load_all(text) if one["kind"] == kind]
+    return dict(found)
 
 
 def arguments() -> list[str]:
     """Of the command, as the job gives them."""
-    [job] = documents("job.yaml")
+    job = document("CronJob")
     [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     words: list[str] = container["args"]
     assert ["clusters", "apply"] == words[:2]
@@ -118,7 +133,7 @@ async def site(serve: Serve, certificates: Certificates, tmp_path: Path) -> Asyn
     manager = await server.make_key("manager", scopes=["container:update-cluster", "container:get-clusters"])
     status = agent.status()
     await server.send(f"{agent.BASE}/status", status, content_type="application/x-protobuf", key=key)
-    [rules] = [one["rules"] for one in documents("rights.yaml") if one["kind"] == "Role"]
+    rules = document("Role")["rules"]
     home = tmp_path / "account"
     home.mkdir()
     (home / "token").write_text(TOKEN)
