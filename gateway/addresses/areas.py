@@ -197,7 +197,7 @@ OPERATOR_AREAS = (
     ),
     Area(
         modules=("gateway.addresses.operator.installation",),
-        paths=("/configuration", "/reload", "/backup", "/bundles", "/demo"),
+        paths=("/configuration", "/reload", "/backup", "/demo"),
         is_in_demo=False,
     ),
     Area(

@@ -134,17 +134,6 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
-        """
-        Hold back everything closed that waits on a route and is not being sent, to be handed over: as deliveries
-        of unknown outcome. What may have been taken stays, unless `ambiguous`. NotThere for an unknown route.
-        """
-        ...
-
-    async def hand_over(self, id: int, *, damaged: int) -> None:
-        """A delivery that was set apart is in a bundle, but for the records that could not be read."""
-        ...
-
     async def unknown(self, delivery: Delivery, *, reason: str) -> None:
         """Its outcome is unknown and it must not be sent twice: it is settled by hand."""
         ...

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spool.deliveries.rules import LAKE_MARK, STUCK_AFTER, TERMS, new_key
+from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
 from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing, PartialRefusal
 
 NOT_STORED = 0  # the id of a new delivery or dead letter until the engine gives it one
@@ -42,11 +42,6 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     def waits_apart(self) -> bool:
         """True for a refused or stuck single record, which is waited for apart from the backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
-
-    @property
-    def may_have_landed(self) -> bool:
-        """True if its files may be in a lake, under the names that its numbers make."""
-        return (self.mark or "").startswith(LAKE_MARK)
 
     def read_with(self, acceptances: int) -> StoredDelivery:
         """The delivery beside its route's acceptances of this moment, which say whether it is proven."""

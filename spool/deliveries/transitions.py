@@ -282,24 +282,6 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
     return RouteChange(route=delivery.route, removed=[delivery.id], counts=counts)
 
 
-def set_apart(delivery: StoredDelivery, *, reason: str, ambiguous: bool) -> RouteChange | None:
-    """
-    Hold it back to be handed over; None for a replay, for one that may be in a lake, and for one that may
-    have been taken, unless `ambiguous`.
-    """
-    if delivery.replay or delivery.may_have_landed:
-        return None
-    if (delivery.ambiguous or delivery.sending) and not ambiguous:
-        return None
-    return become_unknown(delivery, reason=reason)
-
-
-def hand_over(delivery: StoredDelivery, *, damaged: int) -> RouteChange:
-    """Hand a delivery over in a bundle, except for the records that could not be read."""
-    taken = {"handed_over": delivery.count - damaged, "damaged": damaged, "unknown": -delivery.count}
-    return RouteChange(route=delivery.route, removed=[delivery.id], counts=taken)
-
-
 def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
     """The delivery as the operator sees it."""
     return UnknownDelivery(

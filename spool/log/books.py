@@ -69,7 +69,6 @@ ROUTE_TERMS = (
     "shadow",
     "unmapped",
     "by_sync",
-    "handed_over",
 )
 
 

@@ -1,6 +1,4 @@
-"""
-Records that come from another file, a damaged one or a bundle; which are here is noted in the commit that brings.
-"""
+"""Records that come from another file, a damaged one or a lake; which are here is noted in the commit that brings."""
 
 from __future__ import annotations
 

@@ -105,22 +105,6 @@ class MemoryDeliveries(SentDeliveries):
             highest = self._log.accepted(route.topic)
             self._write(transitions.hold_rest(route, accepted=highest, reason=hold_back or ""))
 
-    async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
-        self._known(route)
-        for delivery in self._free(route):
-            change = transitions.set_apart(delivery, reason=reason, ambiguous=ambiguous)
-            if change is not None:
-                self._write(change)
-        known = self._known(route)
-        closed = self._log.closed_below(known.topic) - 1
-        self._write(transitions.hold_rest(known, accepted=closed, reason=reason))
-        return [each for each in await self.unknowns() if each.route == route and each.reason == reason]
-
-    async def hand_over(self, id: int, *, damaged: int) -> None:
-        found = self._stored(id, UNKNOWN)
-        if found is not None:
-            self._write(transitions.hand_over(found, damaged=damaged))
-
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         found = [delivery for _, delivery in sorted(self._deliveries.items()) if delivery.state == UNKNOWN]
         return [self._unknown(delivery) for delivery in found]

@@ -112,7 +112,7 @@ _CATALOGUE = (
     PermissionSet(
         id=INSTALLATION_ADMINISTRATION,
         title="Installation Administration",
-        description="Reload the configuration, back the data up, and export or import bundles.",
+        description="Reload the configuration and back the data up.",
         includes=(VIEW_OPERATION,),
     ),
     PermissionSet(

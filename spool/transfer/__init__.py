@@ -1,1 +1,1 @@
-"""What is kept as files to be carried elsewhere: backups and bundles."""
+"""Stored data as files that are carried elsewhere: backups and copies."""

@@ -1,9 +1,9 @@
-"""The installation: configuration, backup and bundles."""
+"""The installation: configuration, backup and demo month."""
 
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
-from gateway.operator.installation import backup, bundles, configuration, demo
+from gateway.operator.installation import backup, configuration, demo
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL, VIEW_OPERATION
 
 ROWS = (
@@ -14,12 +14,6 @@ ROWS = (
     call("POST", "/backup", INSTALLATION_ADMINISTRATION, backup.back_up,
          "Back the data up into a directory of the server's machine",
          takes=backup.BackupPlace, status=201),
-    call("POST", "/bundles/export", INSTALLATION_ADMINISTRATION, bundles.export_bundle,
-         "Hand a backlog over in a sealed file",
-         takes=bundles.BundleExport, status=201),
-    call("POST", "/bundles/import", INSTALLATION_ADMINISTRATION, bundles.import_bundle,
-         "Take over the backlog of a sealed file",
-         takes=bundles.BundleImport),
     call("GET", "/demo", VIEW_OPERATION, demo.read_demo, "Read whether a demo month is loaded"),
     call("POST", "/demo", INSTALLATION_ADMINISTRATION, demo.load_demo,
          "Load a demo month, apart from what is real, while no record has arrived",

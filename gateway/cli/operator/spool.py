@@ -17,7 +17,6 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
-from gateway.cli.transfer.bundles import export_bundle, import_bundle
 from gateway.configuration.sections import Config
 from spool import engines
 from spool.clock import SystemClock
@@ -65,7 +64,6 @@ _WORDS = {
     "shadow": "shadows",
     "unmapped": "without a stream or path",
     "by_sync": "sent as states",
-    "handed_over": "handed over",
 }
 _KEEPING = (KEPT, RETIRED, EXPIRED)
 _REASONS = ("ignored.", "rejected.")
@@ -74,10 +72,6 @@ _REASONS = ("ignored.", "rejected.")
 @click.group()
 def spool() -> None:
     """Show the spool, and settle what needs a person."""
-
-
-spool.add_command(export_bundle)
-spool.add_command(import_bundle)
 
 
 @spool.command()

@@ -1,1 +1,1 @@
-"""Commands that carry what is kept elsewhere: backups and bundles."""
+"""Commands that carry stored data elsewhere: backups, lakes and record files."""

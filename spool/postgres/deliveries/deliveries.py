@@ -189,29 +189,6 @@ class PostgresDeliveries(SentDeliveries):
 
         await self._transaction(work)
 
-    async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
-        session = self._session()
-
-        def work(connection: Connection) -> list[StoredDelivery]:
-            known = session.route(connection, route)
-            for delivery, _ in session.deliveries(connection, queries.EVERY_FREE, self._where(route)):
-                change = transitions.set_apart(delivery, reason=reason, ambiguous=ambiguous)
-                if change is not None:
-                    self._require(session.write(connection, change, [delivery]))
-            choice = DeliveryChoice(session, connection, known, {})
-            change = transitions.hold_rest(known, accepted=choice.closed - 1, reason=reason)
-            self._require(session.write(connection, change, cut_from=known, is_closed=True))
-            unknowns = [each.delivery for each in session.deliveries(connection, queries.UNKNOWNS)]
-            return [each for each in unknowns if each.route == route and each.last_error == reason]
-
-        async with self._choosing[route]:  # nothing is taken meanwhile
-            await self._log.close_what_is_due()
-            unknowns = await self._transaction(work)
-        return [transitions.show_unknown(each, topic_of(route)) for each in unknowns]
-
-    async def hand_over(self, id: int, *, damaged: int) -> None:
-        await self._change(id, UNKNOWN, partial(transitions.hand_over, damaged=damaged))
-
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         session = self._session()
         found = await self._database.read(lambda connection: session.deliveries(connection, queries.UNKNOWNS))

@@ -93,10 +93,6 @@ SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending
 NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
   ORDER BY d.replay, d.first DESC LIMIT 1"""
 
-# All of a route that are in nobody's hand, locked: a transaction of several changes has all that it changes
-# of deliveries and dead letters before it has a route, as the statement of one change does.
-EVERY_FREE = f"{_FREE_OF_ROUTE} ORDER BY d.id FOR UPDATE OF d"
-
 # All that a session no longer sends, this one's among them.
 INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 
@@ -243,7 +239,8 @@ DEAD = f"""
     SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id"""
 
-# Some, locked: see EVERY_FREE.
+# Some, locked: a transaction of several changes has all that it changes of deliveries and dead letters before it has
+# a route, as the statement of one change does.
 DEAD_LETTERS = f"""
     SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
      WHERE shard = 0 AND id = ANY(%(ids)s::bigint[]) ORDER BY id FOR UPDATE"""

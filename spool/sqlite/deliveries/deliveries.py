@@ -153,31 +153,6 @@ class SqliteDeliveries(SentDeliveries):
 
         await self._change(work)
 
-    async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
-        def work(connection: sqlite3.Connection) -> list[StoredDelivery]:
-            known = delivery_rows.read_route(connection, route)
-            for delivery in list(delivery_rows.read_deliveries(connection, queries.EVERY_OPEN)):
-                if delivery.route == route and delivery.id not in self._in_hand[route]:
-                    change = transitions.set_apart(delivery, reason=reason, ambiguous=ambiguous)
-                    if change is not None:
-                        delivery_rows.write(connection, change)
-            closed = self._closed_below(route) - 1
-            delivery_rows.write(connection, transitions.hold_rest(known, accepted=closed, reason=reason))
-            found = delivery_rows.read_deliveries(connection, queries.UNKNOWNS)
-            return [each for each in found if each.route == route and each.last_error == reason]
-
-        async with self._choosing[route]:  # nothing is taken meanwhile
-            found = await self._change(work)
-        return [transitions.show_unknown(each, topic_of(route)) for each in found]
-
-    async def hand_over(self, id: int, *, damaged: int) -> None:
-        def work(connection: sqlite3.Connection) -> None:
-            found = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
-            if found is not None:
-                delivery_rows.write(connection, transitions.hand_over(found, damaged=damaged))
-
-        await self._change(work)
-
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         def read(connection: sqlite3.Connection) -> list[StoredDelivery]:
             return list(delivery_rows.read_deliveries(connection, queries.UNKNOWNS))

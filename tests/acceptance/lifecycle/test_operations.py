@@ -32,7 +32,6 @@ def test_the_commands_of_a_document_run(installations: Any, document: Any) -> No
     own = {"PID": str(one.process.pid), "TOLLHOUSE_URL": one.url, "TOLLHOUSE_KEY": key}
     commands = one.directory / "commands"
     commands.mkdir()
-    (one.directory / "other").mkdir()  # the data of the installation that takes a bundle
     number = command_in(commands)
     env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}", **own}
     printed = one.directory / "printed"

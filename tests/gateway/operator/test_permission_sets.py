@@ -188,8 +188,6 @@ CALLS = {
     PATCH /notification-channels/{name}
     DELETE /notification-channels/{name}
     POST /backup
-    POST /bundles/export
-    POST /bundles/import
     GET /operators
     POST /operators
     PATCH /operators/{email}

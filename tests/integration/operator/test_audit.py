@@ -161,12 +161,6 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         await operators.change("reload", "POST", "/reload", {})
         backup = {"directory": str(app.config.data_dir.parent / "backup")}
         await operators.change("back_up", "POST", "/backup", backup)
-        bundle = {
-            "file": str(app.config.data_dir.parent / "queue.bundle"),
-            "key": "correct horse battery staple",
-        }
-        await operators.change("export_bundle", "POST", "/bundles/export", bundle)
-        await operators.change("import_bundle", "POST", "/bundles/import", bundle)
 
         report = Path(__file__).parents[2] / "statements/openai_usage/page.json"
         await operators.change("import_statements", "POST", "/statements", {"files": [str(report)]})

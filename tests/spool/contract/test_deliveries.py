@@ -119,28 +119,6 @@ async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_handed_over_is_not_sent(spooled: Spooled) -> None:
-    """What is being sent stays, and what may have been taken, unless it is asked for; the books balance."""
-    await spooled.add(calls(1, 40))
-    await spooled.deliveries.declare([SPEC])
-    doubtful, in_hand, retried = [await taken(spooled, max_records=10) for _ in range(3)]
-    await spooled.deliveries.retry(doubtful, reason="no answer", not_before=0.0, ambiguous=True)
-    await spooled.deliveries.retry(retried, reason="503", not_before=0.0, answer="503")
-    apart = await spooled.deliveries.set_apart(ROUTE, reason="bundle 1", ambiguous=False)
-    assert [(21, 30), (31, 40)] == [(each.first, each.last) for each in apart]
-    for each in apart:
-        await spooled.deliveries.hand_over(each.id, damaged=1)
-    assert {"handed_over": 18, "damaged": 2, "queued": 20} == await spooled.terms()
-    (last,) = await spooled.deliveries.set_apart(ROUTE, reason="bundle 2", ambiguous=True)
-    assert (1, 10) == (last.first, last.last)
-    await spooled.deliveries.hand_over(last.id, damaged=0)
-    await deliver(spooled, in_hand)
-    assert None is await due(spooled)
-    assert {"handed_over": 28, "damaged": 2, "delivered": 10} == await spooled.terms()
-    assert [] == list((await spooled.log.books()).imbalances)
-
-
-@pytest.mark.asyncio
 async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
     """A record that closes while a route is idle does not wait for others."""
     await spooled.deliveries.declare([SPEC])

@@ -282,7 +282,6 @@ class Verbs:
                     self.send,
                     self.send,
                     self.decide,
-                    self.hand_over,
                     self.again,
                     self.look,
                 ]
@@ -319,13 +318,6 @@ class Verbs:
         if unknowns:
             with suppress(NotThere):  # another one was faster
                 await table.resolve(self.random.choice(unknowns).id, sent=self.random.random() < 0.5)
-
-    async def hand_over(self) -> None:
-        if self.random.random() < 0.2:
-            for each in await self.node.deliveries.set_apart(
-                ROUTE, reason=str(self.random.random()), ambiguous=True
-            ):
-                await self.node.deliveries.hand_over(each.id, damaged=0)
 
     async def again(self) -> None:
         await self.node.deliveries.replay(ROUTE, since=0, until=2e9, dry_run=self.random.random() < 0.7)
@@ -426,28 +418,21 @@ async def test_a_configuration_that_was_not_taken_over_names_nothing(
     assert {ROUTE: "running"} == await first.routes()
 
 
-@pytest.mark.parametrize("of", ["dead", "deliveries"])
 async def test_locks_are_taken_in_one_order(
-    node: Opener, fresh_schema: Schema, cluster: Server, caplog: pytest.LogCaptureFixture, of: str
+    node: Opener, fresh_schema: Schema, cluster: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever changes several at once waits for the last of them before he has their route, as one change does."""
     one = await node("a")
     await one.deliveries.declare([SPEC])
     await one.add(calls(1, 2))
     for delivery in [await one.taken(max_records=1), await one.taken(max_records=1)]:
-        if of == "dead":
-            await one.deliveries.set_aside(delivery, error="400", status="400")
-        else:
-            await one.deliveries.retry(delivery, reason="503", not_before=one.clock.now(), answer="503")
+        await one.deliveries.set_aside(delivery, error="400", status="400")
     several: asyncio.Task[object]
     with psycopg.connect(cluster.dsn) as other, psycopg.connect(cluster.dsn, autocommit=True) as look:
-        table = f"{fresh_schema.name}.{of}"
+        table = f"{fresh_schema.name}.dead"
         other.execute(f"SELECT 1 FROM {table} WHERE id = (SELECT max(id) FROM {table}) FOR UPDATE".encode())
-        if of == "dead":
-            ids = [letter.id for letter in await one.deliveries.dead()]
-            several = asyncio.create_task(one.deliveries.dead_retry(ids))
-        else:
-            several = asyncio.create_task(one.deliveries.set_apart(ROUTE, reason="a bundle", ambiguous=True))
+        ids = [letter.id for letter in await one.deliveries.dead()]
+        several = asyncio.create_task(one.deliveries.dead_retry(ids))
         waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()"
         while look.execute(waiting).fetchone() is None:  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0.01)

@@ -111,8 +111,6 @@ async def test_nothing_opens_without_a_session(one_server: OperatorServer, call:
     ("path", "body"),
     [
         ("/backup", {"directory": "/tmp/stolen"}),
-        ("/bundles/export", {"file": "/tmp/stolen", "key": "long enough for it"}),
-        ("/bundles/import", {"file": "/etc/passwd", "key": "long enough for it"}),
         ("/statements", {"files": ["/etc/passwd"]}),
     ],
 )

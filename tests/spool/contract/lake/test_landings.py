@@ -9,7 +9,6 @@ import pytest
 import pytest_asyncio
 
 from spool.deliveries.protocols import LANDINGS
-from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Landing, RouteSpec, Settlement
 from spool.engines import open_storage
 from spool.errors import NotAllowed
@@ -99,16 +98,12 @@ async def test_a_copy_begins_another_edition(closed_storage: Storage, options: S
 
 
 async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
-    """A replay is refused, and a bundle takes no delivery whose files may be in the lake."""
+    """A replay is refused."""
     storage = closed_storage
     delivery = await one_due(storage)
     await storage.small.of(LANDINGS).editions(ROUTE, delivery.first)
     with pytest.raises(NotAllowed, match="lake"):
         await storage.deliveries.replay(ROUTE, since=0.0, until=10.0**10, dry_run=False)
-    await storage.deliveries.mark(delivery, f"{LAKE_MARK}digest=0")
-    await storage.deliveries.retry(delivery, reason="away", not_before=0.0)
-    apart = await storage.deliveries.set_apart(ROUTE, reason="bundle", ambiguous=True)
-    assert [(3, 3)] == [(one.first, one.last) for one in apart]
 
 
 async def test_a_dropped_route_forgets_its_manifests(closed_storage: Storage) -> None:

@@ -211,11 +211,6 @@ async def resolve(gateway: Gateway) -> None:
         await gateway.storage.deliveries.resolve(unknown.id, sent=gateway.chance.random() < 0.5)
 
 
-async def set_apart(gateway: Gateway) -> None:
-    for unknown in await gateway.storage.deliveries.set_apart(gateway.route, reason="moved", ambiguous=True):
-        await gateway.storage.deliveries.hand_over(unknown.id, damaged=0)
-
-
 async def replay(gateway: Gateway) -> None:
     now = time.time()
     await gateway.storage.deliveries.replay(gateway.route, since=now - 1.0, until=now, dry_run=False)
@@ -389,7 +384,7 @@ async def look(gateway: Gateway) -> None:
 
 VERBS: Sequence[Callable[[Gateway], Awaitable[None]]] = (
     report_calls, report_calls, report_calls, keep_partial_reports, report_operations, report_billing, retain,
-    read_books, forget_heard, declare, send, send, send, give_back, decide_on_dead_letters, resolve, set_apart, replay,
+    read_books, forget_heard, declare, send, send, send, give_back, decide_on_dead_letters, resolve, replay,
     set_state, restore, drop_route, count, tidy, change_keys, change_views, merge_insights, notify, note,
     change_devices, change_clusters, keep_container_files, keep_container_usage, keep_billing_hours,
     trim_billing_drops, own_streams, look,
