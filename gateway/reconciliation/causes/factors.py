@@ -39,12 +39,10 @@ def known_factor(
         # what is told was looked at before
         if is_near(factor, known) and not (cause == REGION and (regions_told or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
-            what = (
-                f"{next(iter(ratios))}, of which alone no other claim has the price,"
-                if is_one
-                else ("every kind of token")
-            )
-            return cause, sure, f"{what} was billed at {words}"
+            kinds = "every kind of token"
+            if is_one:
+                kinds = f"{next(iter(ratios))}, of which alone no other claim has the price,"
+            return cause, sure, f"{kinds} was billed at {words}"
     if factor < 1 and not is_one:
         return "discount", STRONG, f"every kind of token was billed at {factor:.4f} of our price"
     return None
@@ -67,8 +65,7 @@ def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
         return None
     words = (
         f"input at {ratios[INPUT]:.3f} and output at {ratios[OUTPUT]:.3f} of our price: beyond a threshold "
-        "they cost 2 "
-        f"and 1.5 times as much, here {given:.0%} of them"
+        f"they cost 2 and 1.5 times as much, here {given:.0%} of them"
     )
     return "long_context", WEAK, words
 

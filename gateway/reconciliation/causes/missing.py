@@ -27,6 +27,9 @@ LEAST_KINDS = 4  # of tokens of a day: of fewer it may be chance that each lacks
 LEAST_CALLS = 10  # but not if the day has so many calls, and
 MOST_USUAL = 0.2  # other days lack so much of their tokens at most
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
+_ASK_FOR_USAGE = (
+    'Ask for usage in streams (`stream_options: {"include_usage": true}`); aborted streams tell none.'
+)
 
 # A place, the tokens that the ledger lacks there, and those that were billed.
 _Said = tuple[Cell, str, int, int]
@@ -43,46 +46,120 @@ class Doubts:
         return Doubts(words=self.words + other.words, beside=(*self.beside, *other.beside))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _UnsizedCalls:
+    """
+    Calls of a model in the ledger whose tokens nobody reported, and the `gap` of tokens at the `entries`. `mean` is
+    the size of the model's other calls. `missing` is the number of billed calls that the ledger lacks, within
+    LEAST_SHARE 0, and None if the statement states no calls.
+    """
+
+    model: str
+    number: int
+    mean: int
+    gap: int
+    entries: list[Entry]
+    missing: int | None
+
+    def is_explained_by(self, calls: int) -> bool:
+        """True if so many calls of the mean size come to the gap, but for chance."""
+        return self._apart(calls) <= max(MEAN_ALIKE * self.gap, CHANCE * self.mean * isqrt(calls))
+
+    def is_close_to(self, calls: int) -> bool:
+        """True if so many calls of the mean size come to the gap within MEAN_ALIKE."""
+        return self._apart(calls) <= MEAN_ALIKE * max(self.gap, 1)
+
+    @property
+    def may_lack_calls(self) -> bool:
+        """True if the gap is larger than chance makes it likely for these calls alone."""
+        likely = max(MEAN_ALIKE * self.gap, LIKELY * self.mean * isqrt(self.number))
+        return self.gap - self.number * self.mean > likely
+
+    @property
+    def evidence(self) -> str:
+        return (
+            f"{self.number:,} calls of {named([self.model])} came without their tokens: at the mean of the others "
+            f"they are {self.number * self.mean:,} of the {self.gap:,} that are missing"
+        )
+
+    def _apart(self, calls: int) -> int:
+        return abs(self.gap - calls * self.mean)
+
+
 def usage_missing(case: Case) -> Iterator[Claim]:
-    """Calls in the ledger whose tokens nobody told; where calls are missing as well, each has its share by number."""
+    """Claim tokens for calls in the ledger whose tokens nobody reported."""
     for model in case.models():
-        if not any(sums.unsized for cell, sums in case.split.counted.items() if cell.model == model):
+        calls = _unsized_calls(case, model)
+        if calls is None:
             continue
-        unusual = _unusual_days(case)
-        ours, theirs = _of_model(case, model, unusual)
-        if not ours.unsized or ours.calls <= ours.unsized:
-            continue
-        missing = 0 if theirs is None else theirs - ours.calls
-        is_of_all = abs(missing) <= LEAST_SHARE * max(theirs or 0, ours.calls)
-        entries = [entry for entry in _missing(case, model) if entry[1].day not in unusual]
-        gap = sum(case.left.extra[cell, meter] for _, cell, meter in entries)
-        mean = sum(ours.tokens.values()) // (ours.calls - ours.unsized)
-        lacking = ours.unsized if is_of_all else ours.unsized + missing
-        apart = abs(gap - lacking * mean)
-        is_alike = apart <= MEAN_ALIKE * max(gap, 1)
-        by_chance = max(MEAN_ALIKE * gap, CHANCE * mean * isqrt(max(lacking, 0)))
-        is_near = apart <= by_chance or (theirs is not None and is_of_all)
-        if (missing < 0 and not is_of_all) or not is_near or not entries:
-            continue
-        share = Fraction(ours.unsized, lacking)
-        likely = max(MEAN_ALIKE * gap, LIKELY * mean * isqrt(ours.unsized))
-        is_more = theirs is None and gap - ours.unsized * mean > likely
-        divided = (
-            "" if is_of_all else (f", and {missing:,} calls are missing: both are divided by their number")
-        )
-        divided += "; the statement does not tell calls, and some may be missing as well" if is_more else ""
-        yield from case.taken(
-            "usage_missing",
-            entries,
-            STRONG if is_alike and is_of_all else WEAK,
-            f"{ours.unsized:,} calls of {named([model])} came without their tokens: at the mean of the "
-            "others they are "
-            f"{ours.unsized * mean:,} of the {gap:,} that are missing{divided}",
-            'Ask for usage in streams (`stream_options: {"include_usage": true}`); aborted streams tell '
-            "none.",
-            portions={} if is_of_all else {entry: case.left.portion(entry, share) for entry in entries},
-            beside=("unreported_calls",) if is_more or not is_of_all else (),
-        )
+        if calls.missing:
+            yield from _share_of_missing_tokens(case, calls, calls.missing)
+        else:
+            yield from _all_missing_tokens(case, calls)
+
+
+def _all_missing_tokens(case: Case, calls: _UnsizedCalls) -> Iterator[Claim]:
+    """
+    Claim all tokens that are missing: gap = number x mean, but for chance (see `is_explained_by`).
+
+    If the statement states calls and none is missing, the gap is that of these calls whatever their size. If it
+    states none, some may be missing as well.
+    """
+    if calls.missing is None and not calls.is_explained_by(calls.number):
+        return
+    evidence = calls.evidence
+    beside: tuple[str, ...] = ()
+    if calls.missing is None and calls.may_lack_calls:
+        evidence += "; the statement does not tell calls, and some may be missing as well"
+        beside = ("unreported_calls",)
+    sure = STRONG if calls.is_close_to(calls.number) else WEAK
+    yield from case.taken("usage_missing", calls.entries, sure, evidence, _ASK_FOR_USAGE, beside=beside)
+
+
+def _share_of_missing_tokens(case: Case, calls: _UnsizedCalls, missing: int) -> Iterator[Claim]:
+    """
+    Claim the part of the missing tokens that calls without tokens have, if the ledger lacks calls as well:
+    gap = (number + missing) x mean, but for chance, of which the part is number / (number + missing).
+    """
+    lacking = calls.number + missing
+    if missing < 0 or not calls.is_explained_by(lacking):
+        return
+    share = Fraction(calls.number, lacking)
+    yield from case.taken(
+        "usage_missing",
+        calls.entries,
+        WEAK,
+        f"{calls.evidence}, and {missing:,} calls are missing: both are divided by their number",
+        _ASK_FOR_USAGE,
+        portions={entry: case.left.portion(entry, share) for entry in calls.entries},
+        beside=("unreported_calls",),
+    )
+
+
+def _unsized_calls(case: Case, model: str) -> _UnsizedCalls | None:
+    """Return the calls of a model without tokens; None without such calls, without others, or without a gap."""
+    if not any(sums.unsized for cell, sums in case.split.counted.items() if cell.model == model):
+        return None
+    unusual = _unusual_days(case)
+    ours, theirs = _of_model(case, model, unusual)
+    if not ours.unsized or ours.calls <= ours.unsized:
+        return None
+    entries = [entry for entry in _missing(case, model) if entry[1].day not in unusual]
+    if not entries:
+        return None
+    missing = None
+    if theirs is not None:
+        missing = theirs - ours.calls
+        if abs(missing) <= LEAST_SHARE * max(theirs, ours.calls):
+            missing = 0
+    return _UnsizedCalls(
+        model=model,
+        number=ours.unsized,
+        mean=sum(ours.tokens.values()) // (ours.calls - ours.unsized),
+        gap=sum(case.left.extra[cell, meter] for _, cell, meter in entries),
+        entries=entries,
+        missing=missing,
+    )
 
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
@@ -131,8 +208,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             "unreported_calls",
             entries,
             STRONG,
-            f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} "
-            "of them "
+            f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} of them "
             f"failed; the missing ones have the same mean size{doubts.words}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
             beside=doubts.beside,
@@ -176,8 +252,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
             [entry for entry in entries if entry[1].day not in unusual],
             WEAK,
             f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the "
-            "statement "
-            f"does not tell how many calls that were{doubts.words}",
+            f"statement does not tell how many calls that were{doubts.words}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
             beside=doubts.beside,
         )
