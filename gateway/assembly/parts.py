@@ -15,9 +15,8 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.assembly.limits import shares
 from gateway.authentication.access import Access, Bearer
-from gateway.configuration.digests import digests
+from gateway.configuration.changes import digests
 from gateway.configuration.local_operator import local_address
-from gateway.configuration.reading_options import counted_sources, kept_tags
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, PriceSettings
 from gateway.devices.assignment import DeviceAssignment
@@ -152,8 +151,8 @@ class Assembler:
     def options(self, config: Config) -> Options:
         return Options(
             keep_attributes=frozenset(config.privacy.keep_attributes),
-            keep_tags=kept_tags(config),
-            counted=counted_sources(config),
+            keep_tags=config.kept_tags,
+            counted=config.counted_sources,
             host_id=config.devices.host_id,
             max_items=config.server.max_items,
         )

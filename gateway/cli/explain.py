@@ -23,7 +23,6 @@ from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
 from gateway.cli.send.request_bodies import MAX_DOCUMENT, opened
 from gateway.configuration.local_operator import local_address
-from gateway.configuration.reading_options import counted_sources, kept_tags
 from gateway.configuration.sections import Config
 from gateway.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution
@@ -142,8 +141,8 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     named = format or recognised(body, how="name it with --as")
     options = Options(
         keep_attributes=frozenset(config.privacy.keep_attributes),
-        keep_tags=kept_tags(config),
-        counted=counted_sources(config),
+        keep_tags=config.kept_tags,
+        counted=config.counted_sources,
         max_items=MOST_ITEMS,
         explain=why,
     )

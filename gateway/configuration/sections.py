@@ -866,6 +866,25 @@ class Config:
         section, _, name = limit.partition(".")
         return int(getattr(getattr(self, section), name))
 
+    @property
+    def counted_sources(self) -> frozenset[str]:
+        """
+        Names with `[sources.NAME] count = true` written down; a source without an entry is not among them.
+
+        Some counters repeat calls unless the operator knows better.
+        """
+        return frozenset(name for name, source in self.sources.items() if source.count)
+
+    @property
+    def kept_tags(self) -> frozenset[str]:
+        """
+        Names in privacy.keep_attributes, in ledger.tags, and in what rules of attribution match.
+
+        The values of these tags may be long: an operator knows what they hold.
+        """
+        matched = frozenset(name for rule in self.attribution for name in rule.match.tag)
+        return matched.union(self.privacy.keep_attributes, self.ledger.tags)
+
 
 def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
     """Every setting: its name in the file, field, type and value; a list or a table that the user fills is one."""

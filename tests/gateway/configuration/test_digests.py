@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.digests import digests, is_shared
+from gateway.configuration.changes import digests, is_shared
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from spool.settings import SpoolSettings, StorageSettings
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.configuration.reader import load
-from gateway.configuration.reading_options import counted_sources
 
 
 def test_only_what_is_written_down_counts_by_itself(tmp_path: Path) -> None:
     """The default counts calls; counters that repeat calls want the operator's word."""
     file = tmp_path / "tollhouse.toml"
     file.write_text("[sources.cursor]\ncount = true\n[sources.vllm]\ncount = false\n")
-    assert {"cursor"} == counted_sources(load(file, env={}))
+    assert {"cursor"} == load(file, env={}).counted_sources
