@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession, UnixConnector
 
 import gateway.console
-from gateway.console.assets import console
+from gateway.console.pages import console
 from gateway.mounts import CONSOLE, OPERATOR_API
 from tests.integration.conftest import Serve, Serving
 
