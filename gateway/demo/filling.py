@@ -1,10 +1,12 @@
 """
 Fills a data directory with a month: through the intake into the log, counted by the ledger, looked at
-by the detectors.
+by the detectors. `python -m gateway.demo.filling DIRECTORY DAYS RECORDS` does so in a process of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -14,12 +16,10 @@ from pathlib import Path
 from gateway.assembly.storage import open_storage
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
-from gateway.demo.allocation import publish_definition
 from gateway.demo.bills import Bills
 from gateway.demo.month import Month, Period, Report
 from gateway.demo.plants import Plants, missed
-from gateway.demo.samples import SetClock, add_samples
-from gateway.demo.seats import add_plan
+from gateway.demo.samples import SetClock, add_plan, add_samples, publish_definition
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import InspectionReport, Inspector
 from gateway.intake.attribution import Attribution
@@ -31,7 +31,7 @@ from gateway.recommendations.adviser import Adviser, Look
 from gateway.recommendations.gathering import Sources
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
-from spool.clock import Clock
+from spool.clock import Clock, SystemClock
 from spool.errors import NotAllowed, RegistryDamaged
 from spool.record import AI_TELEMETRY
 from spool.registry.registry import Registry
@@ -39,6 +39,7 @@ from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
 from spool.storage import Storage
 
+SEED = 1  # of a month for the console
 BATCH = 500  # records of a submission, as a busy sender's would have
 
 
@@ -159,3 +160,14 @@ def _outcome(reports: Sequence[Report]) -> Outcome:
     for record, identity in reports:
         outcome.add(record, identity)
     return outcome
+
+
+async def _main(directory: Path, days: int, records: int) -> None:
+    clock = SystemClock()
+    period = Period(end=int(clock.now()), days=days, records=records)
+    await fill(directory, period, seed=SEED, clock=clock)
+
+
+if __name__ == "__main__":
+    _, directory, days, records = sys.argv
+    asyncio.run(_main(Path(directory), int(days), int(records)))

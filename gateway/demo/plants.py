@@ -12,7 +12,6 @@ from decimal import Decimal
 
 import msgspec
 
-from gateway.demo.savings import NIGHT, SAVINGS, change
 from gateway.demo.workloads import (
     CLAUDE_CODE,
     INVOICES,
@@ -26,6 +25,38 @@ from gateway.demo.workloads import (
 from spool.record import NS, Inference
 
 DAY_S = 86400
+
+
+def _planted(
+    provider: str, model: str, service: str, input_tokens: int, output_tokens: int = 800, *, share: float = 12
+) -> Workload:
+    return Workload(
+        source="otel",
+        provider=provider,
+        model=model,
+        team="operations",
+        service=service,
+        share=share,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+    )
+
+
+# word -> the workload that it adds for a type of recommendations: in it every call could cost less. All of these
+# workloads together cost about as much as all else, so that each is worth telling and what others plant still
+# stands out. The prices of tiers and batches that are used here hold from any day on.
+SAVINGS = {
+    "unread-cache": _planted("anthropic", "claude-sonnet-5-5", "digests", 6_500, 300),
+    "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 1_700, 140),
+    "regional-model": _planted("aws.bedrock", "us.anthropic.claude-sonnet-5-5", "contracts", 12_000, 450),
+    "older-model": _planted("anthropic", "claude-sonnet-4-5", "minutes", 1_700, 140),
+    "large-input": _planted("gcp.gemini", "gemini-2.5-pro", "audits", 150_000, share=1),
+    "nightly-job": _planted("anthropic", "claude-fable-5-2", "catalogue", 250, 70),
+    "paid-retries": _planted("openai", "gpt-4.1", "imports", 6_000, 200),
+    "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 4_500, 700),
+}
+NIGHT = 2  # the hour of the job
+QUESTIONS = 3  # that are asked again and again
 
 # word -> what it plants
 PLANTS = {
@@ -214,7 +245,7 @@ class Plants:
 
     def apply(self, day: int, workload: Workload, call: Inference) -> Inference:
         """The call with what was planted in it; a workload changes for one word only."""
-        change(self.words, workload, call)
+        _change(self.words, workload, call)
         if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
             call.request_model = DEAR_MODEL
             call.response_model = DEAR_MODEL if call.response_model else None
@@ -256,3 +287,19 @@ class Plants:
 def _fail(call: Inference) -> None:
     call.status, call.error_type = "error", "429"
     call.response_model = call.input_tokens = call.output_tokens = None
+
+
+def _change(words: frozenset[str], workload: Workload, call: Inference) -> None:
+    """Make a call what was planted in its workload."""
+    word = next((word for word in words if SAVINGS.get(word) is workload), None)
+    if word is None or call.input_tokens is None:
+        return
+    if word == "unread-cache":
+        call.cache_write_tokens = call.input_tokens
+    elif word == "priority-tier":
+        call.tags = {**call.tags, "service_tier": "priority"}
+    elif word == "paid-retries":
+        call.status, call.error_type = "error", "timeout"
+    elif word == "repeated-questions":
+        question = call.input_tokens % QUESTIONS
+        call.input_tokens, call.output_tokens = workload.input_tokens + 1000 * question, 700 + 100 * question

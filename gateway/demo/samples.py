@@ -1,23 +1,32 @@
-"""What a demo holds beside calls: sample keys, devices, routes and unrecognised items."""
+"""What a demo holds beside calls: sample keys, devices, routes, unrecognised items, a plan and a definition."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
+from gateway.allocation.language import Limits
+from gateway.allocation.published import Published
+from gateway.allocation.publishing import Publishing
+from gateway.configuration.sections import AllocationSettings
 from gateway.demo.plants import DAY_S, LATE_DAYS
-from gateway.demo.workloads import PEOPLE
+from gateway.demo.workloads import CLAUDE_CODE, PEOPLE
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices.device import Device
 from spool.identity import Identity
+from spool.ledger.ledger import Ledger
 from spool.log.books import topic_of
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
+from spool.registry.allocation import DEFAULT
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
+from spool.registry.tables.plans import PlanDraft, Seat
+from spool.registry.views import ViewDraft
 from spool.storage import Storage
 
 ACTOR = Actor("demo@example.com", "tollhouse demo")
@@ -27,6 +36,25 @@ SHAPES = 40
 DEAD = 5
 SUMS = 3
 UPSTREAM_SUMS = f"upstream/{UNIT_COST}"
+SEATS = ("mara", CLAUDE_CODE.users[0])  # mara makes no call
+_MOST = 10
+# The definition that is published: which cost centre a team's calls belong to.
+DEFINITION = b"""\
+Dimensions:
+  CostCentre:
+    Name: Cost centre
+    Source: team
+    DefaultValue: Overhead
+    Rules:
+      - Type: Group
+        Name: Product
+        Conditions:
+          - Equals: [search, support]
+      - Type: Group
+        Name: Engineering
+        Conditions:
+          - HasValue: true
+"""
 
 
 @dataclass
@@ -133,3 +161,42 @@ def _sums(now: float) -> Submission:
         records=operations,
         identities=[Identity(each.id) for each in operations],
     )
+
+
+async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: frozenset[str]) -> None:
+    """
+    Add the plan with a seat that nobody uses, if its word is planted.
+
+    Its billing cycles begin on the day on which the month ends, so the last cycle is over.
+    """
+    if "idle-seat" not in words:
+        return
+    filter = {"source": (CLAUDE_CODE.source,)}
+    view_draft = ViewDraft(name="Claude Code", filter=filter, principal_dimension="user")
+    view = await registry.views.create(view_draft, known=ledger.dimensions(), most=_MOST, actor=ACTOR)
+    last = datetime.fromtimestamp(end, UTC)
+    since = (last - timedelta(seconds=OLD_S)).date().isoformat()
+    draft = PlanDraft(
+        name="Claude Team",
+        view_id=view.id,
+        fee="25",
+        included="40",
+        overage_price="1",
+        cycle_day=last.day,
+        seats=tuple(Seat(user=user, since=since, team=CLAUDE_CODE.team) for user in SEATS),
+    )
+    await registry.plans.create(draft, most=_MOST, actor=ACTOR)
+
+
+async def publish_definition(registry: Registry, ledger: Ledger) -> None:
+    settings = AllocationSettings()
+    publishing = Publishing(
+        registry.allocation,
+        ledger,
+        Published(ledger),
+        limits=Limits,
+        max_versions=lambda: settings.max_versions,
+        max_jobs=lambda: settings.max_jobs,
+        changed=lambda: None,
+    )
+    await publishing.publish(DEFINITION, namespace=DEFAULT, base=None, actor=ACTOR)

@@ -20,8 +20,7 @@ from gateway.demo import filling
 from gateway.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
 from gateway.demo.filling import Filled, fill
 from gateway.demo.month import DAY_S, Month, Period
-from gateway.demo.plants import FOUND_BY, PLANTS, Plants, least_month, missed, not_shown
-from gateway.demo.savings import SAVINGS
+from gateway.demo.plants import FOUND_BY, PLANTS, SAVINGS, Plants, least_month, missed, not_shown
 from gateway.demo.workloads import WORKLOADS
 from gateway.insights.detectors.list import DETECTORS
 from gateway.intake.prices import PriceBook

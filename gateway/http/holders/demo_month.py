@@ -108,7 +108,15 @@ class DemoMonth(Generic[Month]):
             self._month = None
 
     async def _fill(self) -> None:
-        command = [sys.executable, "-P", "-m", "gateway.demo", str(self._unfinished), str(DAYS), str(RECORDS)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "gateway.demo.filling",
+            str(self._unfinished),
+            str(DAYS),
+            str(RECORDS),
+        ]
         pipe = asyncio.subprocess.PIPE
         nothing = asyncio.subprocess.DEVNULL
         self._filling = await asyncio.create_subprocess_exec(
