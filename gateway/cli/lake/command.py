@@ -15,30 +15,29 @@ import click
 from gateway.cli import config_option, configured, fail
 from gateway.cli.data_directory import installation
 from gateway.cli.lake import recounts
-from gateway.cli.lake.choice import (
-    DAY,
-    STREAMS,
-    chosen_lake,
-    chosen_route,
-    chosen_topic,
-    date_text,
-    destination_option,
-    opened_store,
-    topic_option,
-)
 from gateway.cli.lake.recounts import RouteBooks, result_of
 from gateway.cli.output import JsonObject, show_fields, show_json
 from gateway.cli.parameters import Percent
 
 if TYPE_CHECKING:
+    from exporters.lake.stores import Store
     from exporters.lake.verification import Dates, LakeDifference
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
     from gateway.configuration.sections import Config
 
+
 READERS = ("duckdb", "clickhouse", "athena", "bigquery", "snowflake", "spark")
 _SHOWN = 100  # differences, without --json
 _LOOK_S = 0.5
+STREAMS = ("kafka", "clickhouse")  # types of destinations without files
+DAY = click.DateTime(["%Y-%m-%d"])
+destination_option = click.option(
+    "--destination", "name", help="The destination, if the configuration has several that are a lake."
+)
+topic_option = click.option(
+    "--topic", help="The topic, if the destination has several; without it AI telemetry, or the first."
+)
 
 
 @click.group()
@@ -98,13 +97,13 @@ def verify(
 
     if share is not None and level != "data":
         fail("--sample is of --data", 2)
-    settings = chosen_lake(config, name, of_any_type=True)
-    route = chosen_route(settings, topic)
-    dates = Dates(date_text(since), date_text(until))
+    settings = _chosen_lake(config, name, of_any_type=True)
+    route = _chosen_route(settings, topic)
+    dates = Dates(_date_text(since), _date_text(until))
     client = None if alone or dates != ALL_DATES else _client(config)
     books = None if client is None else RouteBooks.of(client, route)
     fields, differences = _verified(
-        settings, route, level or "listing", dates, date_text(expired), books, share
+        settings, route, level or "listing", dates, _date_text(expired), books, share
     )
     if as_json:
         show_json({**fields, "differences": [each._asdict() for each in differences]})
@@ -180,7 +179,7 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
     one beside the first.
     """
     client = _operator(config, installation(config))  # which has the records
-    settings = chosen_lake(config, name)
+    settings = _chosen_lake(config, name)
     body = {"destination": settings.name, "dry_run": dry_run}
     payload = client.request("POST", "/lake-repairs", body=body)
     done = payload["repair"]
@@ -212,11 +211,11 @@ def adopt(
     No server may use the data meanwhile. Numbers up to the last one of the copy are settled as delivered. Records
     behind it go into the log again, each id once, and to every other route; the lake does not get them a second time.
     """
-    from gateway.cli.transfer.adoption import adopted
+    from gateway.cli.lake.filling import adopted
 
     settings = installation(config)
-    destination = _of_records(chosen_lake(config, name))
-    topic = chosen_topic(destination, topic)
+    destination = _of_records(_chosen_lake(config, name))
+    topic = _chosen_topic(destination, topic)
     done = result_of(adopted(settings, destination, topic, leave=leave, dry_run=dry_run))
     if as_json:
         show_json({"adopted": asdict(done)})
@@ -245,10 +244,10 @@ def import_(
     .parquet or .ndjson.zst. A record whose id the lake has already under its date is left out, and a file that is
     brought again changes nothing. The log and the ledger are not changed.
     """
-    from gateway.cli.transfer.importing import imported
+    from gateway.cli.lake.filling import imported
 
-    settings = _of_records(chosen_lake(config, name))
-    topic = chosen_topic(settings, topic)
+    settings = _of_records(_chosen_lake(config, name))
+    topic = _chosen_topic(settings, topic)
     done = [result_of(imported(settings, topic, source)) for source in sources]
     if as_json:
         show_json({"imported": done})
@@ -279,7 +278,7 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
     All that was committed before lands, each record when `spool.hold` has passed for it.
     """
     client = _operator(config, installation(config))
-    route = chosen_route(chosen_lake(config, name), topic)
+    route = _chosen_route(_chosen_lake(config, name), topic)
     client.require_server()
     tried = client.request("POST", f"/routes/{route}/try", body={})
     state = _landed(client, route, tried["next"], wait_s)
@@ -310,8 +309,8 @@ def _landed(client: OperatorClient, route: str, below: int, wait_s: float) -> Js
 @click.option("--month", help="Only deliveries that have records of a month, such as 2026-10.")
 def manifest_(config: Path | None, name: str | None, topic: str | None, month: str | None) -> None:
     """Print the manifests of a lake as one JSON list."""
-    settings = chosen_lake(config, name)
-    show_json(result_of(_manifests(settings, chosen_route(settings, topic), month or "")))
+    settings = _chosen_lake(config, name)
+    show_json(result_of(_manifests(settings, _chosen_route(settings, topic), month or "")))
 
 
 @lake.command()
@@ -329,7 +328,7 @@ def sql(config: Path | None, name: str | None, reader: str | None) -> None:
 
     Of a destination of type clickhouse: the table that it fills, and its views.
     """
-    settings = chosen_lake(config, name, of_any_type=True)
+    settings = _chosen_lake(config, name, of_any_type=True)
     try:
         click.echo(_statements(settings, reader), nl=False)
     except ValueError as error:
@@ -390,8 +389,48 @@ async def _manifests(settings: DestinationSettings, route: str, month: str) -> l
         return [
             msgspec.to_builtins(found.body)
             async for found in read_manifests(
-                opened_store(settings), settings.name, Path(scratch), table=table
+                _opened_store(settings), settings.name, Path(scratch), table=table
             )
             if isinstance(found, ReadManifest)
             and (not month or any(file.date.startswith(month) for file in found.body.files))
         ]
+
+
+def _chosen_lake(config: Path | None, name: str | None, *, of_any_type: bool = False) -> DestinationSettings:
+    """The destination that is named, or the only one that is a lake of files; with `of_any_type` a stream, too."""
+    from exporters.lake.destination import WITH_FILES
+
+    destinations = configured(config).destinations
+    lakes = [each for each in destinations if each.type in WITH_FILES]
+    if of_any_type and (name is not None or not lakes):
+        lakes += [each for each in destinations if each.type in STREAMS]
+    wanted = [each for each in lakes if name in (None, each.name)]
+    if len(wanted) != 1:
+        names = ", ".join(each.name for each in lakes) or "none: see docs/lake.md"
+        fail(f"name one destination that is a lake with --destination; the configuration has {names}", 2)
+    return wanted[0]
+
+
+def _chosen_topic(settings: DestinationSettings, topic: str | None) -> str:
+    """A topic of a destination; without one AI telemetry, or its first."""
+    from spool.record import AI_TELEMETRY
+
+    usual = AI_TELEMETRY if AI_TELEMETRY in settings.topics else settings.topics[0]
+    if topic is not None and topic not in settings.topics:
+        fail(f"{settings.name} has no topic {topic!r}; it has {', '.join(settings.topics)}", 2)
+    return topic or usual
+
+
+def _chosen_route(settings: DestinationSettings, topic: str | None) -> str:
+    return f"{settings.name}/{_chosen_topic(settings, topic)}"
+
+
+def _opened_store(settings: DestinationSettings) -> Store:
+    from exporters.destinations.catalogue import secret_of
+    from exporters.lake.destination import store_of
+
+    return store_of(settings, secret_of(settings))
+
+
+def _date_text(day: datetime | None) -> str:
+    return "" if day is None else day.date().isoformat()

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import click
 
+from exporters.focus import billed as billed_rows
 from exporters.focus import charges as focus_rows
 from exporters.focus import plans as plan_rows
 from exporters.focus.report_rows import of_report
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, refuse, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
+from gateway.cli.output import JsonObject
 from gateway.errors import ASKED_TOO_MUCH
 from spool.ledger.money import unconverted_words
-from spool.ledger.queries import COVERED_COST, METERED_COST
+from spool.ledger.queries import BILLED_TYPES, COVERED_COST, METERED_COST
 from spool.record import CURRENCY
+
+_ALL = "1000"  # of a list of the operator API: a page
+_INVOICED, _CLOSED = "invoiced", "closed"
+_BESIDE = ("other",)  # charges of what is beside the tokens
+_BY_METER = [("per", "hourly"), ("lines", "meters")]
+_Named = dict[tuple[str, str], list[str]]  # by provider and month
 
 
 @click.group()
@@ -87,8 +96,6 @@ def focus(
     if billed:
         if plans or lines is not None:
             fail("--plans and --lines are of what was counted: they go without --billed", 2)
-        from gateway.cli.operator.money.billed_export import of_bills
-
         with client.staying_open() as opened:
             of_days = b"".join(of_bills(opened, (first, last), tags, account=account, version=version))
         _write(output, of_days)
@@ -246,3 +253,87 @@ def _day(name: str, text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         fail(f"--{name} must be a day such as 2026-11-20", 2)
+
+
+def of_bills(
+    client: OperatorClient, span: tuple[date, date], tags: Sequence[str], *, account: str, version: str
+) -> Iterator[bytes]:
+    """Yield the head and the lines of each day. Says on stderr which days of which bills are left out."""
+    yield billed_rows.header(version)
+    invoices = _by_month(client, "/billed-invoices", "billed_invoices", "number")
+    closed = _by_month(client, "/closed-months", "closed_months", "month")
+    by = tuple(dict.fromkeys((*billed_rows.BY, *tags)))
+    first, last = span
+    for each in range((last - first).days + 1):
+        of_day = _billed_day(client, first + timedelta(days=each), by, invoices, closed)
+        yield billed_rows.lines(billed_rows.rows_of(of_day, account=account), version=version)
+
+
+def _billed_day(
+    client: OperatorClient, day: date, by: tuple[str, ...], invoices: _Named, closed: _Named
+) -> billed_rows.ExportedDay:
+    """Fetch what was billed of a day. Says on stderr which bills are not final: their rows are left out."""
+    billed = _report(client, day, billed_rows.BILLED, (*by, *billed_rows.OWN))
+    effective = _report(client, day, billed_rows.EFFECTIVE, (*by, *billed_rows.OWN))
+    final = {row["provider"] for row in _report(client, day, billed_rows.INVOICED, ("provider",))}
+    month = f"{day:%Y-%m}"
+
+    def state_of(provider: str) -> str:
+        if (provider, month) in closed:
+            return _INVOICED
+        return _CLOSED if provider in final else ""
+
+    def invoice_of(provider: str) -> str:
+        known = invoices.get((provider, month), [])
+        return known[0] if len(known) == 1 else ""
+
+    told = {str(row["provider"]) for row in billed if row["charge"] != "restated"}
+    waiting = sorted(name for name in told if not state_of(name))
+    if waiting:
+        click.echo(f"{day} is not final and left out: {', '.join(waiting)}", err=True)
+    has_more = any(row["charge"] in _BESIDE for row in billed)
+    return billed_rows.ExportedDay(
+        start=datetime(day.year, day.month, day.day, tzinfo=UTC),
+        by=by,
+        billed=billed,
+        effective=effective,
+        counted=_report(client, day, "real_cost", by) if billed or effective else [],
+        invoice_of=invoice_of,
+        state_of=state_of,
+        metered=_metered(client, day, by) if has_more else [],
+    )
+
+
+def _by_month(client: OperatorClient, path: str, root: str, name: str) -> _Named:
+    found: _Named = {}
+    cursor: list[tuple[str, str]] = []
+    while True:
+        page = client.request("GET", path, query=[("limit", _ALL), *cursor])
+        for row in page[root]:
+            found.setdefault((row["provider"], row["month"]), []).append(str(row[name]))
+        following = page["pagination"]["cursor"]["next_cursor"]
+        if following is None:
+            return found
+        cursor = [("cursor", following)]
+
+
+def _report(client: OperatorClient, day: date, cost_type: str, by: Sequence[str]) -> Sequence[JsonObject]:
+    """Return the rows of a day. What rows of billing connections tell is not exported: it is in their own bill."""
+    span = [("from", day.isoformat()), ("to", day.isoformat()), ("cost_type", cost_type)]
+    of_calls = [("where", "origin=calls")] if cost_type in BILLED_TYPES else []
+    query = [*span, *of_calls, *(("by", name) for name in by)]
+    answer = client.request("GET", "/report", query=query)
+    if answer["report"]["truncated"]:
+        fail(f"{day} has {answer['report']['row_count']} rows: raise answers.max_rows")
+    found: Sequence[JsonObject] = answer["rows"]
+    return found
+
+
+def _metered(client: OperatorClient, day: date, by: Sequence[str]) -> Sequence[JsonObject]:
+    """Return the hours of a day with price lines; none where they are not kept any more, or too many."""
+    span = [("from", day.isoformat()), ("to", day.isoformat()), *_BY_METER]
+    status, payload = client.answer("GET", "/report", query=[*span, *(("by", name) for name in by)])
+    if status != HTTPStatus.OK or payload["report"]["truncated"]:
+        return []
+    found: Sequence[JsonObject] = payload["rows"]
+    return found

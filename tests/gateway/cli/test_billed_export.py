@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.operator.client import OperatorClient
-from gateway.cli.operator.money.billed_export import of_bills
+from gateway.cli.operator.export import of_bills
 
 FIRST, LAST = date(2026, 10, 30), date(2026, 11, 1)
 NO_MORE = {"pagination": {"cursor": {"next_cursor": None}}}

@@ -1,15 +1,17 @@
-"""What `tollhouse lake adopt` does with the storage of a restored copy, which no server uses."""
+"""What `tollhouse lake adopt` and `import` do: records from a lake into a restored copy, and from files into a lake."""
 
 from __future__ import annotations
 
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from exporters.destinations.catalogue import secret_of
 from exporters.lake.destination import USUAL_RECORDS, store_of
 from exporters.lake.formats import FORMATS
 from exporters.lake.past.adoption import Adopted, LakeAdoption
+from exporters.lake.past.importing import LakeImport
 from exporters.lake.past.topic_records import RECORDS
 from exporters.settings import DestinationSettings
 from gateway.assembly.storage import open_storage
@@ -24,7 +26,11 @@ from spool.registry.operators import Actor
 async def adopted(
     config: Config, settings: DestinationSettings, topic: str, *, leave: bool, dry_run: bool
 ) -> Adopted:
-    """SpoolLocked while a server uses the data, NotAllowed while another gateway does."""
+    """
+    Settle in the storage of a restored copy what the lake has, and bring back what the copy never had.
+
+    Raises SpoolLocked while a server uses the data, NotAllowed while another gateway does.
+    """
     clock = SystemClock()
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         async with open_storage(config, clock=clock) as storage:
@@ -53,3 +59,26 @@ async def adopted(
                     actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(done)}
                 )
     return done
+
+
+async def imported(settings: DestinationSettings, topic: str, source: Path) -> dict[str, Any]:
+    """Bring the records of a file into a lake; return what it brought."""
+    with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
+        work = LakeImport(
+            store=store_of(settings, secret_of(settings)),
+            clock=SystemClock(),
+            destination=settings.name,
+            format=FORMATS[settings.format],
+            directory=Path(directory),
+            leave_out=settings.leave_out,
+            records=RECORDS[topic],
+        )
+        parts = await work.run(source)
+    brought = [part.imported for part in parts if part.imported is not None]
+    return {
+        "source": source.name,
+        "rows": sum(part.numbers.rows for part in parts),
+        "known": sum(each.known for each in brought),
+        "left_out": sum(each.left_out for each in brought),
+        "files": [file.key for part in parts for file in part.files],
+    }

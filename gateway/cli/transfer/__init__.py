@@ -1,1 +1,0 @@
-"""Commands that carry stored data elsewhere: backups, lakes and record files."""
