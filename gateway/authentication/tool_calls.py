@@ -13,7 +13,7 @@ from spool.registry.tables.tool_calls import ToolCallTable
 
 DAY_S = 86_400
 MINUTE_S = 60
-# that one may send for each call of a tool that it may make: lists, prompts and pings, too
+# that one may send for each call of a tool that it may make: lists and pings, too
 MESSAGES_A_CALL = 10
 
 

@@ -44,13 +44,6 @@ class Called(msgspec.Struct, kw_only=True):
     arguments: dict[str, Any] = {}
 
 
-class PromptAsked(msgspec.Struct, kw_only=True):
-    """The parameters of prompts/get."""
-
-    name: str
-    arguments: dict[str, str] = {}
-
-
 class ResourceAsked(msgspec.Struct, kw_only=True):
     """The parameters of resources/read."""
 

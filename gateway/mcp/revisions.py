@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from gateway.mcp.messages import HEADER_MISMATCH, INVALID_PARAMS, UNSUPPORTED_VERSION, McpError, McpMessage
 
 MODERN = "2026-07-28"
-LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26")
+LEGACY = ("2025-11-25", "2025-06-18")
 INITIALIZE = "initialize"
 
 _META = "io.modelcontextprotocol/"
@@ -21,7 +21,7 @@ _VERSION, _CAPABILITIES = f"{_META}protocolVersion", f"{_META}clientCapabilities
 SERVER_INFO = f"{_META}serverInfo"
 _VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
 # By method, the parameter that the header repeats.
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED = {"tools/call": "name", "resources/read": "uri"}
 
 
 def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:

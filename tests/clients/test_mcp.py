@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mcp.prompts import PROMPTS
 from gateway.mcp.resources import CONTEXT_URI
 from gateway.mcp.tools.list import TOOLS
 from spool.registry.scopes import AI_HUB
@@ -26,7 +25,7 @@ READ = [name for name, tool in TOOLS.items() if not tool.writes]
 # What the suite asks of any server. Every other scenario calls tools, prompts or resources of a server that
 # is made for the suite, or a capability that is not declared here: logging, completions, subscriptions.
 OF_ANY_SERVER = {
-    "server-initialize", "ping", "tools-list", "prompts-list", "resources-list", "dns-rebinding-protection",
+    "server-initialize", "ping", "tools-list", "resources-list", "dns-rebinding-protection",
 }  # fmt: skip
 
 
@@ -85,7 +84,6 @@ def test_the_inspectors_command_line(stand: Stand, node_program: Path, transport
         return [each[field] for each in listed]
 
     assert READ == names(said("--method", "tools/list"), "tools")
-    assert list(PROMPTS) == names(said("--method", "prompts/list"), "prompts")
     assert CONTEXT_URI in names(said("--method", "resources/list"), "resources", "uri")
     answer = said("--method", "tools/call", "--tool-name", "get_cost_data", "--tool-arg", "limit=1")
     print(json.dumps(answer["content"])[:200])

@@ -84,7 +84,7 @@ async def test_calls_of_tools_are_limited_by_key(open_assistant: OpenAssistant, 
 async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) -> None:
     """Lists and pings cost a tenth of a call; beyond them 429, for this key alone."""
     assistant = await open_assistant(Config(mcp=McpSettings(calls_per_minute=1), spool=SpoolSettings(hold=0)))
-    methods = ["tools/list", "resources/list", "prompts/list", "ping", "no/such/method"]
+    methods = ["tools/list", "resources/list", "resources/templates/list", "ping", "no/such/method"]
     statuses = [
         (await assistant.post({"jsonrpc": "2.0", "id": 1, "method": method})).status for method in 2 * methods
     ]
@@ -137,7 +137,7 @@ async def test_messages_that_take_no_time_wait_for_no_tool(assistant: Assistant)
         asyncio.create_task(assistant.ask("tools/call", {"name": "get_org_context", "arguments": {}})),
         asyncio.create_task(assistant.ask("resources/read", {"uri": "tollhouse://context"})),
     ]
-    for method in ("tools/list", "prompts/list", "resources/list", "server/discover"):
+    for method in ("tools/list", "resources/list", "server/discover"):
         assert 200 == (await assistant.ask(method)).status
     assert {} == (await assistant.ask_legacy("ping"))["result"]
     assert 400 == (await assistant.post(b"no message")).status

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from typing import Any
 
 import pytest
 
 from gateway.mcp.revisions import LEGACY, MODERN
-from gateway.mcp.tools.list import TOOLS
 from tests.integration.mcp.conftest import CAPABILITIES, META, VERSION, Assistant
 
 pytestmark = pytest.mark.asyncio
 
-CAN: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
+CAN: dict[str, Any] = {"tools": {}, "resources": {}}
 HEADERS = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
 TOOLS_LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
 
@@ -151,25 +149,6 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol(assistant: Assistant)
     assert -32602 == code((await assistant.ask("tools/call", {"name": "drop_everything"})).body)
     assert -32602 == (await assistant.ask_legacy("tools/call", {"arguments": {}}))["error"]["code"]
     assert "unknown field" in await assistant.mistake("get_cost_data", nonsense=1)
-
-
-async def test_prompts_name_tools_that_exist(assistant: Assistant) -> None:
-    """They are filled with their arguments; missing, unknown and too long ones are errors."""
-    listed = json.loads((await assistant.ask("prompts/list")).body)["result"]
-    assert ("private", True) == (listed["cacheScope"], listed["ttlMs"] >= 0)
-    for prompt in listed["prompts"]:
-        arguments = {each["name"]: "search\u202e" for each in prompt["arguments"]}
-        asked = {"name": prompt["name"], "arguments": arguments}
-        result = json.loads((await assistant.ask("prompts/get", asked)).body)["result"]
-        text = result["messages"][0]["content"]["text"]
-        assert set(re.findall(r"get_\w+", text)) <= set(TOOLS)
-        assert ("search" in text, "\u202e" in text) == (bool(arguments), False)
-    for wrong in (
-        {"name": "none"},
-        {"name": "cut_costs"},
-        {"name": "cut_costs", "arguments": {"team": "x" * 257}},
-    ):
-        assert -32602 == code((await assistant.ask("prompts/get", wrong)).body)
 
 
 async def test_legacy_clients_begin_with_initialize(assistant: Assistant) -> None:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MODERN_ONLY, ALL_LEGACY = (MODERN,), ("", *LEGACY)  # "": without the header
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
-NAMED = {"tools/call": "get_org_context", "prompts/get": "monthly_review", "resources/read": CONTEXT_URI}
+NAMED = {"tools/call": "get_org_context", "resources/read": CONTEXT_URI}
 
 Body = dict[str, Any]
 
@@ -173,12 +173,12 @@ MUSTS: list[Must] = [
     # Methods.
     *(modern(f"{method} is not a method", method=method, status=404, code=-32601)
       for method in ("unheard/of", "initialize", "ping", "logging/setLevel", "subscriptions/listen",
-                     "resources/subscribe", "completion/complete", "tasks/list")),
+                     "resources/subscribe", "completion/complete", "tasks/list", "prompts/list")),
     *(legacy(f"{method} is not a method", method=method, code=-32601)
       for method in ("unheard/of", "server/discover", "logging/setLevel", "resources/subscribe")),
     modern("server/discover is there", method="server/discover",
            holds=lambda found: {MODERN} <= set(found["supportedVersions"]) and kept(found) and complete(found)
-           and {"tools", "prompts", "resources"} == set(found["capabilities"]) and bool(found["instructions"])),
+           and {"tools", "resources"} == set(found["capabilities"]) and bool(found["instructions"])),
     modern("no change is promised to be told", method="server/discover",
            holds=lambda found: all(each == {} for each in found["capabilities"].values())),
     legacy("ping is answered", method="ping", holds=lambda found: found == {}),
@@ -191,18 +191,17 @@ MUSTS: list[Must] = [
            empty=True),
     # Lists.
     *(modern(f"{method} may be kept", method=method, holds=lambda found: kept(found) and complete(found))
-      for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")),
+      for method in ("tools/list", "resources/list", "resources/templates/list")),
     *(legacy(f"{method} has no modern fields", method=method, holds=bare)
-      for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")),
+      for method in ("tools/list", "resources/list", "resources/templates/list")),
     *(both(f"{method} refuses a cursor that it never gave", method=method, params={"cursor": cursor}, code=-32602)
-      for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+      for method in ("tools/list", "resources/list", "resources/templates/list")
       for cursor in ("", "x", 7)),
     *(both(f"the last page of {method} has no cursor", method=method, holds=lambda found: "nextCursor" not in found)
-      for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")),
+      for method in ("tools/list", "resources/list", "resources/templates/list")),
     both("tools have names, schemas and words", holds=tools_are_well_formed),
-    # Tools, prompts, resources.
+    # Tools and resources.
     both("an unknown tool is an error of the protocol", method="tools/call", params={"name": "none"}, code=-32602),
-    both("an unknown prompt is an error of the protocol", method="prompts/get", params={"name": "none"}, code=-32602),
     modern("an unknown resource is an error of the protocol", method="resources/read",
            params={"uri": "tollhouse://none"}, code=-32602),
     legacy("an unknown resource has a code of its own", method="resources/read", params={"uri": "tollhouse://none"},
@@ -213,7 +212,6 @@ MUSTS: list[Must] = [
     both("structured content is repeated as text", method="tools/call", params={"name": "get_org_context"},
          holds=text_repeats_the_answer),
     modern("a tool's answer is complete", method="tools/call", params={"name": "get_org_context"}, holds=complete),
-    modern("a prompt is complete", method="prompts/get", params={"name": "monthly_review"}, holds=complete),
     modern("a resource may be kept", method="resources/read", params={"uri": CONTEXT_URI},
            holds=lambda found: kept(found) and complete(found)),
     *(legacy(f"{method} has no modern fields", method=method, holds=bare,

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.mcp.prompts import PROMPTS
 from gateway.mcp.resources import CONTEXT_URI
 from gateway.mcp.revisions import MODERN
 from gateway.mcp.tools import list as tool_list
@@ -93,16 +92,11 @@ async def listed(ask: Ask, kind: str, field: str = "name") -> list[str]:
     return [each[field] for each in answer["result"][kind]]
 
 
-def prompts_without(name: str) -> list[str]:
-    """The prompts whose words do not name the tool."""
-    return [each.name for each in PROMPTS.values() if name not in each.text]
-
-
 @pytest.mark.parametrize("name", TOOLS)
 async def test_a_disabled_tool_is_nowhere(door: Door, ways: Mapping[str, Ask], name: str) -> None:
     """
-    In no list, and no call: alone of all tools, in the order that they always have, and with it go the prompts and
-    the resource that rest on it. Enabled again it is there at once.
+    In no list, and no call: alone of all tools, in the order that they always have, and with it goes the
+    resource that rests on it. Enabled again it is there at once.
     """
     table = door.registry.assistant_tools
     await table.decide(name, enabled=False, actor=ACTOR)
@@ -111,17 +105,12 @@ async def test_a_disabled_tool_is_nowhere(door: Door, ways: Mapping[str, Ask], n
         called = await ask("tools/call", name=name, arguments={})
         error = called["error"]
         assert (-32602, True) == (error["code"], "not enabled for this organization" in error["message"]), way
-        assert prompts_without(name) == await listed(ask, "prompts"), way
-        for prompt in set(PROMPTS) - set(prompts_without(name)):
-            given = dict.fromkeys(PROMPTS[prompt].arguments, "x")
-            assert "error" in await ask("prompts/get", name=prompt, arguments=given), (way, prompt)
         has_context = CONTEXT_URI in await listed(ask, "resources", "uri")
         read = await ask("resources/read", uri=CONTEXT_URI)
         assert (name != "get_org_context") == has_context == ("result" in read), way
     await table.decide(name, enabled=True, actor=ACTOR)
     for way, ask in ways.items():
         assert [*TOOLS] == await listed(ask, "tools"), way
-        assert [*PROMPTS] == await listed(ask, "prompts"), way
 
 
 @pytest.mark.parametrize("writes", [False, True])

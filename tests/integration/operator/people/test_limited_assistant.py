@@ -1,6 +1,6 @@
 """
-An assistant of a person who may see some calls alone answers as if there were no others: every tool, prompt
-and resource is walked.
+An assistant of a person who may see some calls alone answers as if there were no others: every tool and resource is
+walked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from gateway.http.address import SLICED
-from gateway.mcp.prompts import PROMPTS
 from gateway.mcp.resources import VIEW_URI
 from gateway.mcp.tools.list import TOOLS
 from tests.integration.operator.people.test_limited_person import (
@@ -69,15 +68,14 @@ async def answered(there: Place, method: str, **params: Any) -> str:
 
 
 async def everything(there: Place) -> Mapping[str, str]:
-    """What each question to each tool, and each list, prompt and resource answers."""
+    """What each question to each tool, and each list and resource answers."""
     return await answers(partial(answered, there), (there.foreign, there.own))
 
 
 async def answers(ask: Callable[..., Awaitable[str]], worlds: Sequence[World]) -> Mapping[str, str]:
     """What one assistant is answered: `ask` takes a method and its parameters."""
     found = {
-        method: await ask(method)
-        for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+        method: await ask(method) for method in ("tools/list", "resources/list", "resources/templates/list")
     }
     for name in TOOLS:
         for asked in QUESTIONS.get(name, [{}]):
@@ -88,9 +86,6 @@ async def answers(ask: Callable[..., Awaitable[str]], worlds: Sequence[World]) -
     for world in worlds:
         uri = f"{VIEW_URI}{world.ids['views']}"
         found[uri] = await ask("resources/read", uri=uri)
-    for name, prompt in PROMPTS.items():
-        given = dict.fromkeys(prompt.arguments, "x")
-        found[name] = await ask("prompts/get", name=name, arguments=given)
     return found
 
 
