@@ -26,9 +26,9 @@ from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.assembly.sent_secrets import secret_problems
 from gateway.cli import config_option, configured
 from gateway.cli.data_directory import need_data
+from gateway.configuration.problems import warnings
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
-from gateway.configuration.warnings import warnings
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards.card import CardUnreadable
 from spool.clock import SystemClock

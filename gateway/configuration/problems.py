@@ -22,6 +22,7 @@ from gateway.configuration.sections import (
     Match,
     OidcSettings,
     ServerSettings,
+    names_some,
 )
 from gateway.normalise.reading.content import may_hold_content
 from spool import engines
@@ -272,3 +273,18 @@ def _is_network(text: str) -> bool:
 def _is_address(text: str) -> bool:
     host, _, port = text.rpartition(":")
     return bool(host) and port.isdecimal() and int(port) < 65536
+
+
+def warnings(config: Config) -> Iterator[str]:
+    """Yield what is allowed and probably should not be, for `tollhouse check`: the server runs with it."""
+    server = config.server
+    if server.operator_plaintext and not server.trusted_proxies:
+        yield (
+            "server.trusted_proxies is empty: attempts to sign in of all people behind the proxy share one limit; "
+            "name the proxy's addresses"
+        )
+    if not all(map(names_some, server.chain_keys)):
+        yield (
+            'server.chain_keys has "*": whoever has a key that may send can name the key, the user and the team '
+            "of its records, as another Tollhouse does; name the keys of your gateways, or leave it empty"
+        )

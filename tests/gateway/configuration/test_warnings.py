@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.problems import warnings
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.configuration.warnings import warnings
 
 
 @pytest.mark.parametrize(
