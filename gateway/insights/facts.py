@@ -130,10 +130,8 @@ class Facts:
 
 
 class Detector(Protocol):
-    """A module with these two names."""
+    """A function that finds everything of one kind, the most costly first. Its name is that of the kind."""
 
-    NAME: str
+    __name__: str
 
-    def find(self, facts: Facts) -> Sequence[Finding]:
-        """Find everything of this kind, the most costly first."""
-        ...
+    def __call__(self, facts: Facts, /) -> Sequence[Finding]: ...

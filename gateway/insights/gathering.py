@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from gateway.devices.clusters import UnappliedConfig
-from gateway.insights.detectors.spend_spike import EVERYBODY, newest_streaks
+from gateway.insights.detectors.spending import EVERYBODY, newest_streaks
 from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.reconciler import ReconciledMonth

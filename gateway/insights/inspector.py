@@ -40,17 +40,17 @@ def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> De
     failed = []
     for detector in detectors:
         try:
-            new = detector.find(facts)
+            new = detector(facts)
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one detector must not stop the others
             _log.exception(
-                "a detector failed", extra={"action": "detector_failed", "detector": detector.NAME}
+                "a detector failed", extra={"action": "detector_failed", "detector": detector.__name__}
             )
-            failed.append(detector.NAME)
+            failed.append(detector.__name__)
         else:
-            looked_for.append(detector.NAME)
+            looked_for.append(detector.__name__)
             findings += new
             if len(new) >= MAX_FINDINGS:
-                cut.append(detector.NAME)
+                cut.append(detector.__name__)
     return DetectorRun(findings=findings, looked_for=looked_for, cut=cut, failed=failed)
 
 
@@ -85,7 +85,7 @@ class Inspector:
     async def has_ended(self) -> bool:
         """True if a route, a key or a device has left the state that an insight is about. It reads no calls."""
         present = {insight.finding for insight in await self._table.found() if insight.present}
-        names = {detector.NAME for detector in OF_STATES}
+        names = {detector.__name__ for detector in OF_STATES}
         known = {finding for finding in present if finding is not None and finding.partition(":")[0] in names}
         if not known:
             return False

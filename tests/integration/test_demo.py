@@ -79,7 +79,7 @@ def test_every_detector_can_be_planted_for() -> None:
     types = {type.NAME for type in TYPES}
     assert list(PLANTS) == sorted(FOUND_BY, key=[*PLANTS].index)
     assert types <= set(FOUND_BY.values())
-    assert {detector.NAME for detector in DETECTORS} == {
+    assert {detector.__name__ for detector in DETECTORS} == {
         *set(FOUND_BY.values()) - types,
         "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "unapplied_config", "view_anomaly",
         "coverage_drop", "statement_stale", "different_settings", "old_transaction",

@@ -175,20 +175,16 @@ async def test_an_insight_ends_with_its_state(
     assert "addressed" == item["status"]
 
 
-class Broken:
-    """A detector with a mistake in it."""
-
-    NAME = "broken"
-
-    def find(self, facts: Facts) -> Sequence[Finding]:
-        raise ZeroDivisionError
+def broken(facts: Facts) -> Sequence[Finding]:
+    """Raise, as a detector with a mistake in it."""
+    raise ZeroDivisionError
 
 
 def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
     """It is named in the answer and in the log; all others look."""
-    seen = run_detectors(Facts(now=0.0), (Broken(), *DETECTORS))
+    seen = run_detectors(Facts(now=0.0), (broken, *DETECTORS))
     assert ["broken"] == list(seen.failed)
-    assert [detector.NAME for detector in DETECTORS] == list(seen.looked_for)
+    assert [detector.__name__ for detector in DETECTORS] == list(seen.looked_for)
     assert "a detector failed" in caplog.text
 
 

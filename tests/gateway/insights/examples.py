@@ -32,9 +32,9 @@ def call(seconds_ago: float = 3600, **fields: Any) -> Inference:
 
 def found(detector: Detector, **facts: Any) -> Sequence[Finding]:
     """What a detector finds, each of it fit to be kept and to be read."""
-    findings = detector.find(Facts(now=NOW, **facts))
+    findings = detector(Facts(now=NOW, **facts))
     for each in findings:
-        assert each.key.startswith(f"{detector.NAME}:")
+        assert each.key.startswith(f"{detector.__name__}:")
         assert check_draft(each.draft) == each.draft
         assert each.draft.effort in EFFORTS
         assert "What was seen: " in each.draft.description

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.insights.detectors import retry_storm, spend_spike, view_anomaly
+from gateway.insights.detectors.calls import retry_storm
+from gateway.insights.detectors.spending import spend_spike, view_anomaly
 from gateway.insights.facts import Spend
 from spool.registry.insights import Concerned, Finding
 from spool.registry.views import View

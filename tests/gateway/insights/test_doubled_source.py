@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from gateway.insights.detectors import doubled_source, repeated_ids
+from gateway.insights.detectors.calls import doubled_source, repeated_ids
 from spool.record import Inference
 from tests.gateway.insights.examples import call, found, spend
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.insights.detectors import no_owner, spend_spike
+from gateway.insights.detectors.calls import no_owner
+from gateway.insights.detectors.spending import spend_spike
 from gateway.insights.facts import DAY_S, Spend
 from gateway.insights.gathering import SpendReader
 from spool.ledger.ledger import Ledger

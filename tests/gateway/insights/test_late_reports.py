@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 import pytest_asyncio
 
-from gateway.insights.detectors import late_reports
+from gateway.insights.detectors.intake import late_reports
 from gateway.monitoring.late_reports import DAY_S, KeptLateReports, LateReportCounter, LateReports
 from spool.errors import SpoolUnavailable
 from spool.log.values import Commit

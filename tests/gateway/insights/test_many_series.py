@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.insights.detectors.senders import many_series
+from gateway.insights.detectors.intake import many_series
 from tests.gateway.insights.examples import found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.insights.detectors import missed_records
+from gateway.insights.detectors.service import missed_records
 from tests.gateway.insights.examples import found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.insights.detectors import moved_clock
+from gateway.insights.detectors.service import moved_clock
 from tests.gateway.insights.examples import found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.insights.detectors import no_owner
+from gateway.insights.detectors.calls import no_owner
 from tests.gateway.insights.examples import found, spend
 
 OWNED = spend(cost=Decimal(50))

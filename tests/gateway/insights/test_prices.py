@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from gateway.insights.detectors import cost_gap, missing_price
+from gateway.insights.detectors.prices import cost_gap, missing_price
 from gateway.insights.facts import Spend
 from tests.gateway.insights.examples import TODAY, call, found, impacts, spend
 

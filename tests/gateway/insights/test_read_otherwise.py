@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.insights.detectors import read_otherwise
+from gateway.insights.detectors.intake import read_otherwise
 from gateway.normalise.memory.learning import ReadOtherwise
 from tests.gateway.insights.examples import found
 

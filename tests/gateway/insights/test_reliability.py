@@ -6,18 +6,16 @@ from dataclasses import replace
 from decimal import Decimal
 
 from gateway.devices.clusters import UnappliedConfig
-from gateway.insights.detectors import (
-    retry_storm,
-    unmapped_events,
-    unrecognised_shape,
-)
+from gateway.insights.detectors.calls import retry_storm
 from gateway.insights.detectors.delivery import (
     dead_letters,
     lake_differs,
     refused_records,
     stuck_route,
     unknown_arrival,
+    unmapped_events,
 )
+from gateway.insights.detectors.intake import unrecognised_shape
 from gateway.insights.detectors.senders import mute_device, silent_cluster, unapplied_config
 from gateway.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.clusters import Cluster

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.insights.detectors.shared_storage import different_settings, old_transaction
+from gateway.insights.detectors.service import DIFFERENT_AFTER_S as AFTER_S
+from gateway.insights.detectors.service import different_settings, old_transaction
 from spool.leases import NodeSettings
 from tests.gateway.insights.examples import NOW, found
-
-AFTER_S = different_settings.AFTER_S
 
 
 def node(name: str, since_s: float, *, id: str = "", **digests: str) -> NodeSettings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.insights.detectors import spend_spike
+from gateway.insights.detectors.spending import spend_spike
 from gateway.insights.facts import DAY_S, Spend
 from tests.gateway.insights.examples import TODAY, found, impacts, spend
 

@@ -146,7 +146,7 @@ def test_two_months_are_one_time() -> None:
     [late], [early] = reconciled(), reconciled()
     late.providers[0].days.extend(days[9:])  # type: ignore[attr-defined]
     early.providers[0].days.extend(days[:9])  # type: ignore[attr-defined]
-    assert 1 == len(coverage_drop.find(Facts(now=NOW, reconciled=[late, early])))
+    assert 1 == len(coverage_drop(Facts(now=NOW, reconciled=[late, early])))
 
 
 @pytest.mark.asyncio

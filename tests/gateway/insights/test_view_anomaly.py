@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.insights.detectors import view_anomaly
+from gateway.insights.detectors.spending import view_anomaly
 from gateway.insights.facts import DAY_S, ViewSpend
 from spool.registry.insights import Finding
 from spool.registry.views import Anomalies, View, ViewConnections

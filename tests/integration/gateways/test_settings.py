@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.configuration.sections import PrivacySettings
-from gateway.insights.detectors.shared_storage import different_settings, old_transaction
+from gateway.insights.detectors import service
 from gateway.operator.insights import inspector
 from tests.integration.conftest import Serve
 from tests.integration.test_two_gateways import shared_config, until
@@ -35,8 +35,8 @@ async def test_what_they_have_of_each_other(
         return len(await services.installation.leases.settings()) == 2
 
     await until(both_have_told)
-    monkeypatch.setattr(different_settings, "AFTER_S", -60.0)
-    monkeypatch.setattr(old_transaction, "AFTER_S", -1.0)
+    monkeypatch.setattr(service, "DIFFERENT_AFTER_S", -60.0)
+    monkeypatch.setattr(service, "OLD_AFTER_S", -1.0)
     table = services.installation.require_registry().insights
     found = []
     for _ in range(2):

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from gateway.assembly.storage import ledger_rates
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
-from gateway.insights.detectors import missing_rate
+from gateway.insights.detectors.prices import missing_rate
 from gateway.insights.facts import Facts
 from spool.engines import MEMORY, SQLITE
 from tests.integration.operator.costs.test_report import NOW, report
@@ -109,7 +109,7 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
 
 async def test_an_insight_names_what_has_no_rate() -> None:
     """One for a currency."""
-    found = missing_rate.find(Facts(now=AT, unconverted={"CHF": "3", "JPY": "7"}))
+    found = missing_rate(Facts(now=AT, unconverted={"CHF": "3", "JPY": "7"}))
     assert ["No rate is known for amounts in CHF", "No rate is known for amounts in JPY"] == [
         each.draft.title for each in found
     ]

@@ -21,7 +21,6 @@ from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.authentication.access import Bearer
 from gateway.devices.reports import DeviceReport
 from gateway.first_use import Once
-from gateway.insights.detectors import spend_spike
 from gateway.insights.findings import finding
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import SLICED, WHOLE, OperatorAddress
@@ -221,7 +220,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     await registry.insights.merge(
         [
             finding(
-                spend_spike.NAME, (name,), title=f"{name} insight", seen=f"{name} seen", advice="Look.", effort=LOW,
+                "spend_spike", (name,), title=f"{name} insight", seen=f"{name} seen", advice="Look.", effort=LOW,
                 category="spend", concerns=Concerned(include={"team": (name,)}),
             )
         ],

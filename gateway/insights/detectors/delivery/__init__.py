@@ -1,1 +1,0 @@
-"""Records that do not arrive where they are to go, or did not stay there."""

@@ -1,1 +1,0 @@
-"""Devices and clusters that send less than they did."""

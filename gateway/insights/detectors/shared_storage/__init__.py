@@ -1,1 +1,0 @@
-"""Gateways that share a PostgreSQL, and what they find there."""
