@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 Schema: TypeAlias = "Mapping[str, Any]"
 
 TEXT: Schema = {"type": "string"}
+TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 BOOLEAN: Schema = {"type": "boolean"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 BYTES: Schema = {"type": "string", "contentMediaType": "application/octet-stream"}

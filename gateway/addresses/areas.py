@@ -41,7 +41,10 @@ class Area:
 
 FOR_SENDERS = (
     Area(
-        modules=("gateway.addresses.telemetry",),
+        modules=(
+            "gateway.receivers.otlp_http",
+            "gateway.receivers.ai_telemetry",
+        ),
         paths=(
             "/v1/traces",
             "/v1/metrics",
@@ -65,7 +68,12 @@ FOR_SENDERS = (
         ),
     ),
     Area(
-        modules=("gateway.addresses.topics",),
+        modules=(
+            "gateway.receivers.devices",
+            "gateway.receivers.events",
+            "gateway.api.kept.events",
+            "gateway.receivers.unit_cost",
+        ),
         paths=("/v1/ai-control-plane", "/v1/events", "/unit-cost/v1/telemetry"),
         endpoints=(
             "devices/enroll",
@@ -79,7 +87,7 @@ FOR_SENDERS = (
         ),
     ),
     Area(
-        modules=("gateway.addresses.containers",),
+        modules=("gateway.receivers.container_metrics",),
         paths=("/v1/container-metrics",),
         endpoints=(
             "container-metrics/upload",
@@ -91,7 +99,10 @@ FOR_SENDERS = (
         ),
     ),
     Area(
-        modules=("gateway.addresses.billing",),
+        modules=(
+            "gateway.receivers.billing",
+            "gateway.addresses.billing",
+        ),
         paths=("/v2/connections/billing",),
         endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
     ),

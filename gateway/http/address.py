@@ -1,5 +1,5 @@
 """
-A row of the table of addresses: the whole declaration of one address. It stands above its handler, with `serves`.
+A row of the table of addresses: the whole declaration of one address. It stands above its handler: `@Address(...)`.
 
 Router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json` are
 made from it. Bodies are named by the types that decode them and lists by the lists themselves, so that
@@ -23,7 +23,7 @@ from gateway.http import answers
 from gateway.http.answers import JSON
 from gateway.http.key_carriage import IN_HEADER, KeyCarriage
 from gateway.http.lists import List
-from gateway.http.requests import AddressHandler, Result, named_body
+from gateway.http.requests import AddressHandler, Result, check_json, named_body
 from gateway.http.services import Services
 from gateway.schemas import OBJECT, Schema
 
@@ -69,7 +69,7 @@ def plain_error(_: web.Request, error: Refusal, __: float) -> web.Response:
 
 
 async def _no_handler(_: Any) -> Result:
-    raise NotImplementedError("the row of an address stands above its handler: @serves(Address(...))")
+    raise NotImplementedError("the row of an address stands above its handler")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ WHOLE_BYTES: Final = 1024 * 1024  # of a body that is decoded in one go: the eve
 @dataclass(frozen=True, kw_only=True)
 class Address:
     """
-    One address: `methods` of one meaning (HEAD is answered as GET is) at one path in aiohttp's syntax.
+    One address: `methods` of one meaning (HEAD is answered as GET is) at one path in aiohttp's syntax. It decorates its
+    handler, which gives it `handler`, `body` and, unless stated, `name` and `takes`; `collect` finds it there.
 
     The order of the checks: `guard`, method, key and `scope` (None: no key is required), content coding,
     `check`, query, size, bytes in flight, body. Rows of one path share `endpoint` and `error_form`; those of
@@ -96,7 +97,7 @@ class Address:
     methods: tuple[str, ...]
     path: str
     summary: str
-    name: str = ""  # of the operation in the OpenAPI document; `serves` puts the handler's, unless given
+    name: str = ""  # of the operation in the OpenAPI document; the handler's, unless given
     handler: AddressHandler = _no_handler
     endpoint: str = ""  # the label in metrics and log lines
     scope: str | None = None
@@ -107,7 +108,7 @@ class Address:
         None  # who asks without a key, before anything of the request is judged; None: nobody
     )
     check: Check | None = None  # what is refused before the query is looked at: media types, unknown formats
-    body: type | None = None  # bytes, or the struct that decodes it; None: no body is read. `serves` sets it
+    body: type | None = None  # bytes, or the struct that decodes it; None: no body is read
     takes: Content = field(default_factory=dict)
     may_be_empty: bool = False  # an empty body stands for {}
     passes: tuple[str, ...] = ()  # content codings of bodies that are kept as they come
@@ -129,6 +130,18 @@ class Address:
     takes_idempotency_key: bool = False  # the header, which everywhere else is ignored
     in_turn: bool = False  # it takes memory and processor time: answered in turn, within [answers]
     asks_much: Callable[[Any], bool] | None = None  # of the body: whether it takes a turn; None: each does
+
+    def __call__(self, handler: Served) -> Served:
+        """
+        Give a handler this row, with the body that its request names: a struct comes as JSON, unless the row says more.
+
+        A handler of several addresses has a row for each.
+        """
+        body = named_body(handler)
+        takes = {JSON: body} if body not in (None, bytes) and not self.takes else self.takes
+        row = replace(self, handler=handler, name=self.name or handler.__name__, body=body, takes=takes)
+        vars(handler)[_ROWS] = (row, *rows_of(handler))
+        return handler
 
     @cached_property
     def status(self) -> int:
@@ -183,19 +196,45 @@ class Address:
         return [{scheme: [self.scope]} for scheme in self.key.schemes] if self.scope else []
 
 
-def serves(row: Address) -> Callable[[Served], Served]:
-    """
-    Give a handler its row, with the body that its request names: a struct comes as JSON, unless the row says more.
-
-    A handler of several addresses has a row for each.
-    """
+def key_call(
+    method: str,
+    path: str,
+    scope: str,
+    summary: str,
+    *,
+    endpoint: str,
+    name: str = "",
+    gives: Content | None = None,
+    lists: List[Any] | None = None,
+    item: type | Schema = OBJECT,
+    may_be_empty: bool = False,
+    required: tuple[str, ...] = (),
+    repeated: tuple[str, ...] = (),
+    in_turn: bool = False,
+    refusals: tuple[int, ...] | None = None,
+) -> Callable[[Served], Served]:
+    """Give a handler the row of one call of key holders: JSON in and out, with the refusals of such calls."""
 
     def give(handler: Served) -> Served:
-        body = named_body(handler)
-        takes = {JSON: body} if body not in (None, bytes) and not row.takes else row.takes
-        named = replace(row, handler=handler, name=row.name or handler.__name__, body=body, takes=takes)
-        vars(handler)[_ROWS] = (named, *rows_of(handler))
-        return handler
+        has_body = named_body(handler) is not None
+        row = Address(
+            methods=("GET", "HEAD") if method == "GET" else (method,),
+            path=path,
+            name=name,
+            summary=summary,
+            endpoint=endpoint,
+            scope=scope,
+            check=check_json if has_body and not may_be_empty else None,
+            may_be_empty=may_be_empty,
+            gives={200: gives} if gives else {},
+            lists=lists,
+            item=item,
+            required=required,
+            repeated=repeated,
+            in_turn=in_turn,
+            refusals=refusals or (*(WRITE if has_body else READ), 404, 409),
+        )
+        return row(handler)
 
     return give
 

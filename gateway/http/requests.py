@@ -99,7 +99,9 @@ def _named(handler: Callable[..., object]) -> tuple[type[Any], ...]:
     function = handler.func if isinstance(handler, partial) else handler
     hints = function.__annotations__.items()
     request = dict([next((name, hint) for name, hint in hints if "[" in hint)])
-    [hint] = get_type_hints(SimpleNamespace(__annotations__=request), function.__globals__).values()
+    [hint] = get_type_hints(
+        SimpleNamespace(__annotations__=request), function.__globals__, include_extras=True
+    ).values()
     return get_args(hint)
 
 

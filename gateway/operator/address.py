@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.http.address import NOTHING, SLICED, WHOLE, Address, Served, serves
+from gateway.http.address import NOTHING, SLICED, WHOLE, Address
 from gateway.http.answers import JSON
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.key_carriage import CSRF, SESSION
@@ -99,24 +99,22 @@ def call(
     in_turn: bool = False,
     asks_much: Callable[[Any], bool] | None = None,
     asks_closed: Callable[[Any], bool] | None = None,
-) -> Callable[[Served], Served]:
-    """Give a handler the row of one call, below OPERATOR_API: JSON out, and the body that its request names in."""
-    return serves(
-        OperatorAddress(
-            methods=(method,),
-            path=OPERATOR_API + path,
-            needs=needs,
-            summary=summary,
-            gives={} if lists else {status: {JSON: OBJECT} if gives is None else gives},
-            lists=lists,
-            required=required,
-            optional=optional,
-            repeated=repeated,
-            checks_query=checks_query,
-            shows=shows,
-            asks_cost_type=asks_cost_type,
-            in_turn=in_turn,
-            asks_much=asks_much,
-            asks_closed=asks_closed,
-        )
+) -> OperatorAddress:
+    """Return the row of one call, below OPERATOR_API: JSON out, and the body that the handler's request names in."""
+    return OperatorAddress(
+        methods=(method,),
+        path=OPERATOR_API + path,
+        needs=needs,
+        summary=summary,
+        gives={} if lists else {status: {JSON: OBJECT} if gives is None else gives},
+        lists=lists,
+        required=required,
+        optional=optional,
+        repeated=repeated,
+        checks_query=checks_query,
+        shows=shows,
+        asks_cost_type=asks_cost_type,
+        in_turn=in_turn,
+        asks_much=asks_much,
+        asks_closed=asks_closed,
     )

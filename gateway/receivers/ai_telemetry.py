@@ -1,51 +1,50 @@
 """
-Payloads of one product: named by the address, or recognised by themselves.
+AI telemetry in the formats of gateways, named by the address or recognised by itself, and other products' protocols.
 
 PUT and PATCH mean the same as POST: some products let their users choose, and no choice may cost records.
+
+Helicone's webhook can set no header, so its key is the last part of the address. Addresses end up in other people's
+logs: this one takes only keys that can send AI telemetry and nothing else, and its path is never logged here.
+Helicone also signs its bodies. Langfuse's clients make requests beside the address that takes their batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from aiohttp import web
 
+from gateway.configuration.secret_file import SecretFile
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.address import ERROR, WRITE, Address, Content
+from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.holders.receivers import ReceiverServices
-from gateway.http.key_carriage import authorization
-from gateway.http.requests import KeyRequest
+from gateway.http.key_carriage import AS_BASIC, AS_BEARER, IN_PATH, KEY, KeyCarriage, authorization
+from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside, drive_aside
 from gateway.normalise.formats.engine.answers import answer_to, refusal_to
 from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.recognise import recognised
-from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES
+from gateway.normalise.formats.helicone import helicone_signed
+from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS
+from gateway.normalise.otlp.decoding.json_schema import JsonTraces
 from gateway.receivers.decoding import decoded
+from gateway.receivers.otlp_http import export, otlp_row
+from gateway.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
 from gateway.workers.jobs import SentBody
+from spool.registry.scopes import INGEST
 
+# Clients look for it to check a key. It is the same for everybody: a write-only key learns nothing.
+_PROJECT = {
+    "id": "tollhouse",
+    "name": "Tollhouse",
+    "organization": {"id": "tollhouse", "name": "Tollhouse"},
+    "metadata": {},
+}
 
-async def ingest_named(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    """Take a payload of the format that the path names."""
-    return await ingest(request, format=request.word("format"))
-
-
-async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | None = None) -> web.Response:
-    """Take a payload of `format`, or of the one that it shows, and answer as its product expects."""
-    receivers = request.receivers
-    body = request.body
-    size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
-    if format is None:
-        format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)
-    outcome, reports = await decoded(
-        receivers, SentBody.of_format(format, body), request.share, aside_above=0
-    )
-    receipt = await receivers.intake.take(outcome, request.bearer, reports)
-    answering = answer_to(format, body, outcome, now=receivers.clock.now())
-    answer = await drive_aside(lambda _: answering, request.share.take, size=size)
-    response = _response(answer)
-    if answer.status < 300:
-        response.headers[answers.RECEIPT] = answers.receipt_line(receipt)
-    return response
+SIGNATURE = "Helicone-Signature"
 
 
 def check_format(request: web.Request) -> None:
@@ -66,6 +65,198 @@ def find_key(request: web.Request) -> str | None:
 def sender_error(request: web.Request, error: Refusal, now: float) -> web.Response:
     """The plain form, or that of a product that shows itself in the headers."""
     return answers.with_retry_after(_response(refusal_to(request.headers, b"", error, now=now)), error)
+
+
+def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
+    response = answers.json_response({"error": error.type, "message": error.message}, status=error.status)
+    return answers.with_retry_after(response, error)
+
+
+def _with_own(taken: Schema) -> Mapping[int, Content]:
+    """The answers to a payload that was taken, by status: Tollhouse's own, and those that the formats declare."""
+    by_status: dict[int, list[Schema]] = {200: [taken]}
+    for format in FORMATS:
+        for status, schema in format.answer_schemas.items():
+            by_status.setdefault(status, []).extend([] if schema is None else [schema])
+    return {status: _content(schemas) for status, schemas in sorted(by_status.items())}
+
+
+def _content(schemas: list[Schema]) -> Content:
+    if not schemas:
+        return {}
+    return {JSON: schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
+
+
+_REJECT = closed({"item": COUNT, "reason": TEXT, "message": TEXT})
+_TAKEN = closed({"format": TEXT, "accepted": COUNT, "ignored": COUNT, "rejected": array(_REJECT)})
+_INGESTED: Mapping[int, Content] = _with_own(_TAKEN)
+_OWN_REFUSALS = [format.refusal_schema for format in FORMATS if format.refusal_schema is not None]
+_INGEST_ERRORS: Content = {JSON: {"anyOf": [ERROR, *_OWN_REFUSALS]}}
+_LANGFUSE_ERRORS: Content = {JSON: closed({"error": TEXT, "message": TEXT})}
+
+
+@Address(
+    methods=("POST", "PUT", "PATCH"),
+    path="/v1/ai-telemetry",
+    summary="A payload of any known format, recognised by itself",
+    endpoint="ai-telemetry",
+    scope=INGEST,
+    takes={JSON: ANYTHING},
+    gives=_INGESTED,
+    errors=_INGEST_ERRORS,
+    error_form=sender_error,
+)
+async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await ingest(request)
+
+
+@Address(
+    methods=("POST",),
+    path="/v1/ai-telemetry/helicone/{hook}",
+    checks_query=False,  # another product's client decides what it sends
+    summary="Helicone's webhook; the last part of the address is a key for AI telemetry and nothing else",
+    endpoint="helicone",
+    scope=INGEST,
+    key=IN_PATH,
+    sole_scope=True,
+    takes={JSON: ANYTHING},
+    gives={200: {JSON: OBJECT}},
+)
+async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    """
+    Take a webhook's payload. Where a signing secret is set, the body must be signed: others may know the address.
+    """
+    secret = request.receivers.signing_secret
+    if secret is not None:
+        signature = request.http.headers.get(SIGNATURE, "")
+        body = request.body
+        await aside(lambda: _check_signature(signature, body, secret), is_large=len(body) > LARGE)
+    return await ingest(request, format="helicone")
+
+
+def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
+    secret.refresh()
+    if helicone_signed(secret.value, body, signature):
+        return
+    found = f"There is no {SIGNATURE} header"
+    if signature:
+        found = f"The {SIGNATURE} header does not fit this body"
+    message = f"{found}: put the webhook's own signing key into the file that {secret.setting} names."
+    raise Refusal(401, "bad_signature", message)
+
+
+@Address(
+    methods=("POST", "PUT", "PATCH"),
+    path="/v1/ai-telemetry/{format:.+}",
+    summary="A payload of a named format",
+    endpoint="ai-telemetry",
+    scope=INGEST,
+    key=KeyCarriage(find_key, (KEY,)),
+    check=check_format,
+    takes={JSON: ANYTHING},
+    gives=_INGESTED,
+    errors=_INGEST_ERRORS,
+    refusals=(*WRITE, 404),
+    error_form=sender_error,
+    choices={"format": FORMAT_NAMES},
+)
+async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    """Take a payload of the format that the path names."""
+    return await ingest(request, format=request.word("format"))
+
+
+@Address(
+    methods=("POST",),
+    path="/api/public/ingestion",
+    checks_query=False,  # another product's client decides what it sends
+    summary="Langfuse's batches: 207 with the fate of every event",
+    endpoint="langfuse",
+    scope=INGEST,
+    key=AS_BASIC,
+    takes={JSON: OBJECT},
+    gives={207: _INGESTED[207]},
+    errors=_LANGFUSE_ERRORS,
+    error_form=langfuse_error,
+)
+async def langfuse_ingestion(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await ingest(request, format="langfuse")
+
+
+@otlp_row(
+    "/api/public/otel/v1/traces",
+    "traces",
+    "OTLP/HTTP traces under Langfuse's address",
+    JsonTraces,
+    key=AS_BASIC,
+)
+async def langfuse_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("traces", request)
+
+
+@Address(
+    methods=("GET",),
+    path="/api/public/health",
+    checks_query=False,  # another product's client decides what it sends
+    summary="What Langfuse's clients ask first",
+    endpoint="langfuse/health",
+    gives={200: {JSON: closed({"status": TEXT, "version": TEXT})}},
+    errors=_LANGFUSE_ERRORS,
+    refusals=(415, 500, 503),
+    error_form=langfuse_error,
+)
+async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result:
+    return {"status": "OK", "version": request.shared.version}
+
+
+@Address(
+    methods=("GET",),
+    path="/api/public/projects",
+    checks_query=False,  # another product's client decides what it sends
+    summary="How Langfuse's clients check a key: the same answer for everybody",
+    endpoint="langfuse/projects",
+    scope=INGEST,
+    key=AS_BASIC,
+    gives={200: {JSON: closed({"data": array(OBJECT)})}},
+    errors=_LANGFUSE_ERRORS,
+    refusals=(401, 403, 415, 429, 500, 503),
+    error_form=langfuse_error,
+)
+async def langfuse_projects(_: KeyRequest[ReceiverServices, None]) -> Result:
+    return {"data": [_PROJECT]}
+
+
+@Address(
+    methods=("POST",),
+    path="/api/v1/events",
+    checks_query=False,  # another product's client decides what it sends
+    summary="OpenMeter's CloudEvents, one or many",
+    endpoint="openmeter",
+    scope=INGEST,
+    key=AS_BEARER,
+    takes=dict.fromkeys(CLOUD_EVENTS, ANYTHING),
+    gives={200: {JSON: OBJECT}, 204: {}},
+)
+async def openmeter_events(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await ingest(request, format="openmeter")
+
+
+async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | None = None) -> web.Response:
+    """Take a payload of `format`, or of the one that it shows, and answer as its product expects."""
+    receivers = request.receivers
+    body = request.body
+    size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
+    if format is None:
+        format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)
+    outcome, reports = await decoded(
+        receivers, SentBody.of_format(format, body), request.share, aside_above=0
+    )
+    receipt = await receivers.intake.take(outcome, request.bearer, reports)
+    answering = answer_to(format, body, outcome, now=receivers.clock.now())
+    answer = await drive_aside(lambda _: answering, request.share.take, size=size)
+    response = _response(answer)
+    if answer.status < 300:
+        response.headers[answers.RECEIPT] = answers.receipt_line(receipt)
+    return response
 
 
 def _response(answer: FormatAnswer) -> web.Response:

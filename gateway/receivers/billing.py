@@ -12,17 +12,71 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.address import WRITE, Address
+from gateway.http.answers import JSON
 from gateway.http.holders.receivers import TopicServices
 from gateway.http.idempotency import identity_of, names_of
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside
 from gateway.normalise import billing
 from gateway.normalise.billing import Drop
+from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 from spool.identity import RequestNames
 from spool.log.values import Receipt
 from spool.record import BillingDrop
+from spool.registry.scopes import BILLING_DROP, VALIDATE_BILLING_DROP
+
+_SEGMENT = "/v2/connections/billing/{segment:external|anycost}"
+_KEPT = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
+_VALIDATED = closed({"is_valid": BOOLEAN, "errors": array(TEXT), "answered_by": TEXT})
 
 
+def _row(
+    path: str, scope: str, endpoint: str, summary: str, gives: Schema, *, takes_key: bool = False
+) -> Address:
+    return Address(
+        methods=("POST",),
+        path=_SEGMENT + path,
+        summary=summary,
+        endpoint=endpoint,
+        scope=scope,
+        takes={JSON: OBJECT},
+        gives={200: {JSON: closed({"connection": gives})}},
+        refusals=(*WRITE, 404, 409),
+        takes_idempotency_key=takes_key,
+    )
+
+
+@_row(
+    "/validate_billing_drop",
+    VALIDATE_BILLING_DROP,
+    "billing/validate",
+    "What would be wrong with a drop, and who says so; nothing is kept",
+    _VALIDATED,
+)
+async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Result:
+    """
+    Apply the same rules and keep nothing. What passes them is shown to the upstream, if there is one that answers.
+
+    What breaks a rule of ours would not be taken here, whatever the upstream says; it may hold message content.
+    """
+    found, answered_by = list((await _read(request)).errors), "tollhouse"
+    validate = request.services.billing_connections.validate
+    if not found and validate is not None:
+        there = await validate(request.body)
+        if there is not None:
+            found, answered_by = there, "upstream"
+    return {"connection": {"is_valid": not found, "errors": found, "answered_by": answered_by}}
+
+
+@_row(
+    "/{connection_id}/billing_drops",
+    BILLING_DROP,
+    "billing",
+    "Billing data of one month for an established connection",
+    _KEPT,
+    takes_key=True,
+)
 async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     connections, id, names = (
         request.services.billing_connections,
@@ -67,21 +121,6 @@ async def _keep(
 def _answer(record: BillingDrop, receipt: Receipt) -> web.Response:
     answer = {"drop_id": record.id.hex(), "month": record.month, "row_count": record.rows}
     return answers.json_response({"connection": answer}, receipt=receipt)
-
-
-async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Result:
-    """
-    Apply the same rules and keep nothing. What passes them is shown to the upstream, if there is one that answers.
-
-    What breaks a rule of ours would not be taken here, whatever the upstream says; it may hold message content.
-    """
-    found, answered_by = list((await _read(request)).errors), "tollhouse"
-    validate = request.services.billing_connections.validate
-    if not found and validate is not None:
-        there = await validate(request.body)
-        if there is not None:
-            found, answered_by = there, "upstream"
-    return {"connection": {"is_valid": not found, "errors": found, "answered_by": answered_by}}
 
 
 async def _read(request: KeyRequest[TopicServices, bytes]) -> Drop:

@@ -19,10 +19,13 @@ from gateway.authentication import upload_addresses
 from gateway.devices.agent_config import reported_failure, reported_version, version_of
 from gateway.errors import BadPayload, Refusal
 from gateway.http import bodies
-from gateway.http.answers import PROTOBUF, json_response
+from gateway.http.address import WRITE, Address
+from gateway.http.answers import JSON, PROTOBUF, json_response
 from gateway.http.holders.receivers import TopicServices
+from gateway.http.key_carriage import AS_BEARER
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import cluster_reports
+from gateway.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array, closed
 from spool.container_files.files import ContainerFiles
 from spool.container_files.upload import ContainerUpload, FileTooLarge, RepeatedUpload
 from spool.container_files.values import (
@@ -33,6 +36,12 @@ from spool.container_files.values import (
     ContainerSender,
 )
 from spool.errors import KeyEnded, NotThere
+from spool.registry.scopes import (
+    ABANDON_CONTAINER_FILES,
+    CONTAINER_STATUS,
+    REMOTE_WRITE_CONTAINERS,
+    UPLOAD_CONTAINER_FILES,
+)
 
 CLUSTER_PARAMETERS = ("cluster_name", "cloud_account_id", "region")
 AGENT_PARAMETERS = ("count", "shipper_id", "expiration")
@@ -68,7 +77,31 @@ class Abandonment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 Abandonments = Annotated[list[Abandonment], Meta(max_length=1000)]
 
+_BASE = "/v1/container-metrics"
+_TAKEN = {200: {JSON: closed({})}}
 
+
+def check_protobuf(request: web.Request) -> None:
+    """Refusal 415 for a body that says it is something else."""
+    if "Content-Type" in request.headers and request.content_type not in (
+        PROTOBUF,
+        "application/protobuf",
+        "application/octet-stream",
+    ):
+        raise Refusal(415, "unsupported_media_type", f"This address takes {PROTOBUF}.")
+
+
+@Address(
+    methods=("POST",),
+    path=_BASE + "/upload",
+    name="announce_container_files",
+    summary="An address for each file that a cluster's agent wants to send",
+    endpoint="container-metrics/upload",
+    scope=UPLOAD_CONTAINER_FILES,
+    gives={200: {JSON: {**OBJECT, "additionalProperties": TEXT}}},
+    required=CLUSTER_PARAMETERS,
+    optional=AGENT_PARAMETERS,
+)
 async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement]) -> Result:
     """An address for every file, and in a header the addresses of those that are wanted again."""
     identity, by = await _enabled_cluster(request), _sender(request, request.body.shipperId)
@@ -94,6 +127,16 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     return response
 
 
+@Address(
+    methods=("PUT",),
+    path=_BASE + "/files/{token}",
+    name="put_container_file",
+    summary="The bytes of one file, at the address that was given out for it; without a key",
+    endpoint="container-metrics/files",
+    takes={"application/octet-stream": BYTES},
+    gives=_TAKEN,
+    refusals=(400, 403, 413, 415, 500, 503),
+)
 async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     """
     The bytes of an announced file; without a key, because the address is one. It ends with the key it was given.
@@ -109,12 +152,38 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     return {}
 
 
+@Address(
+    methods=("POST",),
+    path=_BASE + "/abandon",
+    name="abandon_container_files",
+    summary="The agent does not have these files any more",
+    endpoint="container-metrics/abandon",
+    scope=ABANDON_CONTAINER_FILES,
+    takes={JSON: array(closed({"reference_id": TEXT}, {"reason": TEXT}))},
+    gives=_TAKEN,
+    required=CLUSTER_PARAMETERS,
+    optional=AGENT_PARAMETERS,
+)
 async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Result:
     reasons = {one.reference_id: one.reason for one in request.body}
     await _files(request).abandon(_cluster(request), reasons, _sender(request, ""))
     return {}
 
 
+@Address(
+    methods=("POST",),
+    path=_BASE + "/status",
+    name="report_container_status",
+    summary="What a cluster says of itself; with `type=configLoad` its configuration",
+    endpoint="container-metrics/status",
+    scope=CONTAINER_STATUS,
+    key=AS_BEARER,
+    check=check_protobuf,
+    max_bytes=MAX_STATUS_BYTES,
+    takes={PROTOBUF: BYTES},
+    gives=_TAKEN,
+    optional=("type", *CLUSTER_PARAMETERS, *AGENT_PARAMETERS),
+)
 async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     """Keep what a cluster says of itself, and pass it on as it came."""
     http = request.http
@@ -133,11 +202,36 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     return {}
 
 
+@Address(
+    methods=("GET",),
+    path=_BASE + "/status",
+    name="show_container_status",
+    summary="Whether the last status of a cluster was taken from this key",
+    endpoint="container-metrics/status",
+    scope=CONTAINER_STATUS,
+    key=AS_BEARER,
+    gives={200: {JSON: closed({"taken": BOOLEAN})}},
+    refusals=(400, 401, 403, 415, 429, 500, 503),
+    required=CLUSTER_PARAMETERS,
+)
 async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
     """Answer if the last status of a cluster was taken from this key, and nothing else."""
     return {"taken": await _files(request).status_taken(_cluster(request), key=request.bearer.name)}
 
 
+@Address(
+    methods=("GET",),
+    path=_BASE + "/config",
+    name="show_container_config",
+    summary="What was set for the agent of a cluster, for the key that reports it; with `ETag`",
+    endpoint="container-metrics/config",
+    scope=CONTAINER_STATUS,
+    key=AS_BEARER,
+    gives={200: {JSON: closed({"version": TEXT_OR_NULL, "config": OBJECT})}},
+    refusals=(400, 401, 403, 404, 415, 429, 500, 503),
+    required=CLUSTER_PARAMETERS,
+    optional=("applied", "failed"),
+)
 async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     """
     Answer the settings of a cluster's agent to the key that reports the cluster; 304 if the agent has them already.
@@ -164,6 +258,21 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     return response
 
 
+@Address(
+    methods=("POST",),
+    path=_BASE,
+    name="write_container_metrics",
+    summary="Prometheus remote write, passed on as it comes",
+    endpoint="container-metrics",
+    scope=REMOTE_WRITE_CONTAINERS,
+    check=check_protobuf,
+    passes=(SNAPPY,),
+    takes={PROTOBUF: BYTES},
+    gives=_TAKEN,
+    refusals=WRITE,
+    required=CLUSTER_PARAMETERS,
+    optional=AGENT_PARAMETERS,
+)
 async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
     """A body of Prometheus remote write, which leaves as it came."""
     http = request.http
@@ -182,16 +291,6 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
     )
     await _keep(request, upload, least=1)
     return web.Response(status=200, body=b"{}", content_type="application/json")
-
-
-def check_protobuf(request: web.Request) -> None:
-    """Refusal 415 for a body that says it is something else."""
-    if "Content-Type" in request.headers and request.content_type not in (
-        PROTOBUF,
-        "application/protobuf",
-        "application/octet-stream",
-    ):
-        raise Refusal(415, "unsupported_media_type", f"This address takes {PROTOBUF}.")
 
 
 async def _keep(

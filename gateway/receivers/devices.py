@@ -17,12 +17,16 @@ from gateway.authentication.access import Bearer
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.errors import BadPayload
+from gateway.http.address import WRITE, Address, BodyLimit
+from gateway.http.answers import JSON
 from gateway.http.holders.receivers import TopicServices
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise.reading.content import may_hold_content
+from gateway.schemas import TEXT, Schema, closed
 from spool.devices.device import REVOKED, Device, is_device_id
 from spool.errors import Invalid
 from spool.registry.keys import check_labels
+from spool.registry.scopes import ENROLL, HEARTBEAT, PING
 
 MAX_TEXT = 256
 MAX_SOURCES = 64
@@ -62,6 +66,32 @@ class Report(Named, kw_only=True):
     sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
 
 
+_DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
+
+
+def _row(path: str, scope: str, endpoint: str, summary: str, gives: Schema) -> Address:
+    return Address(
+        methods=("POST",),
+        path=path,
+        summary=summary,
+        endpoint=endpoint,
+        scope=scope,
+        may_be_empty=True,
+        limit=BodyLimit(
+            "devices.max_body_bytes", lambda services: services.topics.devices.settings.max_body_bytes
+        ),
+        gives={200: {JSON: gives}},
+        refusals=(*WRITE, 404, 409, 410),
+    )
+
+
+@_row(
+    "/v1/ai-control-plane/enroll",
+    ENROLL,
+    "devices/enroll",
+    "A device enrols; a key of its own comes with the first answer to `want_key`",
+    closed({"device": _DEVICE}, {"key": TEXT}),
+)
 async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
@@ -71,6 +101,13 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     return answer if key is None else {**answer, "key": key}
 
 
+@_row(
+    "/v1/ai-control-plane/heartbeat",
+    HEARTBEAT,
+    "devices/heartbeat",
+    "A device reports how it is",
+    closed({"device": _DEVICE}),
+)
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
@@ -79,6 +116,13 @@ async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result
     return _answer(device, lifecycle)
 
 
+@_row(
+    "/v1/ai-control-plane/ping",
+    PING,
+    "devices/ping",
+    "A device reports that it is still there",
+    closed({"ok": {"const": True}}),
+)
 async def ping_device(request: KeyRequest[TopicServices, Named]) -> Result:
     request.services.devices.ping(_id(request.body, request.bearer), request.bearer)
     return {"ok": True}

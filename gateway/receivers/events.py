@@ -9,6 +9,8 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.address import Address
+from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.holders.receivers import TopicServices
 from gateway.http.idempotency import names_of
 from gateway.http.requests import KeyRequest
@@ -16,11 +18,38 @@ from gateway.http.turns import LARGE, aside, drive, drive_aside
 from gateway.normalise.events import BINARY, Events, is_binary, read, read_binary
 from gateway.normalise.payload import long_lists
 from gateway.normalise.payload.body_limits import Allowance
+from gateway.schemas import ANYTHING, COUNT, TEXT, array, closed
+from spool.registry.scopes import CREATE_EVENT
 
 # Defaults of HTTP clients that do not state what they send.
 _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
 
 
+def check_media_type(request: web.Request) -> None:
+    """Refusal 415 for a media type that cannot be JSON. Which JSON it is shows in the first bytes of the body."""
+    if is_binary(request.headers):
+        return
+    media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if media and not media.endswith(("json", "+json", "jsonl")) and media not in _UNSPECIFIC_TYPES:
+        message = "Send JSON, JSON lines, application/cloudevents+json or application/cloudevents-batch+json."
+        raise Refusal(415, "unsupported_media_type", message)
+
+
+_ERROR = closed({"type": TEXT, "message": TEXT})
+_FATE = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
+
+
+@Address(
+    methods=("POST",),
+    path="/v1/events",
+    summary="Usage events: one, an array, JSON lines, or CloudEvents 1.0",
+    endpoint="events",
+    scope=CREATE_EVENT,
+    check=check_media_type,
+    takes=dict.fromkeys((JSON, *CLOUD_EVENTS), ANYTHING),
+    gives={200: {JSON: closed({"accepted": COUNT, "rejected": COUNT, "events": array(_FATE)})}},
+    takes_idempotency_key=True,
+)
 async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Keep the events; the answer states for each item whether it was accepted."""
     body = request.body
@@ -60,16 +89,6 @@ def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
         for name, value in sorted((name.lower(), value) for name, value in headers.items()):
             if name.startswith(BINARY):
                 yield f"{name}: {value}".encode("utf-8", "surrogateescape")
-
-
-def check_media_type(request: web.Request) -> None:
-    """Refusal 415 for a media type that cannot be JSON. Which JSON it is shows in the first bytes of the body."""
-    if is_binary(request.headers):
-        return
-    media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if media and not media.endswith(("json", "+json", "jsonl")) and media not in _UNSPECIFIC_TYPES:
-        message = "Send JSON, JSON lines, application/cloudevents+json or application/cloudevents-batch+json."
-        raise Refusal(415, "unsupported_media_type", message)
 
 
 def _fates(events: Events) -> Iterator[dict[str, object]]:

@@ -1,4 +1,8 @@
-"""OTLP over HTTP: traces, metrics and logs in protobuf or JSON, and profiles, which are taken and dropped."""
+"""
+OTLP over HTTP: traces, metrics and logs in protobuf or JSON, and profiles, which are taken and dropped.
+
+The answer comes in the encoding of the request, a refusal as google.rpc.Status.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,25 @@ from aiohttp import web
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
+from gateway.http.address import Address, Content
+from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
+from gateway.http.key_carriage import IN_HEADER, KeyCarriage
 from gateway.http.requests import KeyRequest
 from gateway.normalise.otlp import Signal
+from gateway.normalise.otlp.decoding import json_schema
 from gateway.normalise.outcome import MALFORMED, Outcome
 from gateway.receivers.decoding import decoded
+from gateway.schemas import BYTES, OBJECT, TEXT, closed
 from gateway.workers.jobs import SentBody
+from spool.registry.scopes import INGEST
 
 SLICED: Final = 64 * 1024  # bytes of a request that is not worth the way to the thread
 
-_IS_JSON: Final = {answers.JSON: True, answers.PROTOBUF: False}
+_IS_JSON: Final = {JSON: True, PROTOBUF: False}
+
+_ERRORS: Content = {PROTOBUF: BYTES, JSON: closed({"code": {"type": "integer"}, "message": TEXT})}
 
 # What a partial success calls the items of a signal.
 MEMBERS: dict[Signal, str] = {
@@ -26,37 +38,6 @@ MEMBERS: dict[Signal, str] = {
     "metrics": "rejectedDataPoints",
     "logs": "rejectedLogRecords",
 }
-
-
-async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    """Normalise and keep the items of one signal; those that are malformed are a partial success."""
-    receivers = request.receivers
-    json = is_json(request.http) is True
-    # Nobody holds the body afterwards: the records are out of it, and the commit may take a while.
-    outcome = await read_export(
-        signal, request.take_body(), json=json, receivers=receivers, share=request.share
-    )
-    receipt = await receivers.intake.take(outcome, request.bearer)
-    if outcome.rejects:
-        refuse_when_all_malformed(outcome)
-    answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
-    return answers.respond(answer, content_type=answers.JSON if json else answers.PROTOBUF, receipt=receipt)
-
-
-async def read_export(
-    signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, share: Share
-) -> Outcome:
-    """The outcome of a request; of one with more than a few items on the thread."""
-    sent = SentBody.of_export(signal, body, json=json)
-    del body
-    return (await decoded(receivers, sent, share, aside_above=SLICED)).outcome
-
-
-async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    """Keep nothing: a sender that exports all signals need not be told to leave this one out."""
-    if is_json(request.http):
-        return answers.respond(b"{}", content_type=answers.JSON)
-    return answers.respond(b"", content_type=answers.PROTOBUF)
 
 
 def is_json(request: web.Request) -> bool | None:
@@ -72,13 +53,97 @@ def check_media_type(request: web.Request) -> None:
     if request.headers.get("Content-Type", "") in _IS_JSON:
         return
     if is_json(request) is None:
-        message = f"Content-Type must be {answers.PROTOBUF} or {answers.JSON}."
+        message = f"Content-Type must be {PROTOBUF} or {JSON}."
         raise Refusal(415, "unsupported_media_type", message)
 
 
 def status_error(request: web.Request, error: Refusal, _: float) -> web.Response:
     """`google.rpc.Status` in the encoding of the request."""
     return answers.otlp_refusal(error, json=is_json(request) is not False)
+
+
+def otlp_row(
+    path: str, signal: Signal, summary: str, decoded: type, *, key: KeyCarriage = IN_HEADER
+) -> Address:
+    """Declare an address of one signal; `decoded` is what a JSON body is read as."""
+    # The document describes the outermost members; the rest is opentelemetry-proto's.
+    members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
+    member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
+    message = {"type": "object", "properties": dict.fromkeys(members, member)}
+    partial_success = closed({MEMBERS[signal]: TEXT, "errorMessage": TEXT})
+    return Address(
+        methods=("POST",),
+        path=path,
+        summary=summary,
+        endpoint=f"otlp/{signal}",
+        scope=INGEST,
+        key=key,
+        checks_query=key is IN_HEADER,  # under another product's address its client decides what it sends
+        check=check_media_type,
+        takes={PROTOBUF: BYTES, JSON: message},
+        gives={200: {PROTOBUF: BYTES, JSON: closed({}, {"partialSuccess": partial_success})}},
+        errors=_ERRORS,
+        error_form=status_error,
+    )
+
+
+@otlp_row("/v1/traces", "traces", "OTLP/HTTP traces", json_schema.JsonTraces)
+async def export_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("traces", request)
+
+
+@otlp_row("/v1/metrics", "metrics", "OTLP/HTTP metrics", json_schema.JsonMetrics)
+async def export_metrics(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("metrics", request)
+
+
+@otlp_row("/v1/logs", "logs", "OTLP/HTTP logs", json_schema.JsonLogs)
+async def export_logs(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    return await export("logs", request)
+
+
+async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    """Normalise and keep the items of one signal; those that are malformed are a partial success."""
+    receivers = request.receivers
+    json = is_json(request.http) is True
+    # Nobody holds the body afterwards: the records are out of it, and the commit may take a while.
+    outcome = await read_export(
+        signal, request.take_body(), json=json, receivers=receivers, share=request.share
+    )
+    receipt = await receivers.intake.take(outcome, request.bearer)
+    if outcome.rejects:
+        refuse_when_all_malformed(outcome)
+    answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
+    return answers.respond(answer, content_type=JSON if json else PROTOBUF, receipt=receipt)
+
+
+async def read_export(
+    signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, share: Share
+) -> Outcome:
+    """The outcome of a request; of one with more than a few items on the thread."""
+    sent = SentBody.of_export(signal, body, json=json)
+    del body
+    return (await decoded(receivers, sent, share, aside_above=SLICED)).outcome
+
+
+@Address(
+    methods=("POST",),
+    path="/v1development/profiles",
+    name="export_profiles",
+    summary="OTLP/HTTP profiles, taken and dropped",
+    endpoint="otlp/profiles",
+    scope=INGEST,
+    check=check_media_type,
+    takes={PROTOBUF: BYTES, JSON: OBJECT},
+    gives={200: {PROTOBUF: BYTES, JSON: closed({})}},
+    errors=_ERRORS,
+    error_form=status_error,
+)
+async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+    """Keep nothing: a sender that exports all signals need not be told to leave this one out."""
+    if is_json(request.http):
+        return answers.respond(b"{}", content_type=JSON)
+    return answers.respond(b"", content_type=PROTOBUF)
 
 
 def refuse_when_all_malformed(outcome: Outcome) -> None:

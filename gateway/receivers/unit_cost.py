@@ -18,6 +18,8 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, Content
+from gateway.http.answers import JSON
 from gateway.http.holders.receivers import TopicServices
 from gateway.http.idempotency import identity_of, names_of
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
@@ -25,11 +27,13 @@ from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside, drive
 from gateway.normalise import unit_cost
 from gateway.normalise.unit_cost import Operations
+from gateway.schemas import ANYTHING, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
 from spool.errors import Stale
 from spool.identity import RequestNames
 from spool.listing import ListPage, SortField
 from spool.log.values import Receipt
 from spool.record import NS, UnitCostOperation, rfc3339
+from spool.registry.scopes import CREATE_STREAM, DELETE_STREAM, MANAGE_RECORDS, READ_TELEMETRY
 from spool.registry.shared.streams import agrees
 from spool.streams import (
     ALLOCATION,
@@ -78,16 +82,73 @@ STREAMS: List[Stream] = List(
 )
 
 
-async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """Add records to their streams: to the stream of the path, or without one to those that the records name."""
-    return await _operate(request, SUM)
+# The first path that matches takes the request.
+_STREAMS = "/unit-cost/v1/telemetry"
+_STREAM = _STREAMS + "/{type:allocation|metric}/{stream}"
+_STREAM_FIELDS = closed({"name": TEXT, "type": TEXT, "granularity": TEXT_OR_NULL, "dimensions": ANYTHING})
+_STREAM_SHOWN: Content = {JSON: closed({"stream": _STREAM_FIELDS})}
+_ACCEPTED: Content = {JSON: closed({"accepted": COUNT})}
+_RECORD = closed(
+    {"timestamp": TEXT, "granularity": TEXT_OR_NULL, "value": TEXT_OR_NULL},
+    {"element_name": TEXT, "filter": OBJECT, "associated_cost": OBJECT},
+)
 
 
-async def manage_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    """Add, replace or delete records of a stream, as the path says."""
-    return await _operate(request, request.word("operation"))
+def _read(path: str, name: str, summary: str, *, endpoint: str = "unit-cost/records") -> Address:
+    return Address(
+        methods=("GET", "HEAD"),
+        path=path,
+        name=name,
+        summary=summary,
+        endpoint=endpoint,
+        scope=READ_TELEMETRY,
+        lists=RECORDS,
+        item=_RECORD,
+        refusals=(*READ, 404),
+    )
 
 
+def _manage(path: str, name: str, summary: str) -> Address:
+    return Address(
+        methods=("POST",),
+        path=path,
+        name=name,
+        summary=summary,
+        endpoint="unit-cost",
+        scope=MANAGE_RECORDS,
+        takes={JSON: OBJECT},
+        gives={200: _ACCEPTED, 201: _ACCEPTED},
+        refusals=(*WRITE, 404, 409),
+        takes_idempotency_key=True,
+    )
+
+
+@Address(
+    methods=("GET", "HEAD"),
+    path=_STREAMS,
+    name="list_telemetry_streams",
+    summary="The unit-cost streams that are there",
+    endpoint="unit-cost",
+    scope=READ_TELEMETRY,
+    lists=STREAMS,
+    item=_STREAM_FIELDS,
+    refusals=READ,
+)
+async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
+    return await request.list(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
+
+
+@Address(
+    methods=("PUT",),
+    path=_STREAM,
+    summary="Create a stream, or see that it is there",
+    endpoint="unit-cost",
+    scope=CREATE_STREAM,
+    max_bytes=WHOLE_BYTES,
+    takes={JSON: OBJECT},
+    gives={200: _STREAM_SHOWN, 201: _STREAM_SHOWN},
+    refusals=(*WRITE, 404, 409),
+)
 async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """201 for a new stream, 200 for one that is there already."""
     return await _as_they_are(request, lambda: _create(request))
@@ -105,10 +166,26 @@ async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     )
 
 
-async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
-    return await request.list(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
+@_manage(_STREAMS, "sum_records_of_streams", "Add records that name their streams")
+@_manage(_STREAM, "sum_records_of_stream", "Add records, by the older address")
+async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+    """Add records to their streams: to the stream of the path, or without one to those that the records name."""
+    return await _operate(request, SUM)
 
 
+@_manage(
+    _STREAM + "/{operation:sum|replace|delete}",
+    "manage_records",
+    "Add, replace or delete records of a stream",
+)
+async def manage_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
+    """Add, replace or delete records of a stream, as the path says."""
+    return await _operate(request, request.word("operation"))
+
+
+@_read(_STREAM, "read_stream", "The records of a stream, by its older address", endpoint="unit-cost")
+@_read(_STREAM + "/records", "read_records", "The records of a stream of this type, with their totals")
+@_read(_STREAMS + "/{stream}/records", "read_records_by_name", "The records of a stream and their totals")
 async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     """
     The page of a stream's records, each with its present total.
@@ -123,6 +200,16 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     return await request.list(RECORDS, _TotalRows(request.services.storage.streams, name))
 
 
+@Address(
+    methods=("DELETE",),
+    path=_STREAMS + "/{stream}",
+    summary='Delete a stream; one that holds records wants {"force": true}',
+    endpoint="unit-cost/streams",
+    scope=DELETE_STREAM,
+    max_bytes=WHOLE_BYTES,
+    gives={200: {JSON: closed({"stream": closed({"name": TEXT, "deleted": {"const": True}})})}},
+    refusals=(*WRITE, 404, 409),
+)
 async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Delete a stream; one that holds records wants `{"force": true}`."""
     is_forced = unit_cost.forced(request.body)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 
 from aiohttp import web
 
@@ -22,11 +23,14 @@ from gateway.api.kept.records import (
     newest_of,
 )
 from gateway.errors import Refusal
+from gateway.http.address import READ, key_call
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import KeyRequest, Result
+from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
 from spool.log.event_types import EventType
 from spool.record import NS, USAGE_EVENTS, UsageEvent, decimal_text, moment
+from spool.registry.scopes import READ_TELEMETRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,40 @@ EVENTS: List[KeptEvent] = List(
 )
 
 
+_EVENT = closed(
+    {
+        "topic": TEXT,
+        "number": COUNT,
+        "committed_at": TEXT,
+        "state": TEXT,
+        "amount": TEXT_OR_NULL,
+        "id": TEXT,
+        "kind": TEXT,
+        "source": TEXT,
+        "event_id": TEXT_OR_NULL,
+        "event_type": TEXT,
+        "subject": TEXT_OR_NULL,
+        "start_time": TEXT_OR_NULL,
+        "data": OBJECT,
+        "tags": OBJECT,
+        "shadow": BOOLEAN,
+    },
+)
+_EVENT_TYPE = closed(
+    {
+        "type": TEXT,
+        "count": COUNT,
+        "amount": TEXT_OR_NULL,
+        "last_seen": TEXT_OR_NULL,
+        "sent_as": TEXT_OR_NULL,
+        "unmapped": BOOLEAN,
+    }
+)
+# No scope of the catalogue reads events: they are telemetry as the streams are.
+_call = partial(key_call, "GET", scope=READ_TELEMETRY, endpoint="events/read", refusals=READ)
+
+
+@_call("/v1/events", summary="The usage events that are kept, the newest first", lists=EVENTS, item=_EVENT)
 async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
     """The newest events that pass. `looked_through` says how far back was looked."""
     check_span(request.http)
@@ -126,6 +164,9 @@ async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
     return {**await request.list(EVENTS, event_rows(spool, found)), **looked_through(found)}
 
 
+@_call(
+    "/v1/events/types", summary="The types of usage events, with their sums", lists=TYPES, item=_EVENT_TYPE
+)
 async def read_event_types(request: KeyRequest[SpoolServices, None]) -> Result:
     return await request.list(TYPES, await type_rows(request.services))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 
-from gateway.schemas import COUNT, closed
+from gateway.schemas import COUNT, TEXT_OR_NULL, closed
 from spool.ledger.counting import bounded
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
@@ -20,9 +20,8 @@ from spool.turns.fair_turns import pause
 
 LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
 STATES = OPEN, CLOSED = "open", "closed"
-_MOMENT = {"type": ["string", "null"]}
 LOOKED_THROUGH_SCHEMA = {
-    "looked_through": closed({"records": COUNT, "most": COUNT, "since": _MOMENT, "until": _MOMENT})
+    "looked_through": closed({"records": COUNT, "most": COUNT, "since": TEXT_OR_NULL, "until": TEXT_OR_NULL})
 }
 
 

@@ -17,7 +17,6 @@ import pytest_asyncio
 from aiohttp import ClientSession
 
 from gateway.addresses.table import ADDRESSES
-from gateway.addresses.topics import CREATE_STREAM
 from gateway.app import App
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.address import Address
@@ -26,7 +25,7 @@ from spool.registry.budgets import BudgetDraft
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
-from spool.registry.scopes import SCOPES, USE_CASES
+from spool.registry.scopes import CREATE_STREAM, SCOPES, USE_CASES
 from spool.registry.tables.views import ViewTable
 from spool.registry.views import ViewDraft
 from tests.integration.conftest import ACTOR, Answer, Serving

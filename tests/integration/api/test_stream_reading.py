@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from gateway.addresses.topics import READ_RECORDS
+from spool.registry.scopes import READ_TELEMETRY
 from tests.integration.conftest import Serving
 from tests.integration.receivers.test_topics import SUM, body, said, usage, writer
 
@@ -23,7 +23,7 @@ async def filled(serving: Serving) -> str:
         for region in ("eu", "us")
     ]
     assert 200 == (await serving.send(SUM, body(*records), key=key)).status
-    return await serving.make_key("reader", scopes=[READ_RECORDS])
+    return await serving.make_key("reader", scopes=[READ_TELEMETRY])
 
 
 async def test_streams_are_listed(serving: Serving) -> None:

@@ -13,7 +13,7 @@ from aiohttp.test_utils import make_mocked_request
 from gateway.errors import Refusal
 from gateway.normalise.formats.engine import answers
 from gateway.normalise.formats.helicone import helicone_signed
-from gateway.receivers.langfuse import langfuse_error
+from gateway.receivers.ai_telemetry import langfuse_error
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import cases, read
 
