@@ -22,16 +22,14 @@ from gateway.addresses.areas import (
     operator_rows,
     sender_rows,
 )
-from gateway.addresses.console import CONSOLE_PAGES
-from gateway.addresses.status import FOR_METRICS, FOR_OPERATORS, NOWHERE, ON_EVERY_LISTENER
-from gateway.api.status import DOCUMENT
+from gateway.api.status import DOCUMENT, FOR_METRICS, FOR_OPERATORS, NOWHERE, ON_EVERY_LISTENER
 from gateway.errors import Refusal
 from gateway.first_use import import_here, imported
 from gateway.http import answers, bodies
 from gateway.http.address import Address
 from gateway.http.endpoint import Handler, endpoint, unguarded
 from gateway.http.services import OperatorServices, Services
-from gateway.mounts import OPERATOR_API
+from gateway.mounts import CONSOLE, OPERATOR_API
 from gateway.operator.address import ALL_ROWS, OPENED, OperatorAddress
 from gateway.operator.admission import demo_endpoint, operator_endpoint
 from gateway.operator.body import errors_as_json
@@ -39,6 +37,26 @@ from spool.clock import Clock
 
 _PARAMETER = re.compile(r"{(\w+)}")
 _TABLE = "gateway.addresses.table"  # all areas: what it imports takes half a second of processor
+
+
+def _page(name: str) -> Handler:
+    """Return a handler of `gateway.console.pages`, which is imported when a browser asks for it."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        pages = await imported("gateway.console.pages")
+        found: web.StreamResponse = await getattr(pages, name)(request)
+        return found
+
+    return handle
+
+
+# The console's page and its files, for browsers: they are no part of the API.
+CONSOLE_PAGES: Mapping[str, Handler] = {
+    CONSOLE: _page("without_slash"),
+    CONSOLE + "/": _page("index"),
+    CONSOLE + "/demo/": _page("demo_index"),
+    CONSOLE + "/files/{version}/{path:.*}": _page("file"),
+}
 
 
 def application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:

@@ -107,7 +107,11 @@ FOR_SENDERS = (
         endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
     ),
     Area(
-        modules=("gateway.addresses.api",),
+        modules=(
+            "gateway.addresses.api",
+            "gateway.api.insights",
+            "gateway.api.clusters",
+        ),
         paths=("/v2/billing", "/v2/insights", "/v2/container/clusters"),
         endpoints=("costs", "dimensions", "resource_tags", "insights", "clusters"),
     ),
@@ -122,9 +126,12 @@ FOR_SENDERS = (
         paths=("/v2/allocation", "/v2/costformation"),
         endpoints=("allocation",),
     ),
-    Area(modules=("gateway.addresses.optimize",), paths=("/v2/optimize",), endpoints=("optimize",)),
+    Area(modules=("gateway.api.recommendations",), paths=("/v2/optimize",), endpoints=("optimize",)),
     Area(
-        modules=("gateway.addresses.mcp",),
+        modules=(
+            "gateway.mcp.endpoint",
+            "gateway.mcp.metadata",
+        ),
         paths=("/mcp", "/.well-known/oauth-protected-resource"),
         endpoints=("mcp", "mcp/metadata"),
     ),

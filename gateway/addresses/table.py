@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.addresses.areas import FOR_SENDERS as SENDER_AREAS
 from gateway.addresses.areas import OPERATOR_AREAS, operator_rows, sender_rows
-from gateway.addresses.status import FOR_OPERATORS, ON_EVERY_LISTENER
+from gateway.api.status import FOR_OPERATORS, ON_EVERY_LISTENER
 from gateway.http.address import Address
 from gateway.operator.address import OperatorAddress
 

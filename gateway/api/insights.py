@@ -7,6 +7,7 @@ is new, a comment's `message`, and things named by `{"id"}`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -19,6 +20,8 @@ from gateway.api.lists.insights import (
     describe_comment,
     insight_rows,
 )
+from gateway.http.address import key_call
+from gateway.http.answers import JSON
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import KeyRequest, Result
 from spool.errors import NotThere, RegistryDamaged
@@ -110,10 +113,27 @@ class Deleted(msgspec.Struct, kw_only=True):
     comments: list[CommentName]
 
 
+_ALL = "/v2/insights"
+_ONE = _ALL + "/{id}"
+_COMMENTS = _ONE + "/comments"
+
+_call = partial(key_call, endpoint="insights")
+
+
+@_call(
+    "GET",
+    _ALL,
+    "insights:read_insights",
+    "Read all",
+    name="insights_read_all",
+    lists=INSIGHTS,
+    item=InsightItem,
+)
 async def read_insights(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(INSIGHTS, insight_rows(_registry(request)))
 
 
+@_call("POST", _ALL, "insights:create_insight", "Create", name="insights_create", gives={JSON: OneInsight})
 async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Result:
     given = request.body
     draft = Draft(
@@ -128,10 +148,12 @@ async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Resu
     return {"insight": describe(insight)}
 
 
+@_call("GET", _ONE, "insights:read_insight", "Read one", name="insights_read_one", gives={JSON: OneInsight})
 async def read_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     return {"insight": describe(await _registry(request).insights.get(request.word("id")))}
 
 
+@_call("PATCH", _ONE, "insights:update_insight", "Update", name="insights_update", gives={JSON: OneInsight})
 async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> Result:
     given = msgspec.structs.asdict(request.body)
     changes = {name: str(value) for name, value in given.items() if value is not None}
@@ -141,23 +163,49 @@ async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> 
     return {"insight": describe(insight)}
 
 
+@_call("DELETE", _ONE, "insights:delete_insight", "Delete", name="insights_delete", gives={JSON: Deleted})
 async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     id, comments = await _registry(request).insights.delete(request.word("id"), actor=request.actor)
     return {"insight": {"id": id}, "comments": [{"id": str(comment)} for comment in comments]}
 
 
+@_call(
+    "GET",
+    _COMMENTS,
+    "insights:read_insight_comments",
+    "Read comments",
+    name="insights_read_comments",
+    lists=COMMENTS,
+    item=CommentItem,
+)
 async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.word("id")
     page = await request.list(COMMENTS, await comment_rows(_registry(request), id))
     return {"insight": {"id": id}, **page}
 
 
+@_call(
+    "POST",
+    _COMMENTS,
+    "insights:create_insight_comment",
+    "Create comment",
+    name="insights_create_comment",
+    gives={JSON: OneComment},
+)
 async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
     table = _registry(request).insights
     comment = await table.comment(request.word("id"), request.body.message, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
 
+@_call(
+    "PATCH",
+    _COMMENTS + "/{comment}",
+    "insights:update_insight_comment",
+    "Update comment",
+    name="insights_update_comment",
+    gives={JSON: OneComment},
+)
 async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
     table = _registry(request).insights
     number = comment_number(request.word("comment"))
@@ -167,6 +215,15 @@ async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
     return {"comment": describe_comment(comment)}
 
 
+# The catalogue has no scope of its own for this.
+@_call(
+    "DELETE",
+    _COMMENTS + "/{comment}",
+    "insights:update_insight_comment",
+    "Delete comment",
+    name="insights_delete_comment",
+    gives={JSON: DeletedComment},
+)
 async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     table = _registry(request).insights
     number = comment_number(request.word("comment"))

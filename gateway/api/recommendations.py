@@ -7,7 +7,7 @@ No paths are published for these scopes: the addresses and fields are Tollhouse'
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -28,12 +28,16 @@ from gateway.api.lists.recommendations import (
     type_rows,
 )
 from gateway.errors import Refusal
+from gateway.http.address import Served, key_call
+from gateway.http.answers import JSON
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import KeyRequest, Result
 from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.gathering import Chosen
 from gateway.recommendations.list import BY_NAME
+from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 from spool.errors import Invalid, NotThere
+from spool.ledger.queries import DIMENSIONS
 from spool.people import People
 from spool.record import decimal_text
 from spool.registry.operators import Actor
@@ -85,12 +89,108 @@ class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     filter: dict[str, list[str | None]] = {}
 
 
+_PROCESSING = closed({"model": TEXT_OR_NULL, "provider": TEXT_OR_NULL, "mode": TEXT_OR_NULL})
+_VALUES: Schema = {**OBJECT, "additionalProperties": array(TEXT)}
+_REALIZED: Schema = {**closed({"amount": TEXT, "since": TEXT, "until": TEXT}), "type": ["object", "null"]}
+
+RECOMMENDATION = closed(
+    {
+        "id": TEXT,
+        "type": TEXT,
+        "title": TEXT,
+        "description": TEXT,
+        "formula": TEXT,
+        "assumptions": array(TEXT),
+        "status": TEXT,
+        "open": BOOLEAN,
+        "assignee": TEXT,
+        "effort": TEXT,
+        "confidence": TEXT,
+        "monthly_savings": TEXT,
+        "gross_savings": TEXT,
+        "spent": TEXT,
+        "price_book": TEXT,
+        "current": _PROCESSING,
+        "recommended": _PROCESSING,
+        "dimensions": _VALUES,
+        "evidence": closed({"first_day": TEXT, "last_day": TEXT}),
+        "promised_savings": TEXT_OR_NULL,
+        "realized_savings": _REALIZED,
+        "created": TEXT,
+        "last_updated": TEXT,
+    }
+)
+_COMMENT = closed({"id": TEXT, "message": TEXT, "author": TEXT, "created": TEXT, "last_updated": TEXT})
+_TYPE = closed(
+    {
+        "type": TEXT,
+        "title": TEXT,
+        "formula": TEXT,
+        "assumptions": array(TEXT),
+        "confidence": TEXT,
+        "effort": TEXT,
+        "enabled": BOOLEAN,
+        "thresholds": closed({"least_savings": TEXT, "least_share": TEXT}),
+        "last_updated": TEXT_OR_NULL,
+    }
+)
+_CHANGED = closed({"id": TEXT}, {"status": TEXT, "assignee": TEXT, "error": TEXT})
+_CHECK = closed(
+    {
+        "count": COUNT,
+        "monthly_savings": TEXT,
+        "spent": TEXT,
+        "failed": array(TEXT),
+        "types": array(closed({"type": TEXT, "count": COUNT, "monthly_savings": TEXT})),
+    }
+)
+
+_BASE = "/v2/optimize"
+_ALL = "/recommendations"
+_ONE = _ALL + "/{recommendation_id}"
+_COMMENTS = _ONE + "/comments"
+_TYPES = "/recommendation_types"
+
+
+def _call(method: str, path: str, summary: str, **row: Any) -> Callable[[Served], Served]:
+    """Give a handler its row, whose scope and name are the handler's."""
+
+    def give(handler: Served) -> Served:
+        name = handler.__name__
+        decorate = key_call(
+            method,
+            _BASE + path,
+            f"optimize:{name}",
+            summary,
+            endpoint="optimize",
+            name=f"optimize_{name}",
+            **row,
+        )
+        return decorate(handler)
+
+    return give
+
+
+@_call(
+    "GET", _ALL, "List what would have cost less", lists=recommendation_list(DIMENSIONS), item=RECOMMENDATION
+)
 async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
     listed = recommendation_list(money.ledger.own_dimensions())
     return await request.list(listed, await recommendation_rows(money.require_registry()))
 
 
+@_call(
+    "PATCH",
+    _ALL,
+    "Set the status or the assignee of several",
+    gives={JSON: closed({"recommendations": array(_CHANGED)})},
+)
+async def update_recommendations(request: KeyRequest[MoneyServices, RecommendationChanges]) -> Result:
+    return await change_recommendations(_registry(request), request.body, request.actor)
+
+
+@_call("GET", _ONE, "A recommendation", gives={JSON: closed({"recommendation": RECOMMENDATION})})
 async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result:
     return {
         "recommendation": describe_recommendation(
@@ -99,29 +199,7 @@ async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result
     }
 
 
-async def update_recommendations(request: KeyRequest[MoneyServices, RecommendationChanges]) -> Result:
-    return await change_recommendations(_registry(request), request.body, request.actor)
-
-
-async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await request.list(RECOMMENDATION_TYPES, await type_rows(_registry(request)))
-
-
-async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await one_type(_registry(request), request.word("type"))
-
-
-async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChanges]) -> Result:
-    return await change_type(_registry(request), request.word("type"), request.body, request.actor)
-
-
-async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
-    money = request.services
-    kept = await money.require_registry().recommendations.all()
-    rows = dimension_rows(kept, money.ledger.own_dimensions())
-    return await request.list(RECOMMENDATION_DIMENSIONS, rows)
-
-
+@_call("GET", _COMMENTS, "The comments on a recommendation", lists=RECOMMENDATION_COMMENTS, item=_COMMENT)
 async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.word("recommendation_id")
     page = await request.list(
@@ -130,12 +208,19 @@ async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     return {"recommendation": {"id": id}, **page}
 
 
+@_call(
+    "POST",
+    _COMMENTS,
+    "Add a comment, or several, to a recommendation",
+    gives={JSON: closed({"comments": array(_COMMENT)})},
+)
 async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Result:
     return await add_comments(
         _registry(request), request.word("recommendation_id"), request.body, request.actor
     )
 
 
+@_call("PATCH", _COMMENTS + "/{comment}", "Change a comment", gives={JSON: closed({"comment": _COMMENT})})
 async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Result:
     table = _registry(request).recommendations
     number = comment_number(request.word("comment"))
@@ -145,6 +230,12 @@ async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Resu
     return {"comment": describe_recommendation_comment(changed)}
 
 
+@_call(
+    "DELETE",
+    _COMMENTS + "/{comment}",
+    "Delete a comment",
+    gives={JSON: closed({"comment": closed({"id": TEXT})})},
+)
 async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     number = comment_number(request.word("comment"))
     await _registry(request).recommendations.delete_comment(
@@ -153,6 +244,47 @@ async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     return {"comment": {"id": str(number)}}
 
 
+@_call("GET", _TYPES, "List the types, with how each is calculated", lists=RECOMMENDATION_TYPES, item=_TYPE)
+async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(RECOMMENDATION_TYPES, await type_rows(_registry(request)))
+
+
+@_call("GET", _TYPES + "/{type}", "A type", gives={JSON: closed({"recommendation_type": _TYPE})})
+async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await one_type(_registry(request), request.word("type"))
+
+
+@_call(
+    "PATCH",
+    _TYPES + "/{type}",
+    "Switch a type on or off, or set the least that it reports",
+    gives={JSON: closed({"recommendation_type": _TYPE})},
+)
+async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChanges]) -> Result:
+    return await change_type(_registry(request), request.word("type"), request.body, request.actor)
+
+
+@_call(
+    "GET",
+    "/dimensions",
+    "What recommendations can be filtered by, with the values of those that are open",
+    lists=RECOMMENDATION_DIMENSIONS,
+    item=closed({"id": TEXT, "values": array(TEXT)}),
+)
+async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
+    kept = await money.require_registry().recommendations.all()
+    rows = dimension_rows(kept, money.ledger.own_dimensions())
+    return await request.list(RECOMMENDATION_DIMENSIONS, rows)
+
+
+@_call(
+    "POST",
+    "/check",
+    "Look for savings now, and keep nothing",
+    gives={JSON: closed({"check": _CHECK})},
+    in_turn=True,
+)
 async def check(request: KeyRequest[MoneyServices, SavingsCheck]) -> Result:
     money = request.services
     if money.require_adviser().is_busy:

@@ -11,8 +11,11 @@ from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.configuration.sections import McpOAuthSettings
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.address import Address
+from gateway.http.answers import JSON
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.services import OperatorServices
+from gateway.schemas import TEXT, array, closed
 
 MAX_AGE_S = 300
 _READABLE = {
@@ -23,6 +26,32 @@ _READABLE = {
 }
 
 
+_METADATA = closed(
+    {
+        "resource": TEXT,
+        "authorization_servers": array(TEXT),
+        "scopes_supported": array(TEXT),
+        "bearer_methods_supported": array(TEXT),
+        "resource_name": TEXT,
+    }
+)
+
+
+def _row(path: str, *, name: str = "") -> Address:
+    return Address(
+        methods=("GET", "HEAD", "OPTIONS"),
+        path=path,
+        name=name,
+        summary="How a person signs an assistant in: the provider and the scopes (RFC 9728)",
+        endpoint="mcp/metadata",
+        gives={200: {JSON: _METADATA}},
+        refusals=(404,),
+        checks_query=False,
+    )
+
+
+@_row(WELL_KNOWN)
+@_row(WELL_KNOWN + "/{path:.+}", name="show_protected_resource_of_path")
 async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -> Result:
     """The same at each of its addresses, for pages of every origin. Refusal 404 where no tokens are taken."""
     operators = request.services

@@ -8,8 +8,8 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.addresses.areas import OPERATOR_AREAS, operator_rows
-from gateway.addresses.status import FOR_OPERATORS, ON_EVERY_LISTENER
 from gateway.addresses.table import FOR_SENDERS
+from gateway.api.status import FOR_OPERATORS, ON_EVERY_LISTENER
 from gateway.http.address import Address
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.money import MoneyServices

@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gateway.addresses.api import CLUSTER_ROWS
+from gateway.api import clusters
 from gateway.configuration.sections import ClusterSettings, Config
+from gateway.http.address import collect
 from spool.clusters import ClusterCheck, ReportedCluster
 from spool.registry.scopes import ENROLL, HEARTBEAT, SCOPES
 from spool.shares import KeyShare
@@ -151,7 +152,7 @@ async def test_a_wrong_update_changes_nothing(serve: Serve, body: object) -> Non
 async def test_each_operation_needs_its_scope(serve: Serve) -> None:
     """A key with every other scope is refused, and the scope is named."""
     asking = await desk(serve)
-    for row in CLUSTER_ROWS:
+    for row in collect(clusters):
         assert row.scope is not None
         others = [scope for scope in SCOPES if scope != row.scope]
         key = await asking.serving.make_key(f"all but {row.name}", scopes=others)

@@ -8,7 +8,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from gateway.addresses.api import INSIGHT_ROWS
+from gateway.api import insights
+from gateway.http.address import collect
 from spool.registry.insights import Draft, Finding
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.kept import audit_rows
@@ -338,8 +339,8 @@ async def test_every_method_has_its_scope(serve: Serve) -> None:
     """A key with the other seven scopes is refused by name; nobody without a key learns anything."""
     reading = await desk(serve)
     id = await reading.one()
-    assert sorted(SCOPES) == sorted({str(each.scope) for each in INSIGHT_ROWS})
-    for number, operation in enumerate(INSIGHT_ROWS):
+    assert sorted(SCOPES) == sorted({str(each.scope) for each in list(collect(insights))})
+    for number, operation in enumerate(list(collect(insights))):
         path, method = operation.path, operation.methods[0]
         others = [scope for scope in SCOPES if scope != operation.scope]
         key = await reading.serving.make_key(f"key {number}", scopes=others)

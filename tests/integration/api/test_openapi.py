@@ -27,11 +27,10 @@ from schemathesis.specs.openapi.checks import (
 )
 from schemathesis.transport.requests import ManagedCookiesSession
 
-from gateway.addresses.application import application
+from gateway.addresses.application import CONSOLE_PAGES, application
 from gateway.addresses.areas import DEMO
-from gateway.addresses.console import CONSOLE_PAGES
-from gateway.addresses.status import NOWHERE
 from gateway.addresses.table import ADDRESSES, FOR_SENDERS
+from gateway.api.status import NOWHERE
 from gateway.app import App
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.http.openapi import document

@@ -98,7 +98,7 @@ async def test_a_start_imports_what_a_server_needs(
     addresses = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     modules = await loaded(READY, "serve", "--data", str(tmp_path / "data"), *addresses)
     first_used = (
-        "gateway.addresses.budgets", "gateway.addresses.operator.money", "gateway.addresses.telemetry",
+        "gateway.api.budgets", "gateway.receivers.ai_telemetry", "gateway.receivers.otlp_http",
         "gateway.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.memory",
         "gateway.normalise.otlp",
         "gateway.operator.costs", "gateway.operator.billing", "gateway.recommendations", "gateway.reconciliation",
