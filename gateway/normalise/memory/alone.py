@@ -16,9 +16,8 @@ import msgspec
 from gateway.normalise.memory.contexts import Context, EncodedResource
 from gateway.normalise.memory.forms import SpanForm, Varying, sum_of
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.callers import NO_CALLER, Caller, nearest
+from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
 from gateway.normalise.otlp.model import Resource, Scope
-from gateway.normalise.otlp.spans.calls import SpanCall
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload.body_limits import SliceClock

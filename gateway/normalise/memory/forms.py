@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.normalise.memory.slots import COUNTS
-from gateway.normalise.otlp.callers import NO_CALLER, Caller
-from gateway.normalise.otlp.spans.calls import SpanCall
+from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall
 from gateway.normalise.otlp.spans.reader import ReadSpan
 from gateway.normalise.otlp.spans.trace_tree import Node
 from gateway.normalise.reading.tokens import Tokens, set_counts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.metrics.token_types import (
     CACHE_READ,
     CACHE_WRITE,
@@ -13,6 +14,7 @@ from gateway.normalise.otlp.metrics.token_types import (
     REASONING,
     TOTAL,
 )
+from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
     Fields,
@@ -20,9 +22,11 @@ from gateway.normalise.otlp.product import (
     LogDialect,
     MetricFamily,
     Product,
+    RefineCall,
     TokenNames,
 )
 from gateway.normalise.otlp.usage_objects import answer_in, usage_in
+from spool.identity import of_span
 
 LOGGED = LogDialect(
     model=semconv.REQUEST_MODEL,
@@ -66,8 +70,33 @@ _TYPES = {
     "reasoning_output": REASONING,
 }
 TOKEN_USAGE = "gen_ai.client.token.usage"
-INFERENCE_USAGE = "gen_ai.client.inference.usage."  # the counters of 2026, in the place of the histogram
-INFERENCE_DRAFT = "gen_ai.client.inference."  # under which an earlier draft has others
+_USAGE = "gen_ai.client.inference.usage."  # the counters of 2026, in the place of the histogram
+_USAGE_TYPES = {
+    "input_tokens": INPUT,
+    "output_tokens": OUTPUT,
+    "cache_read.input_tokens": CACHE_READ,
+    "cache_write.input_tokens": CACHE_WRITE,
+    "cache_creation.input_tokens": CACHE_WRITE,
+    "reasoning.output_tokens": REASONING,
+}
+_DRAFT = "gen_ai.client.inference."  # of these counters: the whole, and what it is made up of by cache and by phase
+
+
+def _is_of_sdk(span: Span, call: SpanCall) -> None:
+    call.is_of_sdk = True
+
+
+def _bears_ids_of_events(span: Span, call: SpanCall) -> None:
+    """The events of the call bear the ids of its span and may leave out that of the answer."""
+    if call.response_id is not None and span.trace_id is not None and span.span_id is not None:
+        call.also += (of_span(span.trace_id, span.span_id),)
+
+
+# By beginnings of scopes, what is so of each call that is sent under them, whoever's marks it bears.
+SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
+    ("com.anthropic.sdk.", _is_of_sdk),  # libraries that write spans unasked
+    ("opentelemetry.instrumentation.genai", _bears_ids_of_events),
+)
 
 # In the spans that Anthropic's own libraries write, whoever stands above them.
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
@@ -98,21 +127,21 @@ OTEL = Product(
         "gen_ai.client.operation.exception",
     ),
     metrics={
-        TOKEN_USAGE: MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES),
-        f"{INFERENCE_USAGE}input_tokens": MetricFamily(token_type=INPUT),
-        f"{INFERENCE_USAGE}output_tokens": MetricFamily(token_type=OUTPUT),
-        f"{INFERENCE_USAGE}cache_read.input_tokens": MetricFamily(token_type=CACHE_READ),
-        f"{INFERENCE_USAGE}cache_write.input_tokens": MetricFamily(token_type=CACHE_WRITE),
-        f"{INFERENCE_USAGE}cache_creation.input_tokens": MetricFamily(token_type=CACHE_WRITE),
-        f"{INFERENCE_USAGE}reasoning.output_tokens": MetricFamily(token_type=REASONING),
-        # A draft of these: the whole, and what it is made up of by cache and by phase.
-        f"{INFERENCE_DRAFT}tokens": MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES),
-        f"{INFERENCE_DRAFT}input_tokens_by_cache": MetricFamily(
+        TOKEN_USAGE: MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES, one_of=TOKEN_USAGE),
+        **{
+            f"{_USAGE}{name}": MetricFamily(token_type=type, one_of=_USAGE)
+            for name, type in _USAGE_TYPES.items()
+        },
+        f"{_DRAFT}tokens": MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES, one_of=_DRAFT),
+        f"{_DRAFT}input_tokens_by_cache": MetricFamily(
             type_keys=("gen_ai.token.cache",),
             types={"none": TOTAL, "read": CACHE_READ, "creation": CACHE_WRITE},
+            one_of=_DRAFT,
         ),
-        f"{INFERENCE_DRAFT}output_tokens_by_phase": MetricFamily(
-            type_keys=("gen_ai.token.phase",), types={"response": TOTAL, "reasoning": REASONING}
+        f"{_DRAFT}output_tokens_by_phase": MetricFamily(
+            type_keys=("gen_ai.token.phase",),
+            types={"response": TOTAL, "reasoning": REASONING},
+            one_of=_DRAFT,
         ),
         "gen_ai.client.operation.cost": _COST,
         "gen_ai.client.token.cost": _COST,

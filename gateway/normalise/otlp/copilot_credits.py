@@ -5,10 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 
 from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.values import BadValue
-from spool.record import Inference, decimal_text
+from spool.record import decimal_text
 
 BEGINNING = "github.copilot."
 # billionths; `.aiu` has two scales, and nothing says which one a release writes
@@ -16,8 +17,9 @@ _CREDITS = f"{BEGINNING}nano_aiu"
 _DOLLARS = Decimal("0.01")  # a credit
 
 
-def read_credits(span: Span, record: Inference) -> None:
+def read_credits(span: Span, call: SpanCall) -> None:
     """Put the credits of a call into its cost; those of an agent are the sum of its calls."""
+    record = call.record
     try:
         stated = semconv.money(span.attributes.get(_CREDITS), _CREDITS)
     except BadValue:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import operations
-from gateway.normalise.reading.meters import with_tools
 from gateway.normalise.reading.tokens import Tokens, agreeing, settle, with_thoughts
 from spool.record import Inference
 
@@ -67,6 +67,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
     names_operation: bool  # otherwise the usage of a span decides if it is a call
     names_end_user: bool
     names_ai: bool  # one of them is a name of a model or of token counts
+    own: dict[Product, AttributeShape]  # the same with the own names of a product, once it was asked for
 
     @property
     def usage(self) -> Names:
@@ -135,39 +136,41 @@ class Kind:
     failure: tuple[str, str] | None = None  # an attribute and its value on a span whose call failed
 
 
+RefineCall = Callable[[Span, SpanCall], None]
+
+
+class SpanRole(NamedTuple):
+    """What a product knows of a span that became no call, where no attribute says so."""
+
+    is_agent: bool = False
+    begins_stream: bool = False  # the report of the stream, beside this span, is the call
+    usage_of: str | None = None  # it repeats usage: what was used, "model_call" for a call beside it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanDialect:
-    """How a product's spans are read: names, and functions where names are not enough."""
+    """How a product's spans are read, where names are not enough."""
 
     # None: `span_rules.by_operation_name`.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
-    operation_names: Names = ("gen_ai.operation.name", "llm.request.type")  # what an explanation cites
     # By provider and model; None: `span_rules.bedrock_scope`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
-    without_reasoning: Names = ()  # a span with one of these leaves the reasoning out of its output
+    without_reasoning: Callable[[Span], bool] | None = None
     more: Callable[[Attributes], Fields] | None = None  # fields that stand in several attributes
-    tokens: TokenNames | None = None  # None: those of the vocabulary
-    model: Names | None = None  # None: those of the vocabulary
-    provider: str | None = None  # when the span does not say
-    model_names_provider: bool = False  # the model's name is stronger than the stated provider
-    response_id: Names = semconv.RESPONSE_ID
-    shared_id: Names = semconv.SHARED_ID
-    not_unique: str | None = None  # a response id that equals this attribute identifies no call
-    cached_id: Callable[[Attributes], str | None] | None = None  # its own id of an answer from its cache
-    refine: Callable[[Span, Inference], None] | None = None  # exceptions
-    # further names of the call (spool.identity)
-    also: Callable[[Span, Inference], tuple[bytes, ...]] | None = None
-    call_id: Names = ()  # ids of the call under which an event tells how it ended
-    is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
-    is_attempt: Callable[[Span], bool] | None = None  # a further attempt: no twin of the attempt above it
-    # A span that begins a stream is not a call: the report of it, beside that span, is the call.
-    begins_stream: Callable[[Span, AttributeShape], bool] | None = None
-    reports_stream: Callable[[Span], bool] | None = None
-    # Of a span that tells the usage of a call beside it: what was used ("model_call"). None for any other
-    # span.
-    usage_of: Callable[[Span], str | None] | None = None
-    logged: bool = False  # events of its own tell each call, too (LogDialect.repeats_spans)
-    run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last
+    # The provider by the one that is stated and by the model; None: what is stated, else by the model.
+    provider: Callable[[str | None, str | None], str | None] | None = None
+    # The provider's id of the call, and one that other calls may share; None: those of the vocabulary.
+    ids: Callable[[Attributes], tuple[str | None, str | None]] | None = None
+    refine: RefineCall | None = None  # exceptions, and how the call is known elsewhere
+    refine_sent: RefineCall | None = (
+        None  # the same for each call that its scopes send, whoever's marks it bears
+    )
+    role: Callable[[Span, AttributeShape], SpanRole] | None = None
+
+
+def always(*_: object) -> bool:
+    """True: what such a hook asks is so in all that a product sends."""
+    return True
 
 
 def _by_model(attributes: Attributes, model: str | None) -> str | None:
@@ -183,18 +186,15 @@ class LogDialect:
     provider: Names = ()
     unnamed_provider: Callable[[Attributes, str | None], str | None] = _by_model
     tokens: TokenNames
+    complete: Callable[[Attributes, Tokens], Tokens] | None = None  # adds what is counted beside these
     total: Names = ()
-    tool_input: Names = ()  # the prompts of tools, counted beside the input
-    without_cache: bool = False
-    without_cache_at: frozenset[str] = frozenset()  # providers whose input is passed on as they count it
+    without_cache: Callable[[str | None], bool] | None = None  # by the provider
     without_reasoning: bool = False
     operation: str = operations.CHAT
     response_id: Names = ()
     shared_id: Names = ()
     own_id: Names = ()  # ids that the source gives each report, unlike those of calls
     call_id: Names = ()  # ids of the call that every report of it knows, as a further name of it
-    is_free: Callable[[Attributes], bool] = lambda attributes: False  # says that the call is not billed
-    repeats_spans: bool = False  # spans of the same product tell each call, too, and neither has an id of it
     own_span: bool = False  # trace and span id are those of the call, not of what encloses it
 
     def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
@@ -205,12 +205,10 @@ class LogDialect:
     def count(self, attributes: Attributes, provider: str | None, model: str | None) -> Tokens:
         """The tokens of one call; BadValue when they cannot be."""
         stated = self.tokens.counts(attributes)
-        tool_input = semconv.first_count(attributes, self.tool_input)
-        if tool_input and stated.input is not None:
-            told = with_tools(stated.meters, tool_input)
-            stated = stated._replace(input=stated.input + tool_input, meters=told)
+        if self.complete is not None:
+            stated = self.complete(attributes, stated)
         total = semconv.first_count(attributes, self.total)
-        without_cache = self.without_cache or provider in self.without_cache_at
+        without_cache = self.without_cache is not None and self.without_cache(provider)
         tokens = settle(
             stated, total=total, without_cache=without_cache, without_reasoning=self.without_reasoning
         )
@@ -228,6 +226,9 @@ class LogDialect:
         return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
+Links = tuple[tuple[bytes, bytes], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent:
     """An event name that stands for calls."""
@@ -238,9 +239,9 @@ class LogEvent:
     is_call: Callable[[Attributes], bool] = lambda attributes: True
     adds_to_call: bool = False  # to that of another event: its own id is not the call's
     is_final: bool = False  # its cost holds in place of another one
-    error_type: str | None = None  # where the event's name says it
-    # Names, own and other, of one failure that two events tell (spool.identity).
-    links: Callable[[Attributes], tuple[tuple[bytes, bytes], ...]] = lambda attributes: ()
+    refine: Callable[[Attributes, Inference], None] | None = None  # exceptions
+    # Names, own and other, that it shares with another report of the call (spool.identity).
+    links: Callable[[Attributes, Inference], Links] | None = None
 
 
 class LogTwins(Protocol):
@@ -270,8 +271,8 @@ class MetricFamily:
     type_keys: Names = ()
     types: Mapping[str, str] = field(default_factory=dict)
     divisor: Decimal = Decimal(1)
-    # its sender counts the same under another one: of one meter the first to come counts
-    has_two_names: bool = False
+    # Its sender may count the same in another family that has such a name: of one meter the first to come counts.
+    one_of: str | None = None
     model: Names = ()  # before those of the conventions
     repeats_calls: bool = False  # always a shadow, unless [sources.NAME] says `count = true`
     is_served: bool = False  # what a server that runs models served, whoever asked for it
@@ -313,12 +314,12 @@ class Product:
     quotes_metadata: bool = False  # it writes their values as JSON
     tag_lists: Names = ()  # attributes that hold several tags without values
 
-    # Who called, where names mean it in this product alone: on an item, else on its resource.
-    user: Names | None = None  # None: the names that every product may use
-    session: Names | None = None
-    tags: Mapping[str, Names] = field(default_factory=dict)
-    no_tags: Names = ()  # values of these tags that say nothing
-    installation: str | None = None  # a random id: tag `device` unless it is what the user is known by
+    # Names that mean a field in this product alone, in place of those that every product may use.
+    own_names: Mapping[str, Names] = field(default_factory=dict)
+    tags: Mapping[str, Names] = field(default_factory=dict)  # on an item, else on its resource
+    more_tags: Callable[[Attributes, str | None], Mapping[str, str]] | None = (
+        None  # by attributes and the user
+    )
 
     # Attributes whose one value holds several figures, and what of a JSON text may be kept at all.
     containers: Mapping[str, Callable[[Any], Fields]] = field(default_factory=dict)
@@ -338,12 +339,13 @@ class Product:
     event_name: Callable[[LogRecord, str, str], str] | None = None
     twins: Callable[[], LogTwins] | None = None
 
-    metrics: Mapping[str, MetricFamily] = field(default_factory=dict)
-    metric_patterns: Mapping[str, MetricFamily] = field(default_factory=dict)  # by expressions for names
-    repeated_metrics: Names = ()  # the same, of distributions and second counters of what a family counts
+    metrics: Mapping[str, MetricFamily] = field(
+        default_factory=dict
+    )  # by name; `*` stands for any one part of it
+    # Expressions for names of distributions and second counters of what a family counts.
+    repeated_metrics: Names = ()
     repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats a family of its own
-    # of these names, in whose place its user may choose another for what its scopes send
-    metric_beginning: str = ""
+    metric_name: Callable[[str], str] | None = None  # by the name under which its scopes send a metric
 
     # Items that bear one of these attributes are read as a whole, each signal by its own function.
     taken_marks: Names = ()

@@ -24,6 +24,8 @@ from spool.providers import FRAMEWORKS
 
 T = TypeVar("T")
 
+OPERATION = ("gen_ai.operation.name", "llm.request.type")
+
 # --- Tokens: first present name wins, names never add up ----------------------------------------------------
 
 _USAGE = "gen_ai.usage."
@@ -313,6 +315,14 @@ def plain_model(attributes: Attributes) -> str | None:
         if model is not None and _ONE_WORD.fullmatch(model):
             return model
     return None
+
+
+def ids(
+    attributes: Attributes, own: Iterable[str] = RESPONSE_ID, shared: Iterable[str] = SHARED_ID
+) -> tuple[str | None, str | None]:
+    """The provider's id of a call; without it one that other calls may share."""
+    response_id = first_text(attributes, own)
+    return (None, first_text(attributes, shared)) if response_id is None else (response_id, None)
 
 
 def first_name(attributes: Attributes, names: Iterable[str]) -> str | None:

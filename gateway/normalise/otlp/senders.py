@@ -1,22 +1,51 @@
-"""Who called, and tags: by the item itself, then by its resource."""
+"""Whose telemetry an item is, who called, and its tags: by the item itself, then by its resource."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.callers import NO_CALLER, caller_of, caller_of_resource, end_user_of, nearest
-from gateway.normalise.otlp.model import Attributes, Resource
+from gateway.normalise.otlp.call import NO_CALLER, Caller, nearest
+from gateway.normalise.otlp.conventions import OTEL
+from gateway.normalise.otlp.model import Attributes, Resource, Scope
 from gateway.normalise.otlp.names import QUOTED_METADATA
-from gateway.normalise.otlp.product import AttributeShape, Product
-from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.product import AttributeShape, Names, Product
+from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.otlp.shapes import own_shape, shape_of
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
 from gateway.normalise.reading.values import ABSENT
 from spool.processing import MODES
 from spool.record import AiRecord
+
+_SDKS = {sdk: product for product in PRODUCTS for sdk in product.sdks}
+_SCOPES = {scope: product for product in PRODUCTS for scope in product.scopes}
+_SCOPE_BEGINNINGS = tuple(
+    [(beginning, product) for product in PRODUCTS for beginning in product.scope_beginnings]
+)
+_SERVICES = {service: product for product in PRODUCTS for service in product.services}
+_LONGEST = 64  # longer than any name above
+
+
+def sender_of(resource: Resource, scope: Scope) -> Product:
+    """The product by SDK, scope or service name; OTEL when none of them is known."""
+    sdk = resource.attributes.get("telemetry.sdk.name")
+    if isinstance(sdk, str) and sdk in _SDKS:
+        return _SDKS[sdk]
+    if (product := _by_scope(scope.name[:_LONGEST])) is not None:
+        return product
+    service = resource.attributes.get("service.name")
+    return _SERVICES.get(service, OTEL) if isinstance(service, str) else OTEL
+
+
+@lru_cache(maxsize=1024)
+def _by_scope(name: str) -> Product | None:
+    if (product := _SCOPES.get(name)) is not None:
+        return product
+    return next((product for beginning, product in _SCOPE_BEGINNINGS if name.startswith(beginning)), None)
 
 
 class Senders:
@@ -41,7 +70,7 @@ class Senders:
         self._resource = resource
         attributes = resource.attributes
         shape = shape_of(attributes)
-        self.caller = caller_of_resource(attributes, shape)
+        self.caller = _caller_of_resource(attributes, shape)
         self.device = semconv.first_text(attributes, self._device_names) if shape.named_tags else None
         self.tags = {}
         service = values.text(attributes.get("service.name"))
@@ -54,10 +83,13 @@ class Senders:
         """Fill user, team, session, api_key and tags of a log's or a metric's record."""
         self.enter(resource)
         shape = shape_of(attributes)
-        caller = nearest(caller_of(attributes, shape, product), self.caller)
+        own_names = product.own_names
+        if own_names:
+            shape = own_shape(shape, product, attributes)
+        caller = nearest(caller_of(attributes, shape), self.caller)
         record.user, record.team, record.session = caller.user, caller.team, caller.session
-        if record.user is None and product.user is not None:
-            record.user = semconv.first_text(resource.attributes, product.user)
+        if record.user is None and "user" in own_names:
+            record.user = semconv.first_text(resource.attributes, own_names["user"])
         record.api_key = caller.api_key
         record.tags = self.tags_of(product, record.user, attributes, shape)
 
@@ -66,12 +98,12 @@ class Senders:
     ) -> dict[str, str]:
         """The tags of an item: its resource's, its product's, those of every product; later ones win."""
         tags = self.tags.copy()
-        if product.tags or product.installation is not None:
+        if product.tags or product.more_tags is not None:
             of_resource = {} if self._resource is None else self._resource.attributes
             self._outcome.left_out += _add_product_tags(tags, product, user, attributes, of_resource)
         if shape.named_tags or shape.metadata or self._keep:
             self._outcome.left_out += _add_tags(tags, attributes, shape, self._keep, self._keep_tags)
-        if shape.names_end_user and (end_user := end_user_of(attributes, user)) is not None:
+        if shape.names_end_user and (end_user := _end_user_of(attributes, user)) is not None:
             self._outcome.left_out += not tag_rules.put(tags, "end_user", end_user)
         return tags
 
@@ -88,12 +120,11 @@ def _add_product_tags(
         value = semconv.first_text(attributes, names)
         if value is None:
             value = semconv.first_text(of_resource, names)
-        if value is not None and value not in product.no_tags:
+        if value is not None:
             left_out += not tag_rules.put(tags, tag, value)
-    if product.installation is not None:
-        installation = values.text(attributes.get(product.installation))
-        if installation is not None and installation != user:
-            left_out += not tag_rules.put(tags, "device", installation)
+    if product.more_tags is not None:
+        for tag, value in product.more_tags(attributes, user).items():
+            left_out += not tag_rules.put(tags, tag, value)
     return left_out
 
 
@@ -150,3 +181,41 @@ def _add_list(tags: dict[str, str], value: Any) -> int:
     words = [text for text in texts if tag_rules.is_brief(text)]
     left_out = len(texts) - len(words)
     return left_out + bool(words and not tag_rules.put(tags, "tags", ",".join(words)))
+
+
+def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:
+    """The identity that an item states itself."""
+    if not (shape.user or shape.session or shape.team or shape.api_key):
+        return NO_CALLER
+    return Caller(
+        semconv.first_text(attributes, shape.user) if shape.user else None,
+        semconv.first_text(attributes, shape.team) if shape.team else None,
+        semconv.first_text(attributes, shape.session) if shape.session else None,
+        _key_name(attributes, shape.api_key) if shape.api_key else None,
+    )
+
+
+def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller:
+    """Return the user, team and session that a resource states for everything that it sends."""
+    if not (shape.user or shape.team or shape.session):
+        return NO_CALLER
+    caller = Caller(
+        semconv.first_text(attributes, semconv.RESOURCE_USER),
+        semconv.first_text(attributes, semconv.RESOURCE_TEAM),
+        semconv.first_text(attributes, semconv.RESOURCE_SESSION),
+    )
+    return NO_CALLER if caller == NO_CALLER else caller
+
+
+def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
+    """The end user beside an authenticated principal, for the tag `end_user`."""
+    stated = values.text(attributes.get(semconv.END_USER))
+    if stated is None and semconv.PRINCIPAL in attributes:
+        stated = values.text(attributes.get("llm.user"))
+    return stated if stated is not None and stated != user else None
+
+
+def _key_name(attributes: Attributes, names: Names) -> str | None:
+    """The alias of a caller's key, None if it was named after the key itself."""
+    alias = semconv.first_text(attributes, names)
+    return None if tag_rules.is_secret(alias) else alias

@@ -7,8 +7,10 @@ Of the ten spellings of a cached token count a span has one or two: only those a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes
@@ -23,7 +25,6 @@ CONTAINERS: dict[str, Callable[[Any], Fields]] = {
     **{name: figures for product in PRODUCTS for name in product.texts},
 }
 _KINDS = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}
-_OPERATIONS = ("gen_ai.operation.name", "llm.request.type")
 _END_USER_NAMES = frozenset({semconv.END_USER, semconv.PRINCIPAL})
 
 _TABLES: dict[str, Iterable[str]] = {**FIELD_NAMES, "containers": CONTAINERS}
@@ -65,13 +66,23 @@ def _shape(names: Names) -> AttributeShape:
         deciding_kind=next((kind for kind in kinds if kind.operation is not None), None),
         taken_by=tuple([product for product in PRODUCTS if not present.isdisjoint(product.taken_marks)]),
         names_tool="gen_ai.tool.name" in present,
-        names_operation=not present.isdisjoint(_OPERATIONS),
+        names_operation=not present.isdisjoint(semconv.OPERATION),
         names_end_user=not present.isdisjoint(_END_USER_NAMES),
         names_ai=any(is_ai_name(name) for name in names),
+        own={},
     )
 
 
-def _present(table: Iterable[str], names: frozenset[str]) -> Names:
+def own_shape(shape: AttributeShape, product: Product, attributes: Attributes) -> AttributeShape:
+    """The shape of an item for a product with names of its own, which take the place of those of every product."""
+    found = shape.own.get(product)
+    if found is None:
+        names = {field: _present(table, attributes.keys()) for field, table in product.own_names.items()}
+        found = shape.own[product] = replace(shape, **names, own={})
+    return found
+
+
+def _present(table: Iterable[str], names: Set[str]) -> Names:
     return tuple([name for name in table if name in names])
 
 

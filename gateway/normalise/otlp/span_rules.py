@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape
@@ -77,6 +79,11 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
     """True if the input lacks the cache: OpenLLMetry passes on Bedrock's; elsewhere the figures decide."""
     return span.scope.name.endswith(".bedrock")
+
+
+def given(provider: str) -> Callable[[str | None, str | None], str | None]:
+    """A hook for spans whose provider goes without saying."""
+    return lambda stated, model: stated or provider
 
 
 def leaves_cache_out(span: Span, provider: str | None, model: str | None) -> bool:

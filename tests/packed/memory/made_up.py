@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
+from gateway.normalise.otlp.span_rules import given
 from gateway.normalise.reading import operations
-from spool.record import Inference
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     return operations.CHAT if span.attributes.get("madeup.step") == "ask" else None
 
 
-def _refine(span: Span, record: Inference) -> None:
+def _refine(span: Span, call: SpanCall) -> None:
     """Its draft mode is told by the name of a run alone."""
     if str(span.attributes.get("madeup.run", "")).startswith("draft:"):
-        record.region = "drafts"
+        call.record.region = "drafts"
 
 
 PRODUCT = Product(
@@ -27,5 +28,5 @@ PRODUCT = Product(
         "request_model": ("madeup.engine",),
         "session": ("madeup.session",),
     },
-    spans=SpanDialect(operation=_operation, provider="openai", refine=_refine),
+    spans=SpanDialect(operation=_operation, provider=given("openai"), refine=_refine),
 )

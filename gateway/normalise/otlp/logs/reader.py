@@ -21,16 +21,15 @@ from gateway.normalise.otlp.model import LogRecord
 from gateway.normalise.otlp.names import FIELD_NAMES
 from gateway.normalise.otlp.product import LogEvent, LogTwins, Names, Product, TokenNames
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.otlp.senders import Senders, sender_of
 from gateway.normalise.otlp.shapes import shape_of
-from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.otlp.spans.counts import meters_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import AS_EVENT, AS_SPAN, of_call, of_call_id, of_end, of_end_alone
+from spool.identity import of_call, of_call_id, of_end_alone
 from spool.record import Inference
 
 TURN = 2048  # calls to book without a pause
@@ -135,11 +134,8 @@ class LogReader:
                 identity = of_end_alone(identity, name)
         if event.is_final:
             identity = identity._replace(is_final=True)
-        links = (
-            of_end(call, own=AS_EVENT, other=AS_SPAN) if dialect.repeats_spans else event.links(attributes)
-        )
-        if links:
-            identity = identity._replace(links=links)
+        if event.links is not None:
+            identity = identity._replace(links=event.links(attributes, call))
         why = _why(record, product, event, call) if self._outcome.why is not None else None
         self._outcome.add(call, identity, why, device=self._senders.device)
 
@@ -167,7 +163,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         response_model=semconv.first_text(attributes, dialect.response_model),
         cost=cost,
         status="error" if failed else "ok",
-        error_type=(event.error_type or semconv.error_type(attributes)) if failed else None,
+        error_type=semconv.error_type(attributes) if failed else None,
     )
     set_counts(call, tokens)
     shape = shape_of(attributes)
@@ -175,11 +171,11 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
         call.charges = semconv.charges_of(attributes, FIELD_NAMES["cost"])
     if shape.meters:
         call.meters = meters_of(attributes, shape) or call.meters
-    if dialect.is_free(attributes):
-        call.cost = "0"
-    elif product.zero_cost_is_unknown:
+    if product.zero_cost_is_unknown:
         call.cost = known_cost(call, cost)
     call.region = semconv.region_of(attributes, shape.region, shape.address, provider=provider, model=model)
+    if event.refine is not None:
+        event.refine(attributes, call)
     return call
 
 

@@ -8,7 +8,6 @@ counts already) is not usage.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Point
@@ -19,22 +18,22 @@ from gateway.normalise.reading.ai_names import is_other_use
 
 LONGEST_TYPE = 64
 
-_FAMILIES = {name: (product, family) for product in PRODUCTS for name, family in product.metrics.items()}
+_ANY_PART = "*"  # in a name: any part between two dots
+_NAMED = [(name, (product, family)) for product in PRODUCTS for name, family in product.metrics.items()]
+_FAMILIES = {name: found for name, found in _NAMED if _ANY_PART not in name}
+_PATTERNS = [
+    (re.compile("[^.]+".join(map(re.escape, name.split(_ANY_PART)))), found)
+    for name, found in _NAMED
+    if _ANY_PART in name
+]
 # Products that are servers of models: their counters have what they served, whoever tells the calls.
 SERVERS = frozenset(
     product.source for product in PRODUCTS if any(f.is_served for f in product.metrics.values())
 )
-_PATTERNS = tuple(
-    [
-        (re.compile(pattern), (product, family))
-        for product in PRODUCTS
-        for pattern, family in product.metric_patterns.items()
-    ]
-)
-_BEGINNINGS = {
-    scope: product.metric_beginning
+_NAMING = {
+    scope: product.metric_name
     for product in PRODUCTS
-    if product.metric_beginning
+    if product.metric_name is not None
     for scope in product.scopes
 }
 _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in product.repeated_metrics]))
@@ -57,17 +56,9 @@ def find_family(name: str) -> tuple[Product, MetricFamily] | None:
 
 
 def name_of(point: Point) -> str:
-    """The metric's name as its product has it, also where its user chose the beginning."""
-    beginning = _BEGINNINGS.get(point.scope.name)
-    return point.name if beginning is None else _with_beginning(point.name, beginning)
-
-
-@lru_cache(maxsize=1024)
-def _with_beginning(name: str, beginning: str) -> str:
-    if name.startswith(beginning):
-        return name
-    whole = (beginning + name[at:] for at in range(len(name)))
-    return next((one for one in whole if one in _FAMILIES or is_repeat(one)), name)
+    """The metric's name as its product has it, also where its user chose a part of it."""
+    naming = _NAMING.get(point.scope.name)
+    return point.name if naming is None else naming(point.name)
 
 
 def foreign_currency(point: Point) -> str | None:

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.conventions import INFERENCE_DRAFT, INFERENCE_USAGE, OTEL, TOKEN_USAGE
+from gateway.normalise.otlp.conventions import OTEL, TOKEN_USAGE
 from gateway.normalise.otlp.metrics import token_types
 from gateway.normalise.otlp.metrics.families import (
     LONGEST_TYPE,
@@ -27,9 +27,8 @@ from gateway.normalise.otlp.metrics.series import SeriesKeys
 from gateway.normalise.otlp.metrics.values import money_of, tokens_of
 from gateway.normalise.otlp.model import Point, Resource, Scope
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, MetricFamily, Product
-from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.otlp.senders import Senders, sender_of
 from gateway.normalise.otlp.shapes import shape_of
-from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import values
 from gateway.normalise.reading.ai_names import names_model
@@ -133,13 +132,12 @@ class PointReader:
 
     def _is_repeated(self, point: Point, family: MetricFamily, token_type: str | None) -> bool:
         """True if the meter counts these tokens in the other of two families: the first to come counts."""
-        name = _one_of_two(point.name, family)
-        if token_type is None or name is None:
+        if token_type is None or family.one_of is None:
             return False
         meter = (point.resource, point.scope)
         if meter != self._meter:  # the same one in the next piece of a large payload is equal, not identical
             self._meter, self._counted_by = meter, {}
-        return self._counted_by.setdefault(token_type, name) != name
+        return self._counted_by.setdefault(token_type, family.one_of) != family.one_of
 
     def _keep(self, point: Point, product: Product, family: MetricFamily, token_type: str | None) -> None:
         value: int | Decimal
@@ -170,15 +168,6 @@ class PointReader:
             record.end_time = point.time or None
             why = {"value": f"delta of {point.name}"}
             self._outcome.add(record, _identity(series, point), why, device=self._senders.device)
-
-
-def _one_of_two(name: str, family: MetricFamily) -> str | None:
-    """The name of a family of which its sender may have two; None for others."""
-    if name == TOKEN_USAGE or family.has_two_names:
-        return name
-    return next(
-        (beginning for beginning in (INFERENCE_USAGE, INFERENCE_DRAFT) if name.startswith(beginning)), None
-    )
 
 
 def _sender(point: Point) -> Product:

@@ -25,22 +25,19 @@ def counts_of(
 ) -> Tokens:
     """The counts of a call by its own span; `more` is what its containers hold. Raises BadValue."""
     attributes = span.attributes
-    if dialect.tokens is None:
-        first_count = semconv.first_count
-        stated = tuple.__new__(
-            Tokens,
-            (  # by its name it takes three times as long
-                first_count(attributes, shape.input) if shape.input else None,
-                first_count(attributes, shape.output) if shape.output else None,
-                first_count(attributes, shape.cache_read) if shape.cache_read else None,
-                first_count(attributes, shape.cache_write) if shape.cache_write else None,
-                first_count(attributes, shape.reasoning) if shape.reasoning else None,
-                None,
-                None,
-            ),
-        )
-    else:
-        stated = dialect.tokens.counts(attributes)
+    first_count = semconv.first_count
+    stated = tuple.__new__(
+        Tokens,
+        (  # by its name it takes three times as long
+            first_count(attributes, shape.input) if shape.input else None,
+            first_count(attributes, shape.output) if shape.output else None,
+            first_count(attributes, shape.cache_read) if shape.cache_read else None,
+            first_count(attributes, shape.cache_write) if shape.cache_write else None,
+            first_count(attributes, shape.reasoning) if shape.reasoning else None,
+            None,
+            None,
+        ),
+    )
     if shape.meters:
         stated = stated._replace(meters=meters_of(attributes, shape))
     if more:
@@ -52,10 +49,8 @@ def counts_of(
     tokens, without_cache = stated, False
     if not (stated.cache_read is None and stated.cache_write is None and stated.reasoning is None):
         without_cache = (dialect.without_cache or bedrock_scope)(span, provider, model)
-        apart = bool(dialect.without_reasoning) and any(
-            name in attributes for name in dialect.without_reasoning
-        )
-        tokens = settle(stated, total=total, without_cache=without_cache, without_reasoning=apart)
+        without_reasoning = dialect.without_reasoning is not None and dialect.without_reasoning(span)
+        tokens = settle(stated, total=total, without_cache=without_cache, without_reasoning=without_reasoning)
     if (
         total is None
         or tokens.input is None

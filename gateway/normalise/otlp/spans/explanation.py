@@ -5,21 +5,29 @@ from __future__ import annotations
 from msgspec.structs import asdict
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.callers import Caller
+from gateway.normalise.otlp.call import Caller, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.names import FIELD_NAMES
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS
 from gateway.normalise.otlp.span_rules import bedrock_scope
-from gateway.normalise.otlp.spans.calls import SpanCall
 from gateway.normalise.reading.regions import region_of
 
-_FIELDS = {
-    "response_model": FIELD_NAMES["response_model"],
-    "request_id": FIELD_NAMES["request_id"],
-    "team": FIELD_NAMES["team"],
-    "session": FIELD_NAMES["session"],
-    "api_key": FIELD_NAMES["api_key"],
+_NAMES = {  # by field of a record the field whose names tell it
+    "request_model": "request_model",
+    "response_model": "response_model",
+    "request_id": "request_id",
+    "provider": "provider",
+    "cost": "cost",
+    "user": "user",
+    "team": "team",
+    "session": "session",
+    "api_key": "api_key",
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_read_tokens": "cache_read",
+    "cache_write_tokens": "cache_write",
+    "reasoning_tokens": "reasoning",
 }
 _CONTAINED = {
     "input_tokens": "input",
@@ -38,21 +46,10 @@ _CONTAINED = {
 
 def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product) -> dict[str, str]:
     """Field -> words, for the fields that the span itself gave."""
-    attributes, dialect = span.attributes, product.spans
-    own = dialect.tokens
-    tables = {
-        **_FIELDS,
-        "request_model": dialect.model or FIELD_NAMES["request_model"],
-        "provider": FIELD_NAMES["provider"],
-        "cost": FIELD_NAMES["cost"],
-        "region": _region(attributes, shape, call),
-        "user": product.user or FIELD_NAMES["user"],
-        "input_tokens": own.input if own else FIELD_NAMES["input"],
-        "output_tokens": own.output if own else FIELD_NAMES["output"],
-        "cache_read_tokens": own.cache_read if own else FIELD_NAMES["cache_read"],
-        "cache_write_tokens": own.cache_write if own else FIELD_NAMES["cache_write"],
-        "reasoning_tokens": own.reasoning if own else FIELD_NAMES["reasoning"],
-    }
+    attributes, dialect, record = span.attributes, product.spans, call.record
+    names = {**FIELD_NAMES, **product.own_names}
+    tables = {field: names[name] for field, name in _NAMES.items()}
+    tables["region"] = _region(attributes, shape, call)
     names_by_field = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
     why = {field: name for field, name in names_by_field.items() if name is not None}
     if not {"request_model", "response_model"} & set(why):
@@ -60,18 +57,19 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
     for field, contained in _CONTAINED.items():
         if field not in why and (container := _container(attributes, contained)) is not None:
             why[field] = f"{container} ({contained})"
-        elif field not in why and getattr(call.record, field) is not None:
+        elif field not in why and field != "provider" and getattr(record, field) is not None:
             why[field] = f"several attributes, by dialect {product.source}"
-    if call.record.provider is not None and "provider" not in why:
-        why["provider"] = "the model's name" if dialect.provider is None else f"dialect {product.source}"
-    record = call.record
+    if record.provider is not None and "provider" not in why:
+        model = record.request_model or record.response_model
+        is_of_model = model is not None and record.provider == semconv.model_provider(model)
+        why["provider"] = "the model's name" if is_of_model else f"dialect {product.source}"
     if record.meters:
         why["meters"] = ", ".join(dict.fromkeys(name for _, name in shape.meters)) or "its usage object"
     if record.region is not None and record.region == region_of(
         model=record.request_model or record.response_model
     ):
         why["region"] = "the model's name"
-    why["operation"] = _operation(attributes, shape, dialect)
+    why["operation"] = _operation(attributes, shape, product)
     why["source"] = f"dialect {product.source}"
     _add_rules(why, attributes, call, dialect, span)
     return why
@@ -99,9 +97,10 @@ def _container(attributes: Attributes, field: str) -> str | None:
     return next((name for name, read in CONTAINERS.items() if field in read(attributes.get(name))), None)
 
 
-def _operation(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> str:
+def _operation(attributes: Attributes, shape: AttributeShape, product: Product) -> str:
     decided_by = (shape.deciding_kind.attribute,) if shape.deciding_kind is not None else ()
-    name = semconv.first_name(attributes, (*decided_by, *dialect.operation_names))
+    kinds = [kind.attribute for kind in product.kinds]
+    name = semconv.first_name(attributes, (*decided_by, *semconv.OPERATION, *kinds))
     return name or "a model or provider, and usage or an error"
 
 

@@ -13,13 +13,12 @@ from msgspec import Struct
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.callers import NO_CALLER, caller_of, nearest
-from gateway.normalise.otlp.conventions import OTEL
+from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, nearest
+from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
 from gateway.normalise.otlp.model import Resource, Scope, Span
-from gateway.normalise.otlp.product import AttributeShape, Names, Product
-from gateway.normalise.otlp.senders import Senders
+from gateway.normalise.otlp.product import AttributeShape, Product, RefineCall, SpanRole
+from gateway.normalise.otlp.senders import Senders, caller_of, sender_of
 from gateway.normalise.otlp.shapes import shape_of
-from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.otlp.span_rules import (
     by_operation_name,
     has_usage,
@@ -27,7 +26,7 @@ from gateway.normalise.otlp.span_rules import (
     never,
 )
 from gateway.normalise.otlp.spans import siblings, streams
-from gateway.normalise.otlp.spans.calls import NO_TOKENS, SpanCall, call_of
+from gateway.normalise.otlp.spans.calls import call_of
 from gateway.normalise.otlp.spans.counts import meters_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.siblings import UsageSpan
@@ -36,16 +35,15 @@ from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNI
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading import tags as tag_rules
+from gateway.normalise.reading.costs import known_cost
 from spool.identity import (
     AS_EVENT,
     AS_SPAN,
     AS_STREAM,
     BELOW_STREAM,
     of_call,
-    of_call_id,
     of_end,
     of_link,
-    of_span,
     of_stream,
     with_names,
 )
@@ -53,9 +51,7 @@ from spool.record import Inference
 
 _TURN = 16  # calls that are booked between two looks at the time
 SEALED = 96  # characters, more than a provider's own ids have
-# Their events of a call bear the ids of its span and may leave out that of the answer.
-_WRITES_EVENTS = "opentelemetry.instrumentation.genai"
-_SDKS = "com.anthropic.sdk."  # beginning of the scopes of libraries that write spans unasked
+_NO_ROLE = SpanRole()
 
 
 class SpanReader:
@@ -78,9 +74,7 @@ class SpanReader:
         self._resource: Resource | None = None
         self._scope: Scope | None = None
         self._sender = OTEL
-        self._is_of_sdk = False
-        self._writes_events = False
-        self._call_id: Names = ()
+        self._refine_sent: tuple[RefineCall, ...] = ()  # for the calls of this sender and scope
 
     def take(self, place: int, span: Span) -> None:
         """Every span ends up in exactly one term of the books, here or in `finish`."""
@@ -102,8 +96,12 @@ class SpanReader:
         parent = (trace_id, parent_id) if trace_id is not None and parent_id is not None else None
         call = None
         if operation is None:
-            if product.spans.usage_of is None or not self._hold_usage(span, shape, product, parent):
+            role_of = product.spans.role
+            usage_of = None if role_of is None else role_of(span, shape).usage_of
+            if usage_of is None:
                 self._ignore(span, shape, product)
+            else:
+                self._hold_usage(span, shape, usage_of, parent)
         elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
             self._outcome.drop(
@@ -131,10 +129,9 @@ class SpanReader:
         self._resource, self._scope = resource, scope
         sender = sender_of(resource, scope)
         self._sender = sender if sender.names_spans else OTEL
-        self._is_of_sdk = scope.name.startswith(_SDKS)
-        self._writes_events = scope.name.startswith(_WRITES_EVENTS)
-        details = self._sender.details
-        self._call_id = () if details is None else details.call_id
+        of_sender = self._sender.spans.refine_sent
+        of_scope = [refine for beginning, refine in SENT_UNDER if scope.name.startswith(beginning)]
+        self._refine_sent = (*of_scope, *([] if of_sender is None else [of_sender]))
         self._senders.enter(resource)
 
     def take_read(self, place: int, read: ReadSpan) -> None:
@@ -229,26 +226,12 @@ class SpanReader:
         tags = call.record.tags = self._senders.tags_of(product, user, span.attributes, shape)
         if call.service_tier is not None and semconv.SERVICE_TIER not in tags:
             self._outcome.left_out += not tag_rules.put(tags, semconv.SERVICE_TIER, call.service_tier)
-        dialect = product.spans
-        if dialect.reports_stream is not None:
-            call.reports_stream = dialect.reports_stream(span)
-        if self._is_of_sdk:
-            call.is_of_sdk = True
-        if dialect.refine is not None:
-            dialect.refine(span, call.record)
-        if dialect.also is not None:
-            call.also = dialect.also(span, call.record)
-        if dialect.call_id:
-            told = semconv.first_text(span.attributes, dialect.call_id)
-            call.joins = () if told is None else (of_call_id(product.source, told),)
-        if self._writes_events and call.response_id is not None:
-            call.also = (*call.also, *_span_name(span))
-        if self._call_id:
-            answer = semconv.first_text(span.attributes, self._call_id)
-            if answer is not None:  # the event of the call bears it, too, whoever's marks the span has
-                call.also = (*call.also, of_call_id(self._sender.source, answer))
-        if dialect.logged:
-            call.is_logged = True
+        if product.spans.refine is not None:
+            product.spans.refine(span, call)
+        for refine in self._refine_sent:
+            refine(span, call)
+        if product.zero_cost_is_unknown:
+            call.record.cost = known_cost(call.record, call.record.cost)
         if _is_linked(call):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
@@ -262,18 +245,14 @@ class SpanReader:
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         if call is not None:
             call.agent = agent
-            is_attempt = product.spans.is_attempt
-            stands_alone = is_attempt is not None and is_attempt(span)
-            return Node(
-                parent, call.caller, agent, stands_alone or call.record.operation == "invoke_agent", call
-            )
-        caller = caller_of(span.attributes, shape, OTEL)  # the calls below may be another product's
-        begins = product.spans.begins_stream
-        began = (span.start_time or 0) if begins is not None and begins(span, shape) else None
+            is_border = call.is_attempt or call.record.operation == "invoke_agent"
+            return Node(parent, call.caller, agent, is_border, call)
+        role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
+        caller = caller_of(span.attributes, shape)  # the calls below may be another product's
+        began = (span.start_time or 0) if role.begins_stream else None
         if parent is None and caller is NO_CALLER and agent is None and began is None:
             return None
-        is_agent = product.spans.is_agent
-        is_border = is_tool_or_agent(span, shape) or (is_agent is not None and is_agent(span))
+        is_border = role.is_agent or is_tool_or_agent(span, shape)
         return Node(parent, caller, agent, is_border, None, began, ended=span.end_time or 0)
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
@@ -289,14 +268,8 @@ class SpanReader:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
         self._outcome.show_shape(names)
 
-    def _hold_usage(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> bool:
-        """
-        Keep a span that states the usage of a neighbouring call, which is looked for when all spans are read;
-        True if it does.
-        """
-        usage_of = product.spans.usage_of(span) if product.spans.usage_of is not None else None
-        if usage_of is None:
-            return False
+    def _hold_usage(self, span: Span, shape: AttributeShape, usage_of: str, parent: Key | None) -> None:
+        """Keep a span that states the usage of a neighbouring call, which is looked for when all spans are read."""
         try:
             output = semconv.first_count(span.attributes, shape.output)
         except values.BadValue:
@@ -305,7 +278,6 @@ class SpanReader:
         self._usage_spans.append(
             UsageSpan(span.span_id, names, (span.trace_id, parent), output, usage_of == siblings.MODEL_CALL)
         )
-        return True
 
     def _book_usage_spans(self) -> None:
         unexplained = set(siblings.without_call(self._usage_spans, self._calls))
@@ -411,10 +383,6 @@ def _is_linked(call: SpanCall) -> bool:
     """
     response_id, status = call.response_id, call.record.status
     return status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED))
-
-
-def _span_name(span: Span) -> tuple[bytes, ...]:
-    return () if span.trace_id is None or span.span_id is None else (of_span(span.trace_id, span.span_id),)
 
 
 def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gateway.normalise.otlp.spans.calls import SpanCall
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.spans.trace_tree import Key
 
 MODEL_CALL = "model_call"  # what the usage of a span is of, where it is that of a call

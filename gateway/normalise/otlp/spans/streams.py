@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gateway.normalise.otlp.spans.calls import SpanCall
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node
 
 _Place = tuple[str | None, Key | None]  # trace id and parent

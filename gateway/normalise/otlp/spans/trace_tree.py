@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gateway.normalise.otlp.callers import NO_CALLER, Caller, nearest
+from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
 from gateway.normalise.otlp.semconv import SERVICE_TIER
-from gateway.normalise.otlp.spans.calls import SpanCall
 from gateway.normalise.otlp.spans.counts import fuller
 from gateway.normalise.reading import tags
 from spool.identity import of_span

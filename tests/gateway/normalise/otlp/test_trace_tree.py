@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.callers import NO_CALLER
+from gateway.normalise.otlp.call import NO_CALLER, SpanCall
 from gateway.normalise.otlp.spans import streams
-from gateway.normalise.otlp.spans.calls import SpanCall
 from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
 from gateway.normalise.reading.tokens import Tokens
 from spool.record import Inference

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
     AttributeShape,
     Kind,
+    Links,
     LogDialect,
     LogEvent,
     MetricFamily,
     Product,
     SpanDialect,
     TokenNames,
+    always,
 )
 from gateway.normalise.reading import operations, values
 from spool.identity import of_call_id
@@ -33,13 +36,18 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     return operations.CHAT if is_call else None
 
 
-def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
-    return True
+def _provider(stated: str | None, model: str | None) -> str | None:
+    """The model's name is stronger than the stated provider."""
+    return (None if model is None else semconv.model_provider(model)) or stated
 
 
-def _refine(span: Span, record: Inference) -> None:
-    if span.attributes.get("success") in (False, "false") and record.status == "ok":
-        record.status, record.error_type = "error", semconv.error_type(span.attributes)
+def _refine(span: Span, call: SpanCall) -> None:
+    record, attributes = call.record, span.attributes
+    if attributes.get("success") in (False, "false") and record.status == "ok":
+        record.status, record.error_type = "error", semconv.error_type(attributes)
+    call_id = semconv.first_text(attributes, _CALL_ID)
+    if call_id is not None:  # under which an event tells how the call ended
+        call.joins = (of_call_id(SOURCE, call_id),)
 
 
 def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
@@ -59,6 +67,18 @@ _TOKENS = TokenNames(
 _RESPONSE_ID = (*semconv.RESPONSE_ID, "request_id")
 _SHARED_ID = ("client_request_id",)
 _CALL_ID = ("request_id",)
+_ACCOUNTS = ("user.account_uuid", "user.account_id")
+_INSTALLATION = "user.id"  # a random id
+
+
+def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
+    return semconv.ids(attributes, _RESPONSE_ID, _SHARED_ID)
+
+
+def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
+    """The installation is the device, unless it is what the user is known by."""
+    installation = values.text(attributes.get(_INSTALLATION))
+    return {} if installation is None or installation == user else {"device": installation}
 
 
 def _names_request(attributes: Attributes) -> bool:
@@ -69,16 +89,16 @@ def _names_prompt(attributes: Attributes) -> bool:
     return bool(_ends_of_prompt(attributes))
 
 
-def _of_error(attributes: Attributes) -> tuple[tuple[bytes, bytes], ...]:
+def _of_error(attributes: Attributes, call: Inference) -> Links:
     """The first error of a prompt whose retries were exhausted is that exhaustion."""
     return _ends_of_prompt(attributes)
 
 
-def _of_exhaustion(attributes: Attributes) -> tuple[tuple[bytes, bytes], ...]:
+def _of_exhaustion(attributes: Attributes, call: Inference) -> Links:
     return tuple([(own, other) for other, own in _ends_of_prompt(attributes)])
 
 
-def _ends_of_prompt(attributes: Attributes) -> tuple[tuple[bytes, bytes], ...]:
+def _ends_of_prompt(attributes: Attributes) -> Links:
     """The names of a prompt's failure, as its errors and as the end of its retries; none without both ids."""
     session, prompt = (values.text(attributes.get(name)) for name in ("session.id", "prompt.id"))
     if session is None or prompt is None:
@@ -87,14 +107,18 @@ def _ends_of_prompt(attributes: Attributes) -> tuple[tuple[bytes, bytes], ...]:
     return ((failed, exhausted),)
 
 
-_LOGGED = LogDialect(tokens=_TOKENS, without_cache=True, response_id=_RESPONSE_ID, shared_id=_SHARED_ID)
+def _refuse(attributes: Attributes, call: Inference) -> None:
+    call.error_type = "refusal"
+
+
+_LOGGED = LogDialect(tokens=_TOKENS, without_cache=always, response_id=_RESPONSE_ID, shared_id=_SHARED_ID)
 _ENDED = replace(_LOGGED, call_id=_CALL_ID)  # of calls that another event ends, and of that event
 _EVENTS = {
     "claude_code.api_request": LogEvent(dialect=_ENDED),
     "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error),
     # Of the call that its id names, which was billed.
     "claude_code.api_refusal": LogEvent(
-        dialect=_ENDED, failed=True, error_type="refusal", adds_to_call=True, is_call=_names_request
+        dialect=_ENDED, failed=True, refine=_refuse, adds_to_call=True, is_call=_names_request
     ),
     # Of the last error of its prompt, or of one that was not told.
     "claude_code.api_retries_exhausted": LogEvent(
@@ -118,22 +142,24 @@ PRODUCT = Product(
     scope_beginnings=(_SCOPE,),
     services=("claude-code", "claude-code-desktop"),
     kinds=(Kind(attribute="span.type"),),
-    user=("user.account_uuid", "user.account_id", "user.id"),
+    own_names={
+        "input": _TOKENS.input,
+        "output": _TOKENS.output,
+        "cache_read": _TOKENS.cache_read,
+        "cache_write": _TOKENS.cache_write,
+        "request_model": (*semconv.REQUEST_MODEL, "model"),
+        "user": (*_ACCOUNTS, _INSTALLATION),
+    },
     tags={
         **{name: (name,) for name in ("query_source", "effort", "speed")},
         **{name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")},  # may be masked
     },
-    installation="user.id",
+    more_tags=_more_tags,
     spans=SpanDialect(
         operation=_operation,
-        operation_names=("span.type",),
-        without_cache=_without_cache,
-        tokens=_TOKENS,
-        model=(*semconv.REQUEST_MODEL, "model"),
-        model_names_provider=True,
-        response_id=_RESPONSE_ID,
-        shared_id=_SHARED_ID,
-        call_id=_CALL_ID,
+        without_cache=always,
+        provider=_provider,
+        ids=_ids,
         refine=_refine,
     ),
     events=_EVENTS,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED, OUTPUT
 from gateway.normalise.otlp.model import Attributes
-from gateway.normalise.otlp.product import MONEY_UNIT, LogDialect, LogEvent, MetricFamily, Product, TokenNames
+from gateway.normalise.otlp.product import (
+    MONEY_UNIT,
+    LogDialect,
+    LogEvent,
+    MetricFamily,
+    Product,
+    TokenNames,
+    always,
+)
 
 _LOGGED = LogDialect(
     provider=("provider",),
@@ -15,7 +23,7 @@ _LOGGED = LogDialect(
         cache_read=("cacheReadTokens",),
         cache_write=("cacheWriteTokens",),
     ),
-    without_cache=True,
+    without_cache=always,
 )
 
 
@@ -27,8 +35,7 @@ PRODUCT = Product(
     source="cline",
     scopes=("cline",),
     services=("cline",),
-    user=("user_id",),
-    session=("ulid",),
+    own_names={"user": ("user_id",), "session": ("ulid",)},
     tags={"organization": ("organization_id",), "device": ("distinct_id",)},
     names={"cost": ("totalCost",)},
     names_spans=False,

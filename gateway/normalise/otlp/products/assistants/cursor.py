@@ -6,8 +6,6 @@ Events may come hours after the counters, which name no call: the counters alway
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
 from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.product import (
@@ -17,7 +15,9 @@ from gateway.normalise.otlp.product import (
     MetricFamily,
     Product,
     TokenNames,
+    always,
 )
+from spool.record import Inference
 
 SOURCE = "cursor"
 _PREFIX = "cursor."
@@ -34,8 +34,14 @@ def _whole_event_name(record: LogRecord, name: str, source: str) -> str:
     return _CORRECTION if name.startswith(_CORRECTED) else _BODIES.get(name, name)
 
 
-def _is_not_billable(attributes: Attributes) -> bool:
-    return attributes.get("cursor.api.billable") in (False, "false")
+def _refine(attributes: Attributes, call: Inference) -> None:
+    if attributes.get("cursor.api.billable") in (False, "false"):
+        call.cost = "0"
+
+
+def _correct(attributes: Attributes, call: Inference) -> None:
+    """The usage event was not billed after all: the call's cost is 0, however it ended."""
+    call.cost = "0"
 
 
 _LOGGED = LogDialect(
@@ -46,26 +52,22 @@ _LOGGED = LogDialect(
         cache_read=(f"{_REQUEST}.cache_read_tokens",),
         cache_write=(f"{_REQUEST}.cache_creation_tokens",),
     ),
-    without_cache=True,
+    without_cache=always,
     own_id=("cursor.event.id",),
     call_id=("cursor.usage_event.id",),
-    is_free=_is_not_billable,
 )
-# "The usage event was not billed after all": the call's cost is 0, however it ended.
-_UNBILLED = replace(_LOGGED, is_free=lambda attributes: True)
 
 PRODUCT = Product(
     source=SOURCE,
     scopes=("cursor.telemetry",),
     services=("cursor",),
-    user=("cursor.user.id",),
-    session=("cursor.conversation.id",),
+    own_names={"user": ("cursor.user.id",), "session": ("cursor.conversation.id",)},
     tags={"surface": ("cursor.surface",), "entrypoint": ("cursor.entrypoint",)},
     names_spans=False,
     events={
-        _REQUEST: LogEvent(dialect=_LOGGED),
-        _ERROR: LogEvent(dialect=_LOGGED, failed=True, adds_to_call=True),
-        _CORRECTION: LogEvent(dialect=_UNBILLED, adds_to_call=True, is_final=True),
+        _REQUEST: LogEvent(dialect=_LOGGED, refine=_refine),
+        _ERROR: LogEvent(dialect=_LOGGED, failed=True, adds_to_call=True, refine=_refine),
+        _CORRECTION: LogEvent(dialect=_LOGGED, adds_to_call=True, is_final=True, refine=_correct),
     },
     event_beginnings=(_PREFIX,),
     event_name=_whole_event_name,

@@ -25,6 +25,8 @@ from gateway.normalise.otlp.product import (
 )
 from gateway.normalise.otlp.span_rules import never
 from gateway.normalise.reading import values
+from gateway.normalise.reading.meters import with_tools
+from gateway.normalise.reading.tokens import Tokens
 
 _ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
 _WHEN_OK = ("gen_ai.response.model",)
@@ -93,6 +95,20 @@ def _provider(attributes: Attributes, model: str | None) -> str:
     return "gcp.vertex_ai" if google_cloud else "gcp.gen_ai"
 
 
+def _with_tool_prompts(attributes: Attributes, stated: Tokens) -> Tokens:
+    """The prompts of tools are counted beside the input."""
+    tool_input = semconv.first_count(attributes, ("tool_token_count",))
+    if not tool_input or stated.input is None:
+        return stated
+    return stated._replace(input=stated.input + tool_input, meters=with_tools(stated.meters, tool_input))
+
+
+def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
+    """The agent, unless it is the only one."""
+    role = semconv.first_text(attributes, ("role",))
+    return {} if role is None or role == "main" else {"agent": role}
+
+
 _LOGGED = LogDialect(
     tokens=TokenNames(
         input=("input_token_count",),
@@ -100,7 +116,7 @@ _LOGGED = LogDialect(
         cache_read=("cached_content_token_count",),
         reasoning=("thoughts_token_count",),
     ),
-    tool_input=("tool_token_count",),
+    complete=_with_tool_prompts,
     without_reasoning=True,
     operation="generate_content",
     # What only the twin knows.
@@ -121,8 +137,7 @@ PRODUCT = Product(
     },
     event_beginnings=("gemini_cli.",),
     no_calls=("gemini_cli.chat_compression",),
-    tags={"agent": ("role",)},
-    no_tags=("main",),
+    more_tags=_more_tags,
     twins=GeminiTwins,
     metrics={
         "gemini_cli.token.usage": MetricFamily(

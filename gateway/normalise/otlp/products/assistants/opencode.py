@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.metrics.token_types import (
     CACHE_READ,
     CACHE_WRITE,
@@ -9,18 +12,24 @@ from gateway.normalise.otlp.metrics.token_types import (
     OUTPUT_VISIBLE,
     REASONING,
 )
-from gateway.normalise.otlp.model import LogRecord
+from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
+    Links,
     LogDialect,
     LogEvent,
     MetricFamily,
     Product,
     SpanDialect,
     TokenNames,
+    always,
 )
+from spool.identity import AS_EVENT, AS_SPAN, of_end
+from spool.record import Inference
 
 SOURCE = "opencode"
+_PREFIX = "opencode."
+_SESSION_TOTAL = re.compile(r"opencode\.session\..*\.total")
 _REQUEST, _ERROR = "opencode.api_request", "opencode.api_error"
 _EVENTS = {"api_request": _REQUEST, "api_error": _ERROR}
 
@@ -40,32 +49,53 @@ _LOGGED = LogDialect(
         cache_write=("cache_creation_tokens",),
         reasoning=("reasoning_tokens",),
     ),
-    without_cache=True,
+    without_cache=always,
     without_reasoning=True,
-    repeats_spans=True,
 )
+
+
+def _end_as_event(attributes: Attributes, call: Inference) -> Links:
+    return of_end(call, own=AS_EVENT, other=AS_SPAN)
+
+
+def _refine(span: Span, call: SpanCall) -> None:
+    call.is_logged = True
+
+
+def _metric_name(name: str) -> str:
+    """Return the name behind `OPENCODE_METRIC_PREFIX`, for which Claude Code's is proposed, with the default prefix."""
+    if name.startswith(_PREFIX):
+        return name
+    whole = (_PREFIX + name[begin:] for begin in range(len(name)))
+    return next((one for one in whole if one in _METRICS or _SESSION_TOTAL.fullmatch(one)), name)
+
+
+_METRICS = {
+    "opencode.token.usage": MetricFamily(
+        type_keys=("type",),
+        types={
+            "input": INPUT_UNCACHED,
+            "output": OUTPUT_VISIBLE,
+            "reasoning": REASONING,
+            "cacheRead": CACHE_READ,
+            "cacheCreation": CACHE_WRITE,
+        },
+    ),
+    "opencode.cost.usage": MetricFamily(unit=MONEY_UNIT),
+}
 
 PRODUCT = Product(
     source=SOURCE,
     scopes=("com.opencode",),
     scopes_above_marks=True,
     tags={"agent": ("agent",)},
-    spans=SpanDialect(logged=True),
-    events={_REQUEST: LogEvent(dialect=_LOGGED), _ERROR: LogEvent(dialect=_LOGGED, failed=True)},
-    event_name=_whole_event_name,
-    metrics={
-        "opencode.token.usage": MetricFamily(
-            type_keys=("type",),
-            types={
-                "input": INPUT_UNCACHED,
-                "output": OUTPUT_VISIBLE,
-                "reasoning": REASONING,
-                "cacheRead": CACHE_READ,
-                "cacheCreation": CACHE_WRITE,
-            },
-        ),
-        "opencode.cost.usage": MetricFamily(unit=MONEY_UNIT),
+    spans=SpanDialect(refine=_refine),
+    events={
+        _REQUEST: LogEvent(dialect=_LOGGED, links=_end_as_event),
+        _ERROR: LogEvent(dialect=_LOGGED, failed=True, links=_end_as_event),
     },
-    repeated_metrics=(r"opencode\.session\..*\.total",),
-    metric_beginning="opencode.",  # else `OPENCODE_METRIC_PREFIX`, for which Claude Code's is proposed
+    event_name=_whole_event_name,
+    metrics=_METRICS,
+    repeated_metrics=(_SESSION_TOTAL.pattern,),
+    metric_name=_metric_name,
 )

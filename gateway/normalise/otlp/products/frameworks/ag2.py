@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Kind, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, Kind, Product, SpanDialect, SpanRole
 from gateway.normalise.otlp.span_rules import by_operation_name, leaves_cache_out
 from gateway.normalise.reading import operations, values
 
@@ -20,10 +20,10 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     return by_operation_name(span, shape) or operations.CHAT
 
 
-def _repeats_usage(span: Span) -> str | None:
+def _role(span: Span, shape: AttributeShape) -> SpanRole:
     if values.text(span.attributes.get(_KIND)) != "usage":
-        return None
-    return values.text(span.attributes.get(_USAGE_KIND)) or ""
+        return SpanRole()
+    return SpanRole(usage_of=values.text(span.attributes.get(_USAGE_KIND)) or "")
 
 
 PRODUCT = Product(
@@ -32,9 +32,5 @@ PRODUCT = Product(
     marks=(_KIND,),
     kinds=(Kind(attribute=_KIND, operation=_operation, steps=_STEPS),),
     zero_cost_is_unknown=True,
-    spans=SpanDialect(
-        operation=_operation,
-        without_cache=leaves_cache_out,
-        usage_of=_repeats_usage,
-    ),
+    spans=SpanDialect(operation=_operation, without_cache=leaves_cache_out, role=_role),
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.call import SpanCall
+from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name, has_usage
 from gateway.normalise.reading import values
-from spool.record import Inference
 
 _SYSTEM = "gen_ai.system"
 _AGENTS, _INFERENCE = "az.ai.agents", "az.ai.inference"
@@ -21,11 +21,17 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     return "invoke_agent" if run is not None and has_usage(span, shape) else None
 
 
-def _refine(span: Span, record: Inference) -> None:
+def _refine(span: Span, call: SpanCall) -> None:
+    record = call.record
+    call.run_id = values.text(span.attributes.get(_RUN_ID))
     if span.attributes.get(_SYSTEM) == _AGENTS:
-        record.request_id = values.text(span.attributes.get(_RUN_ID))
+        record.request_id = call.run_id
     elif record.request_model == "chat":  # what the SDK writes when its caller names no model
         record.request_model = None
+
+
+def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
+    return semconv.ids(attributes, (_RUN_ID, *semconv.RESPONSE_ID))
 
 
 def _names_azure(span: Span) -> bool:
@@ -36,10 +42,5 @@ PRODUCT = Product(
     source="azure_ai",
     names={"request_id": (_RUN_ID,)},
     weak_marks={_SYSTEM: _names_azure},
-    spans=SpanDialect(
-        operation=_operation,
-        refine=_refine,
-        run_id=_RUN_ID,
-        response_id=(_RUN_ID, *semconv.RESPONSE_ID),
-    ),
+    spans=SpanDialect(operation=_operation, ids=_ids, refine=_refine),
 )

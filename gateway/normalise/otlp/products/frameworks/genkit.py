@@ -95,5 +95,5 @@ PRODUCT = Product(
     kinds=(Kind(attribute=_KIND, operation=_operation, failure=(_STATE, "error")),),
     names={"session": ("genkit:sessionId",)},
     texts={_OUTPUT: _answer},
-    spans=SpanDialect(operation=_operation, operation_names=(_KIND,), more=_model),
+    spans=SpanDialect(operation=_operation, more=_model),
 )

@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.containers import counts, object_in, token_counts_under
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import Fields, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect, SpanRole
 from gateway.normalise.reading import operations
+from spool.identity import of_call_id
 
+SOURCE = "google_adk"
 _RESPONSE = "gcp.vertex.agent.llm_response"
 _USAGE = "usage_metadata"
+_THOUGHTS_APART = "gen_ai.usage.experimental.reasoning_tokens"
 # Of the model's answer: its span and its event bear it. Under OpenInference the answers of a whole turn share
 # one span.
 _ANSWER = ("gcp.vertex.agent.event_id",)
@@ -23,19 +28,27 @@ def _response(value: Any) -> Fields:
     return counts(object_in(value, _USAGE), names)
 
 
-def _is_agent(span: Span) -> bool:
-    return span.name.startswith("agent_run [")  # of its first versions, which name no operation
+def _leaves_thoughts_out(span: Span) -> bool:
+    """True if thoughts are stated under the one name under which they stand apart from the candidates' tokens."""
+    return _THOUGHTS_APART in span.attributes
+
+
+def _name_answer(span: Span, call: SpanCall) -> None:
+    answer = semconv.first_text(span.attributes, _ANSWER)
+    if answer is not None:
+        call.also += (of_call_id(SOURCE, answer),)
+
+
+def _role(span: Span, shape: AttributeShape) -> SpanRole:
+    # Agents of its first versions name no operation.
+    return SpanRole(is_agent=span.name.startswith("agent_run ["))
 
 
 PRODUCT = Product(
-    source="google_adk",
+    source=SOURCE,
     scopes=("gcp.vertex.agent",),
     containers={_RESPONSE: _response},
     reductions={_RESPONSE: token_counts_under(_USAGE)},
     details=replace(LOGGED, own_id=_ANSWER, call_id=_ANSWER, operation=operations.GENERATE),
-    spans=SpanDialect(
-        # Its thoughts stand apart from the candidates' tokens under this name only.
-        without_reasoning=("gen_ai.usage.experimental.reasoning_tokens",),
-        is_agent=_is_agent,
-    ),
+    spans=SpanDialect(without_reasoning=_leaves_thoughts_out, refine_sent=_name_answer, role=_role),
 )

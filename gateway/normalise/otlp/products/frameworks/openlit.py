@@ -24,5 +24,5 @@ PRODUCT = Product(
     weak_marks={_SDK: _names_sdk},
     zero_cost_is_unknown=True,
     spans=SpanDialect(without_cache=leaves_cache_out),
-    details=replace(LOGGED, without_cache_at=COUNT_CACHE_APART),
+    details=replace(LOGGED, without_cache=COUNT_CACHE_APART.__contains__),
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
 from gateway.normalise.otlp.span_rules import by_operation_name, failed, has_usage
 from gateway.normalise.otlp.usage_objects import answer_in
 from gateway.normalise.reading import operations
@@ -51,8 +52,13 @@ def _begins_stream(span: Span, shape: AttributeShape) -> bool:
     return span.scope.name.startswith("logfire.") and not holds_answer
 
 
-def _reports_stream(span: Span) -> bool:
-    return span.attributes.get(_SPAN_TYPE) == "log" or span.name.startswith("streaming response")
+def _role(span: Span, shape: AttributeShape) -> SpanRole:
+    return SpanRole(is_agent=_is_run(span), begins_stream=_begins_stream(span, shape))
+
+
+def _refine(span: Span, call: SpanCall) -> None:
+    is_log = span.attributes.get(_SPAN_TYPE) == "log"
+    call.reports_stream = is_log or span.name.startswith("streaming response")
 
 
 def _streamed(span: Span, shape: AttributeShape) -> str | None:
@@ -74,7 +80,5 @@ PRODUCT = Product(
     names={"cost": ("operation.cost",)},
     reductions={"request_data": _is_stream},
     texts={"response_data": answer_in},
-    spans=SpanDialect(
-        operation=_operation, is_agent=_is_run, begins_stream=_begins_stream, reports_stream=_reports_stream
-    ),
+    spans=SpanDialect(operation=_operation, refine=_refine, role=_role),
 )

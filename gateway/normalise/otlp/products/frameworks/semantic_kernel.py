@@ -5,16 +5,16 @@ from __future__ import annotations
 from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT, TOTAL
 from gateway.normalise.otlp.product import MetricFamily, Product
 
-_COUNTER = r"semantic_kernel\.connectors\.[^.]+\.tokens\."
+_COUNTER = "semantic_kernel.connectors.*.tokens."
 
 PRODUCT = Product(
     source="semantic_kernel",
     scope_beginnings=("Microsoft.SemanticKernel",),
     # Of its first traces.
     names={"input": ("gen_ai.response.prompt_tokens",), "output": ("gen_ai.response.completion_tokens",)},
-    metric_patterns={
-        rf"{_COUNTER}prompt": MetricFamily(token_type=INPUT),
-        rf"{_COUNTER}completion": MetricFamily(token_type=OUTPUT),
-        rf"{_COUNTER}total": MetricFamily(token_type=TOTAL),
+    metrics={
+        f"{_COUNTER}prompt": MetricFamily(token_type=INPUT),
+        f"{_COUNTER}completion": MetricFamily(token_type=OUTPUT),
+        f"{_COUNTER}total": MetricFamily(token_type=TOTAL),
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Product, SpanDialect
 
@@ -12,8 +13,8 @@ def _names_sdk(span: Span) -> bool:
     return str(span.attributes[_SDK]) == "bifrost"
 
 
-def _is_attempt(span: Span) -> bool:
-    return span.name.startswith("retry.attempt")
+def _refine(span: Span, call: SpanCall) -> None:
+    call.is_attempt = span.name.startswith("retry.attempt")
 
 
 PRODUCT = Product(
@@ -22,6 +23,6 @@ PRODUCT = Product(
     sdks=("bifrost",),
     weak_marks={_SDK: _names_sdk},
     zero_cost_is_unknown=True,
-    spans=SpanDialect(is_attempt=_is_attempt),
+    spans=SpanDialect(refine=_refine),
     names={"team": ("gen_ai.team_id",), "api_key": ("gen_ai.virtual_key_name",)},
 )

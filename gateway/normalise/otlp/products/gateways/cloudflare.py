@@ -20,7 +20,7 @@ PRODUCT = Product(
     source="cloudflare",
     marks=("gen_ai.model.provider",),
     names={"provider": ("gen_ai.model.provider",)},
-    user=(*semconv.USER, "user_id"),
+    own_names={"user": (*semconv.USER, "user_id")},
     zero_cost_is_unknown=True,
     spans=SpanDialect(operation=_operation),
 )

@@ -26,16 +26,15 @@ _TYPES = {
     "completion_accepted_prediction": TOTAL,
     "completion_rejected_prediction": TOTAL,
 }
-_TOKENS = MetricFamily(type_keys=("type",), types=_TYPES, repeats_calls=True, has_two_names=True)
+# Until 2.37 it counts under its former name, too.
+_NAMES = [f"coder_{name}_tokens{total}" for name in ("ai_gateway", "aibridged") for total in ("", "_total")]
 
 PRODUCT = Product(
     source="coder",
-    user=("initiator_id",),
+    own_names={"user": ("initiator_id",)},
     tags={"client": ("client",)},
-    # Until 2.37 it counts under its former name, too.
     metrics={
-        f"coder_{name}_tokens{total}": _TOKENS
-        for name in ("ai_gateway", "aibridged")
-        for total in ("", "_total")
+        name: MetricFamily(type_keys=("type",), types=_TYPES, repeats_calls=True, one_of=name)
+        for name in _NAMES
     },
 )

@@ -7,19 +7,18 @@ from typing import Any
 
 from gateway.normalise.litellm_calls import names_of
 from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
 from gateway.normalise.reading import operations, values
-from spool.record import Inference
 
 _RAW_TWIN = "raw_gen_ai_request"
 CACHE_HIT = "_cache_hit"
 _CACHE_HIT = re.compile(rf".+{CACHE_HIT}\d+(?:\.\d+)?")
 _CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it identifies no call
 _TRACE_ID = "litellm.trace_id"  # what the log calls trace_id, in spans of the integrations without a call id
-_CALL_TYPE = ("gen_ai.operation.name", "llm.request.type")
 _USAGE = {
     "cache_read": ("cached_tokens", "cache_read_input_tokens"),
     "cache_write": ("cache_creation_tokens", "cache_creation_input_tokens"),
@@ -31,7 +30,7 @@ _USAGE = {
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     if span.name == _RAW_TWIN:
         return None
-    call_type = semconv.first_text(span.attributes, _CALL_TYPE)
+    call_type = semconv.first_text(span.attributes, semconv.OPERATION)
     if call_type is None:
         return by_operation_name(span, shape)
     return operations.of_function(call_type)
@@ -51,21 +50,27 @@ def _cached_id(attributes: Attributes) -> str | None:
     return values.text(attributes.get(_CALL_ID)) if attributes.get("litellm.cache_hit") is True else None
 
 
-def _refine(span: Span, record: Inference) -> None:
-    alias = span.attributes.get("litellm.model_group")
+def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
+    response_id, shared_id = semconv.ids(attributes, shared=(*semconv.SHARED_ID, _CALL_ID))
+    if response_id is not None and response_id == attributes.get(_CALL_ID):
+        return None, response_id
+    return response_id, shared_id
+
+
+def _refine(span: Span, call: SpanCall) -> None:
+    record, attributes = call.record, span.attributes
+    if record.status == "ok" and (own_id := _cached_id(attributes)) is not None:
+        record.status, call.own_id = "cached", own_id
+    alias = attributes.get("litellm.model_group")
     if record.response_model == alias and alias != record.request_model:
         record.response_model = None
     if record.request_id is None:
-        record.request_id = values.text(span.attributes.get(_CALL_ID))  # as the generic callback does
-
-
-def _also(span: Span, record: Inference) -> tuple[bytes, ...]:
-    attributes = span.attributes
+        record.request_id = values.text(attributes.get(_CALL_ID))  # as the generic callback does
     # All of its integrations write into one trace, and not all of them state its id.
     trace_ids = (values.text(attributes.get(_TRACE_ID)), record.trace_id)
-    call_type = semconv.first(attributes, _CALL_TYPE)
+    call_type = semconv.first(attributes, semconv.OPERATION)
     call_id = values.text(attributes.get(_CALL_ID))
-    return names_of(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
+    call.also = names_of(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
 
 
 def _usage_object(value: Any) -> Fields:
@@ -86,12 +91,5 @@ PRODUCT = Product(
     },
     containers={"metadata.usage_object": _usage_object},
     zero_cost_is_unknown=True,
-    spans=SpanDialect(
-        operation=_operation,
-        cached_id=_cached_id,
-        refine=_refine,
-        also=_also,
-        shared_id=(*semconv.SHARED_ID, _CALL_ID),
-        not_unique=_CALL_ID,
-    ),
+    spans=SpanDialect(operation=_operation, ids=_ids, refine=_refine),
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from gateway.normalise.otlp.metrics.served import served
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, INPUT, OUTPUT
 from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.otlp.span_rules import given
 
 PRODUCT = Product(
     source="vllm",
     scopes=("vllm",),
     scope_beginnings=("vllm.",),
     mark_beginnings=("gen_ai.latency.",),
-    spans=SpanDialect(provider="vllm"),
+    spans=SpanDialect(provider=given("vllm")),
     metrics=served(
         "vllm:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "prompt_tokens_cached": CACHE_READ}
     ),
