@@ -214,7 +214,7 @@ OPERATOR_AREAS = (
         ),
     ),
     Area(
-        modules=("gateway.addresses.operator.installation",),
+        modules=("gateway.operator.installation",),
         paths=("/configuration", "/reload", "/backup", "/demo"),
         is_in_demo=False,
     ),
@@ -223,7 +223,13 @@ OPERATOR_AREAS = (
         paths=("/streams", "/events", "/event-types", "/unknown"),
     ),
     Area(
-        modules=("gateway.addresses.operator.money.billing",),
+        modules=(
+            "gateway.operator.billing.hours",
+            "gateway.addresses.operator.money.billing",
+            "gateway.operator.billing.connections",
+            "gateway.operator.billing.statements",
+            "gateway.operator.billing.reconciliation",
+        ),
         paths=("/billing", "/connections", "/statements", "/statement-pulls", "/reconciliation"),
     ),
     Area(

@@ -12,10 +12,12 @@ from spool.registry.keys import ENABLED, Key
 from spool.registry.scopes import (
     BILLING_DROP,
     CREATE_EVENT,
+    CREATE_STREAM,
     ENROLL,
     GROUPS,
     HEARTBEAT,
     INGEST,
+    MANAGE_RECORDS,
     PING,
     VALIDATE_BILLING_DROP,
 )
@@ -25,7 +27,7 @@ from spool.shares import KeyShare
 IDLE_S = 30 * DAY_S
 MAX_SCOPES = 4
 _AGENT = frozenset(GROUPS["Container agent"])
-_STREAMS = frozenset({"unit-cost_v1:create_telemetry_stream", "unit-cost_v1:manage_telemetry_records"})
+_STREAMS = frozenset({CREATE_STREAM, MANAGE_RECORDS})
 SENDING = (
     _AGENT | _STREAMS | {INGEST, BILLING_DROP, VALIDATE_BILLING_DROP, CREATE_EVENT, ENROLL, HEARTBEAT, PING}
 )

@@ -5,19 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.api.connections import send_month
+from gateway.api.kept.drop_rows import MONTH_ROWS
 from gateway.api.lists.connections import DROPS, drop_rows
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.intake.billing_connections import BillingConnections
+from gateway.operator.address import call
 from gateway.operator.requests import OperatorRequest
+from spool.registry.permission_sets import VIEW_COSTS
 
 OPERATORS = ""  # no key has this name: all of them share what one key may hold
 
 
+@call("GET", "/connections/{id}/drops", VIEW_COSTS, "List the drops of a connection", lists=DROPS)
 async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(DROPS, drop_rows(_connections(request), request.word("id")))
 
 
+@call("GET", "/connections/{id}/drops/{month}", VIEW_COSTS, "Show the rows of a month", lists=MONTH_ROWS)
 async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     connections = _connections(request)
     id = request.word("id")

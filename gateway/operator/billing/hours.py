@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from gateway.api.times import parse_moment
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.billing.hours import BillingPlan
 from spool.errors import Invalid
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
 MAX_DAYS = 62  # as long as the ledger keeps hours
 
@@ -24,6 +26,14 @@ class Push(RequestBody):
     dry_run: bool = False
 
 
+@call(
+    "GET",
+    "/billing",
+    VIEW_COSTS,
+    "What hours come to as billing drops",
+    required=("from", "to"),
+    in_turn=True,
+)
 async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
     given = request.http.query
     if len(given) < 2:
@@ -33,6 +43,7 @@ async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"billing": _describe(since, until, await request.services.billing.preview(since, until))}
 
 
+@call("POST", "/billing/push", MODIFY_BILLING, "Send hours as billing drops")
 async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
     """Every hour of the span is sent, changed or not: `replace_hourly` makes a repeat harmless."""
     services = request.services

@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from gateway.http.answers import CSV, UNCACHED, Pieces
+from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.mounts import WHOLE_SINCE
+from gateway.operator.address import call
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
@@ -21,12 +22,14 @@ from gateway.reconciliation.comparing import Line, Reconciliation, together
 from gateway.reconciliation.counting import calls_of
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.wording import day_text
+from gateway.schemas import OBJECT, TEXT
 from spool import providers
 from spool.csv_cells import csv_pieces
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 from spool.record import moment
+from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.shared.texts import check_one_of
 
 ONCE = ("month", "provider", "by", "format")
@@ -36,6 +39,22 @@ MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")
 COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
 
 
+def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
+    """True if the month that is asked for is over."""
+    given = request.http.query.get("month")
+    return given is not None and CalendarMonth.of(given).end <= request.now()
+
+
+@call(
+    "GET",
+    "/reconciliation",
+    VIEW_COSTS,
+    "What was billed against what was counted",
+    optional=ONCE,
+    gives={JSON: OBJECT, "text/csv": TEXT},
+    in_turn=True,
+    asks_closed=asks_closed_month,
+)
 async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     A month of every provider with a statement: billed is counted + volume + rate + other + own, in every row.
@@ -83,12 +102,6 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
         headers = {**UNCACHED, WHOLE_SINCE: moment(whole) or ""} if found.month.start < whole else UNCACHED
         return Pieces(pieces=csv_pieces(chain([COLUMNS], _lines(shown))), content_type=CSV, headers=headers)
     return payload
-
-
-def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
-    """True if the month that is asked for is over."""
-    given = request.http.query.get("month")
-    return given is not None and CalendarMonth.of(given).end <= request.now()
 
 
 def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
-from gateway.operator.installation.local_path import local_path
+from gateway.operator.installation import local_path
 from gateway.operator.requests import OperatorRequest
 from gateway.statements.importing import ReadReport, ReportFile, open_report, read_reports
 from gateway.statements.puller import STATES as PULL_STATES
@@ -20,6 +21,7 @@ from gateway.statements.puller import PullState
 from gateway.statements.sources.list import SOURCES
 from spool.errors import Invalid
 from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.statements.rules import day_text
 from spool.statements.values import StatementMonth, StatementOutcome
 
@@ -108,10 +110,12 @@ PULLS: List[PullState] = List(
 )
 
 
+@call("GET", "/statements", VIEW_COSTS, "List what providers billed, by source and month", lists=STATEMENTS)
 async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
 
 
+@call("POST", "/statements", MODIFY_BILLING, "Import reports of providers")
 async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
     body = request.body
     settings = request.services.reconciliation()
@@ -141,17 +145,20 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     return {"imports": shown, "dry_run": body.dry_run}
 
 
+@call("DELETE", "/statements/{id}", MODIFY_BILLING, "Forget a month of a source")
 async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = request.word("id")
     await request.registry.statements.delete(id, actor=request.actor)
     return {"deleted": id}
 
 
+@call("GET", "/statement-pulls", VIEW_COSTS, "List the reports that are pulled", lists=PULLS)
 async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
     pulls = request.services.statement_puller
     return await request.list(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
 
 
+@call("POST", "/statement-pulls", MODIFY_BILLING, "Pull reports now")
 async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]) -> Result:
     """Pull now. What fails is told in the state of its pull."""
     if request.services.statement_puller is None:
