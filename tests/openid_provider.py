@@ -105,7 +105,6 @@ class OpenIdProvider:
         self.is_gone = False  # the account: no refresh token is taken
         self.codes: dict[str, dict[str, str]] = {}
         self.resource = "https://tollhouse.example.com/mcp"
-        self.opaque: dict[str, dict[str, Any]] = {}  # claims by the token that is not signed
 
     def code_for(self, address: str) -> dict[str, str]:
         """What the browser brings back from `address`, where a person has signed in."""
@@ -150,7 +149,6 @@ class OpenIdProvider:
             "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": f"{self.url}/token",
             "jwks_uri": f"{self.url}/keys",
-            "introspection_endpoint": f"{self.url}/introspect",
             **self.document,
         })  # fmt: skip
 
@@ -192,15 +190,6 @@ class OpenIdProvider:
             given["refresh_token"] = self.refresh_token
         return await self._answer("token", {"access_token": "a", "token_type": "Bearer", **given})
 
-    async def introspect(self, request: web.Request) -> web.Response:
-        form = {name: values[0] for name, values in parse_qs(await request.text()).items()}
-        scheme, _, pair = request.headers["Authorization"].partition(" ")
-        assert (scheme, b64decode(pair).decode()) == ("Basic", f"{CLIENT}:{quote_plus(SECRET)}")
-        found = self.opaque.get(form["token"])
-        return await self._answer(
-            "introspect", {"active": False} if found is None else {"active": True, **found}
-        )
-
     async def _answer(self, name: str, payload: object) -> web.Response:
         self.asked.append(name)
         if name in self.hang:
@@ -220,7 +209,6 @@ async def openid_provider(clock: Any) -> AsyncIterator[OpenIdProvider]:
     app.router.add_get("/keys", provider.keys)
     app.router.add_get("/authorize", provider.authorize)
     app.router.add_post("/token", provider.token)
-    app.router.add_post("/introspect", provider.introspect)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

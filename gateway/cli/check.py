@@ -150,7 +150,7 @@ async def missed_by_assistants(config: Config) -> Sequence[str]:
         return ()
     from gateway.authentication.oidc.check import missing_for_clients
 
-    return await missing_for_clients(config.oidc, config.mcp.oauth, clock=SystemClock())
+    return await missing_for_clients(config.oidc, clock=SystemClock())
 
 
 def file_problems(config: Config) -> Iterator[str]:

@@ -63,7 +63,5 @@ def _oauth_problems(oauth: McpOAuthSettings, oidc: OidcSettings) -> Iterator[str
             yield f"mcp.oauth.{name} is 1 to 100 characters without blanks and quotes"
     if oauth.read_scope == oauth.write_scope:
         yield "mcp.oauth.read_scope and mcp.oauth.write_scope must differ"
-    if oauth.introspect and not oidc.client_secret_file:
-        yield "mcp.oauth.introspect needs oidc.client_secret_file: the provider asks who wants to know"
     if oauth.max_life > MAX_TOKEN_LIFE_S:
         yield "mcp.oauth.max_life must be at most 7d"

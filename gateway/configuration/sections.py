@@ -665,9 +665,6 @@ class McpOAuthSettings:
     clients: tuple[str, ...] = setting(
         (), "ids of the clients (`client_id`, `azp`) whose tokens are taken; empty: of every client"
     )
-    introspect: bool = setting(
-        False, "whether tokens that are not signed are asked about at the provider (RFC 7662)"
-    )
     max_life: Duration = setting(
         24 * 3600.0,
         "how long a token is good, from when it was issued to its end; at most 7d",

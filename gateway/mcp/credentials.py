@@ -48,7 +48,7 @@ def _token(given: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | No
     text = given[len(_BEARER) :].strip()
     if text.startswith(_KEYS):
         return None
-    if text.count(".") == 2 or oauth.introspect:
+    if text.count(".") == 2:
         return text
     if takes_keys:
         return None

@@ -15,12 +15,10 @@ from gateway.authentication.access import GUESSES, GUESSES_PER_S
 from gateway.authentication.assistant_people import AssistantPerson, bad_token, no_scope
 from gateway.authentication.oidc.access_tokens import (
     ExpectedAccess,
-    check_access_token,
     client_of,
     leaves_groups_out,
     lets,
 )
-from gateway.authentication.oidc.introspection import Introspection
 from gateway.authentication.oidc.people import (
     has_default_role,
     has_verified_email,
@@ -67,7 +65,6 @@ class AssistantSignIns:
         self._clock = clock
         self._settings = settings
         self.told = told
-        self._introspection = Introspection(self._provider.introspected, clock)
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
 
     async def admit(self, text: str, *, address: str) -> AssistantPerson:
@@ -111,7 +108,7 @@ class AssistantSignIns:
         What a token says. A refused token is a guess of its address, which pays before the token is judged; a
         token that was good a while ago is none.
         """
-        if self._provider.knows(text) or self._introspection.knows(text):
+        if self._provider.knows(text):
             return await self._judged(text, oauth)
         place = neighbourhood(address)
         wait_s = self._guesses.wait_s(place)
@@ -130,15 +127,7 @@ class AssistantSignIns:
             skew_s=self._oidc.clock_skew,
             max_life_s=oauth.max_life,
         )
-        if text.count(".") == 2:
-            return await self._provider.access_claims(text, expected)
-        if not oauth.introspect:
-            raise TokenRefused("it is not a signed token in the compact form")
-        claims = await self._introspection.claims(text)
-        if claims is None:
-            raise TokenRefused("the provider says that it is not active")
-        check_access_token(claims, expected)
-        return claims
+        return await self._provider.access_claims(text, expected)
 
     async def _person(self, claims: Claims, oauth: McpOAuthSettings, address: str) -> AssistantPerson:
         if leaves_groups_out(claims, self._oidc.groups_claim):

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.authentication.oidc.problems import ProviderDown
 from gateway.authentication.oidc.provider import IdentityProvider
-from gateway.configuration.sections import ConfigError, McpOAuthSettings, OidcSettings
+from gateway.configuration.sections import ConfigError, OidcSettings
 from spool.clock import Clock
 
 
@@ -26,9 +26,7 @@ async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
     return ""
 
 
-async def missing_for_clients(
-    settings: OidcSettings, oauth: McpOAuthSettings, *, clock: Clock
-) -> Sequence[str]:
+async def missing_for_clients(settings: OidcSettings, *, clock: Clock) -> Sequence[str]:
     """
     List what assistants will miss at the provider, a sentence each; nothing if it does not answer,
     which `provider_problem` says.
@@ -38,14 +36,14 @@ async def missing_for_clients(
     except ConfigError:
         return ()
     try:
-        return tuple(_missing(await provider.discovery(), oauth))
+        return tuple(_missing(await provider.discovery()))
     except ProviderDown:
         return ()
     finally:
         await provider.close()
 
 
-def _missing(document: Mapping[str, Any], oauth: McpOAuthSettings) -> Iterator[str]:
+def _missing(document: Mapping[str, Any]) -> Iterator[str]:
     methods = document.get("code_challenge_methods_supported")
     if not isinstance(methods, list) or "S256" not in methods:
         yield "code_challenge_methods_supported has no S256: clients that keep to the protocol refuse to sign in"
@@ -54,5 +52,3 @@ def _missing(document: Mapping[str, Any], oauth: McpOAuthSettings) -> Iterator[s
         yield "no way for clients to register: give each its client id by hand"
     if document.get("authorization_response_iss_parameter_supported") is not True:
         yield "answers do not name their issuer (RFC 9207): a client of several providers may mix them up"
-    if oauth.introspect and "introspection_endpoint" not in document:
-        yield "no introspection_endpoint: mcp.oauth.introspect cannot work, and tokens that are not signed get 503"

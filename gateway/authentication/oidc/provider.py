@@ -40,7 +40,6 @@ class _Description:
     token: str
     keys: str
     ways_to_authenticate: Sequence[str]
-    introspection: str | None  # where it says what a token is
     document: Mapping[str, Any] = field(repr=False)
 
 
@@ -120,17 +119,6 @@ class IdentityProvider:
         """Return whether the signature of a token was verified a while ago."""
         return self._keys.know(text)
 
-    async def introspected(self, text: str) -> Claims | None:
-        """Ask the provider about a token (RFC 7662); None for one that is not active."""
-        described = await self._described()
-        if described.introspection is None:
-            raise ProviderDown("its discovery document has no introspection_endpoint with https")
-        form = {"token": text, "token_type_hint": "access_token"}
-        status, answer = await self._post(described, described.introspection, form)
-        if status != 200:
-            raise ProviderDown(f"{described.introspection} answers {status}")
-        return answer if answer.get("active") is True else None
-
     async def discovery(self) -> Mapping[str, Any]:
         """Return the provider's discovery document."""
         return (await self._described()).document
@@ -209,13 +197,11 @@ class IdentityProvider:
         ways = document.get("token_endpoint_auth_methods_supported")
         known = [way for way in ways if isinstance(way, str)] if isinstance(ways, list) else [_BASIC]
         authorization, token, keys = addresses
-        asked = document.get("introspection_endpoint")
         return _Description(
             authorization=authorization,
             token=token,
             keys=keys,
             ways_to_authenticate=known,
-            introspection=asked if isinstance(asked, str) and is_safe_address(asked) else None,
             document=document,
         )
 

@@ -42,7 +42,6 @@ RESOURCE = "https://tollhouse.example.com/mcp"
         ({"read_scope": "a b"}, "mcp.oauth.read_scope is 1 to 100"),
         ({"write_scope": 'a"'}, "mcp.oauth.write_scope is 1 to 100"),
         ({"write_scope": "tollhouse.read"}, "must differ"),
-        ({"introspect": True}, "mcp.oauth.introspect needs oidc.client_secret_file"),
         ({"max_life": 7 * 86_400.0}, None),
         ({"max_life": 7 * 86_400.0 + 1}, "mcp.oauth.max_life must be at most 7d"),
     ],

@@ -12,7 +12,6 @@ import pytest_asyncio
 
 from gateway.authentication.oidc.check import missing_for_clients
 from gateway.authentication.oidc.keys import AGAIN_S, KEEP_S
-from gateway.configuration.sections import McpOAuthSettings
 from spool.registry.operators import Operator, Person
 from spool.registry.roles import RoleLimits
 from spool.registry.scopes import AI_HUB
@@ -225,22 +224,6 @@ async def test_new_keys_of_the_provider_are_found_and_old_ones_last_an_hour(door
     assert 200 == (await door.ask(door.provider.access_token())).status
 
 
-async def test_opaque_tokens_are_asked_about_once(serve: Serve, tmp_path: Path) -> None:
-    """For 30 seconds; one that is not active, or is for somebody else, is refused as any."""
-    async with open_door(
-        serve, tmp_path, oauth={"introspect": True}, oidc={"default_role": "viewer"}
-    ) as door:
-        door.provider.opaque = {
-            "good": door.provider.access_claims(),
-            "foreign": door.provider.access_claims(aud="another"),
-        }
-        statuses = [(await door.ask(token)).status for token in ("good", "good", "foreign", "made-up")]
-        assert ([200, 200, 401, 401], 3) == (statuses, door.provider.asked.count("introspect"))
-        door.provider.opaque.clear()
-        door.clock.move(31)
-        assert 401 == (await door.ask("good")).status
-
-
 # -- who it is, and what each sees -------------------------------------------------------------------------------
 
 
@@ -397,8 +380,7 @@ async def test_check_says_what_clients_will_miss(door: Door) -> None:
 
     async def missing(**document: Any) -> int:
         door.provider.document = document
-        oauth = McpOAuthSettings(resource=RESOURCE, introspect=True)
-        return len(await missing_for_clients(oidc.settings, oauth, clock=door.clock))
+        return len(await missing_for_clients(oidc.settings, clock=door.clock))
 
     whole = {
         "code_challenge_methods_supported": ["S256"], "registration_endpoint": "x",

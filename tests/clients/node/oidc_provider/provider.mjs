@@ -58,7 +58,6 @@ const provider = new Provider(issuer, {
     clientCredentials: { enabled: true },
     devInteractions: { enabled: true },
     registration: { enabled: true },
-    introspection: { enabled: true },
     resourceIndicators: {
       enabled: true,
       useGrantedResource: async () => true,
