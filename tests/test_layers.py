@@ -76,7 +76,7 @@ GATEWAY = (
     "rate_cards", "allocation", "configuration", "currencies", "authentication", "devices", "intake",
     "statements",
     "reconciliation", "container_usage",
-    "billed", "plans", "insights", "budgets", "recommendations", "error_table", "http", "console",
+    "billed", "plans", "insights", "budgets", "recommendations", "error_table", "http", "money", "console",
     "receivers", "api", "comparison", "scheduled_reports", "mcp", "operator", "addresses", "assembly", "offline",
     "handover", "refusing", "listeners", "app", "demo", "cli", "__main__",
 )  # fmt: skip

@@ -6,7 +6,7 @@ from functools import partial
 
 from gateway.api import allocation
 from gateway.api.lists.allocation import PUBLISH_JOBS, VERSIONS
-from gateway.api.managed import CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
+from gateway.api.managed import managed_by_keys, managing
 from gateway.http.address import WRITE, Address, BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler
@@ -19,8 +19,7 @@ _BASE = "/v2/{group:allocation|costformation}"
 _VERSIONS = _BASE + "/definition/versions"
 _VERSION = _VERSIONS + "/{version}"
 _DEFINITIONS = _BASE + "/definitions"
-_NAMESPACES = _BASE + "/namespaces"
-_NAMESPACE = _NAMESPACES + "/{namespace}"
+_NAMESPACE = _BASE + "/namespaces/{namespace}"
 _JOBS = _BASE + "/publish_jobs"
 _JOB = _JOBS + "/{job}"
 
@@ -73,12 +72,7 @@ ROWS = (
               scope="read_definition_version", gives={"text/plain": TEXT}),
     _publishing(_DEFINITIONS, allocation.create_definition_async, "Let a job publish the default definition",
                 202, allocation.OnePublishJob),
-    *managed_by_keys(
-        allocation.NAMESPACE, _NAMESPACES, "namespace", group="allocation", endpoint="allocation",
-        names={LIST: "read_all_namespaces"},
-        words={SHOW: "A namespace and its definition", DELETE: "Delete a namespace that defines nothing"},
-        by_hand=(CREATE,),
-    ),
+    *managed_by_keys(allocation.NAMESPACE),
     _managing("POST", _NAMESPACE, allocation.create_namespace, "Create a namespace", takes=NewNamespace,
               gives={JSON: OneNamespace}, may_be_empty=True),
     _publishing(_NAMESPACE + "/definitions", allocation.create_namespaced_definition_async,

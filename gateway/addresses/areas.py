@@ -17,17 +17,22 @@ from yarl import URL
 
 from gateway.first_use import imported
 from gateway.http.address import Address, collect
+from gateway.http.managed import resources_of
 from gateway.operator.address import OperatorAddress
 
 if TYPE_CHECKING:
     from gateway.normalise.otlp import Signal
 
 
+# They make the rows of the resources that a module declares.
+_BY_KEYS, _BY_PEOPLE = "gateway.api.managed", "gateway.operator.managed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Area:
     """
-    `modules` have the handlers with their rows, in the order of the table. Every path of a row is one of `paths` or
-    below it.
+    `modules` have resources, and handlers with their rows, in the order of the table. Every path of a row is one of
+    `paths` or below it.
 
     `endpoints` are the labels of the rows in metrics, whose series begin with 0 before the rows are imported.
     `is_in_demo`: a loaded demo month answers what is read there.
@@ -115,9 +120,9 @@ FOR_SENDERS = (
         paths=("/v2/billing", "/v2/insights", "/v2/container/clusters"),
         endpoints=("costs", "dimensions", "resource_tags", "insights", "clusters"),
     ),
-    Area(modules=("gateway.addresses.views",), paths=("/v2/views",), endpoints=("views",)),
+    Area(modules=("gateway.api.views",), paths=("/v2/views",), endpoints=("views",)),
     Area(
-        modules=("gateway.addresses.budgets",),
+        modules=("gateway.api.budgets", "gateway.addresses.budgets"),
         paths=("/v2/budgets",),
         endpoints=("budgets", "budgets/one", "budgets/one/owners", "budgets/one/alerts"),
     ),
@@ -135,7 +140,11 @@ FOR_SENDERS = (
         paths=("/mcp", "/.well-known/oauth-protected-resource"),
         endpoints=("mcp", "mcp/metadata"),
     ),
-    Area(modules=("gateway.addresses.roles",), paths=("/v2/access-control",), endpoints=("roles",)),
+    Area(
+        modules=("gateway.api.roles", "gateway.addresses.roles"),
+        paths=("/v2/access-control",),
+        endpoints=("roles",),
+    ),
 )
 
 
@@ -225,7 +234,7 @@ OPERATOR_AREAS = (
     Area(
         modules=(
             "gateway.operator.billing.hours",
-            "gateway.addresses.operator.money.billing",
+            "gateway.api.connections",
             "gateway.operator.billing.connections",
             "gateway.operator.billing.statements",
             "gateway.operator.billing.reconciliation",
@@ -244,12 +253,18 @@ OPERATOR_AREAS = (
         paths=("/mcp", "/assistant-tools"),
         is_in_demo=False,
     ),
-    Area(modules=("gateway.addresses.operator.money.budgets",), paths=("/views", "/budgets")),
+    Area(
+        modules=("gateway.api.views", "gateway.api.budgets", "gateway.addresses.operator.money.budgets"),
+        paths=("/views", "/budgets"),
+    ),
     Area(
         modules=("gateway.addresses.operator.money.costs",),
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
-    Area(modules=("gateway.addresses.operator.money.allocation",), paths=("/allocation",)),
+    Area(
+        modules=("gateway.addresses.operator.money.allocation",),
+        paths=("/allocation",),
+    ),
     Area(modules=("gateway.operator.insights",), paths=("/insights",)),
     Area(
         modules=("gateway.operator.recommendations",),
@@ -267,12 +282,22 @@ OPERATOR_AREAS = (
         ),
         paths=("/notifications", "/notification-channels", "/channel-names"),
     ),
-    Area(modules=("gateway.addresses.operator.money.scheduled_reports",), paths=("/scheduled-reports",)),
-    Area(modules=("gateway.addresses.operator.money.annotations",), paths=("/annotations", "/marks")),
-    Area(modules=("gateway.addresses.operator.money.plans",), paths=("/plans", "/plan-costs")),
+    Area(
+        modules=("gateway.api.scheduled_reports", "gateway.addresses.operator.money.scheduled_reports"),
+        paths=("/scheduled-reports",),
+    ),
+    Area(
+        modules=("gateway.money.annotations.declared", "gateway.addresses.operator.money.annotations"),
+        paths=("/annotations", "/marks"),
+    ),
+    Area(
+        modules=("gateway.api.plans", "gateway.addresses.operator.money.plans"),
+        paths=("/plans", "/plan-costs"),
+    ),
     Area(
         modules=(
             "gateway.operator.people.accounts",
+            "gateway.api.roles",
             "gateway.operator.people.roles",
             "gateway.operator.people.names",
             "gateway.operator.people.audit",
@@ -290,17 +315,22 @@ NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # nothing arrives there
 
 def sender_rows(area: Area) -> tuple[Address, ...]:
     """Import the rows of an area of FOR_SENDERS."""
-    return tuple(_rows(area))
+    rows = _rows(area, import_module(_BY_KEYS).managed_by_keys)
+    return tuple(row for row in rows if not isinstance(row, OperatorAddress))
 
 
 def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
     """Import the rows of an area of OPERATOR_AREAS."""
-    return tuple(_rows(area))
+    rows = _rows(area, import_module(_BY_PEOPLE).managed_by_people)
+    return tuple(row for row in rows if isinstance(row, OperatorAddress))
 
 
-def _rows(area: Area) -> Iterator[Any]:
-    for module in area.modules:
-        yield from collect(import_module(module))
+def _rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+    """Yield the rows of each module: those of the resources that it declares, then those of its handlers."""
+    for module in map(import_module, area.modules):
+        for resource in resources_of(module):
+            yield from of_resource(resource)
+        yield from collect(module)
 
 
 class AreaRoutes:
@@ -313,7 +343,7 @@ class AreaRoutes:
 
     async def load(self) -> web.UrlDispatcher:
         """The router, once the area is imported."""
-        for module in self._area.modules:
+        for module in (*self._area.modules, _BY_KEYS, _BY_PEOPLE):
             await imported(module)
         return self.made()
 

@@ -8,7 +8,7 @@ from functools import partial
 from gateway.api import connections
 from gateway.api.kept.drop_rows import MONTH_ROWS
 from gateway.api.lists.connections import DROPS
-from gateway.api.managed import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
+from gateway.api.managed import managed_by_keys, managing
 from gateway.http.address import READ
 from gateway.schemas import COUNT, OBJECT, TEXT, array, closed
 
@@ -47,20 +47,5 @@ ROWS = (
         ),
         refusals=(*READ, 404, 410),
     ),
-    *managed_by_keys(
-        connections.CONNECTION,
-        _ALL,
-        "connection_id",
-        group="connections",
-        endpoint="connections",
-        one_endpoint="connections/one",
-        scopes={
-            LIST: "read_billings",
-            CREATE: "create_billing",
-            SHOW: "read_billing",
-            CHANGE: "update_billing",
-            DELETE: "delete_billing",
-        },
-        words={DELETE: "Delete a billing connection and its rows"},
-    ),
+    *managed_by_keys(connections.CONNECTION),
 )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from gateway.api import roles
-from gateway.api.managed import managed_by_keys, managing
+from gateway.api.managed import managing
 from gateway.resources.roles import PermissionSetItem
 
 _ROLES = "/v2/access-control/roles"
 _SETS = "/v2/access-control/permission_sets"
 
 ROWS = (
-    *managed_by_keys(roles.ROLE, _ROLES, "role_id", group="access-control", endpoint="roles"),
     managing(
         "GET",
         _SETS,

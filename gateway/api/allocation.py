@@ -30,15 +30,14 @@ from gateway.api.lists.allocation import (
     describe_namespace,
     describe_version,
     job_rows,
-    namespace_rows,
     namespace_with_state,
     version_rows,
 )
-from gateway.api.managed import Answer, Asker, ManagedResource, asking_key
+from gateway.api.managed import asking_key
 from gateway.errors import Refusal
 from gateway.http.answers import json_response, respond
 from gateway.http.holders.money import MoneyServices
-from gateway.http.lists import MemoryRows
+from gateway.http.managed import CREATE, DELETE, LIST, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
 from gateway.resources.declaration import stated
 from gateway.resources.namespaces import (
@@ -49,8 +48,11 @@ from gateway.resources.namespaces import (
     OneNamespace,
 )
 from spool.errors import NotThere
-from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace, NamespaceDraft
+from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace
 from spool.registry.operators import Actor
+from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.tables.allocation import AllocationTable
 
 LATEST = "latest"
 FORM = "multipart/form-data"
@@ -170,58 +172,60 @@ async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> 
 # -- namespaces ----------------------------------------------------------------------------------------------
 
 
+class NamespaceResource(ManagedResource[Namespace]):
+    noun = "namespace"
+    lists = NAMESPACES
+    new = NewNamespaceOfId
+    changes = NamespaceChanges
+    item = NamespaceItem
+    one = OneNamespace
+    keys = ByKeys(
+        path="/v2/{group:allocation|costformation}/namespaces",  # clients name the group by its older word
+        id="namespace",
+        group="allocation",
+        endpoint="allocation",
+        names={LIST: "read_all_namespaces"},
+        words={SHOW: "A namespace and its definition", DELETE: "Delete a namespace that defines nothing"},
+        by_hand=(CREATE,),
+    )
+    people = ByPeople(
+        path="/allocation/namespaces",
+        reads=VIEW_COSTS,
+        changes=MODIFY_DIMENSIONS,
+        words={
+            LIST: "List namespaces of definitions",
+            SHOW: "Show a namespace and its definition",
+            DELETE: "Delete a namespace that defines nothing",
+        },
+    )
+
+    def rows_in(self, registry: Registry) -> AllocationTable:
+        return registry.allocation
+
+    async def shown(self, asking: Asker[Any], row: Namespace) -> ShownNamespace:
+        return namespace_with_state(asking.services, row)
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        found = stated(given)
+        id = found.pop("id", None)
+        return {**found, "name": id} if found.get("name", "") is None else found
+
+    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+        return {"id": given.id}
+
+    async def show(self, asking: Asker[Any], word: str) -> Answer:
+        row = namespace_with_state(asking.services, await self.find(asking, word))
+        text = await asking.registry.allocation.text(row.newest) if row.newest is not None else None
+        return {"namespace": {**describe_namespace(row), "definition": text}}
+
+
+NAMESPACE = NamespaceResource()
+
+
 async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
     """Its id is in the path."""
     given = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
-    return await _create(asking_key(request), given)
-
-
-async def _rows(asking: Asker) -> MemoryRows[ShownNamespace]:
-    return namespace_rows(asking.services)
-
-
-async def _create(asking: Asker, given: NewNamespaceOfId) -> Answer:
-    table = asking.registry.allocation
-    name = given.id if given.name is None else given.name
-    draft = NamespaceDraft(name=name, description=given.description)
-    most = asking.shared.most(table.limit)
-    return _describe(asking, await table.create(draft, id=given.id, most=most, actor=asking.actor))
-
-
-async def _show(asking: Asker, id: str) -> Answer:
-    table = asking.registry.allocation
-    row = namespace_with_state(asking.services, table.get(id))
-    text = await table.text(row.newest) if row.newest is not None else None
-    return {"namespace": {**describe_namespace(row), "definition": text}}
-
-
-async def _change(asking: Asker, id: str, given: Any) -> Answer:
-    return _describe(asking, await asking.registry.allocation.change(id, stated(given), actor=asking.actor))
-
-
-async def _delete(asking: Asker, id: str) -> str:
-    await asking.registry.allocation.delete(id, actor=asking.actor)
-    return id
-
-
-def _describe(asking: Asker, namespace: Namespace) -> Answer:
-    return {"namespace": describe_namespace(namespace_with_state(asking.services, namespace))}
-
-
-NAMESPACE = ManagedResource(
-    noun="namespace",
-    root="namespace",
-    lists=NAMESPACES,
-    new=NewNamespaceOfId,
-    changes=NamespaceChanges,
-    item=NamespaceItem,
-    one=OneNamespace,
-    rows=_rows,
-    create=_create,
-    show=_show,
-    change=_change,
-    delete=_delete,
-)
+    return await NAMESPACE.create(asking_key(request), given)
 
 
 @_faults_as_422

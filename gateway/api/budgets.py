@@ -16,19 +16,18 @@ from gateway.api.lists.budgets import (
     add_state,
     alert_rows,
     alerts_of_now,
-    budget_rows,
     describe_budget,
     fresh,
     owner_rows,
 )
-from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.times import parse_moment
 from gateway.budgets.expansion import expanded
 from gateway.budgets.figures import BudgetLedger
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
-from gateway.http.lists import MemoryRows
+from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
+from gateway.http.visible import SLICED
 from gateway.resources.budgets import (
     EXPANSIONS,
     BudgetChanges,
@@ -39,97 +38,115 @@ from gateway.resources.budgets import (
     Silence,
 )
 from gateway.resources.declaration import stated
-from spool.errors import Invalid, NotThere, SpoolError
+from spool.errors import Invalid, SpoolError
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.budget_alerts import FIRED
-from spool.registry.budgets import GRANULARITIES, MONTHLY, BudgetDraft, SpendBudget
-from spool.registry.tables.budgets import NO_VIEW
+from spool.registry.budgets import GRANULARITIES, SpendBudget
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.shared.document_table import Sees
+from spool.registry.tables.budgets import NO_VIEW, BudgetTable
 
 _log = logging.getLogger(__name__)
 
 
-async def _rows(asking: Asker) -> MemoryRows[ShownBudget]:
-    sees = await asking.sees()
-    return budget_rows(asking.services, sees.budget)
-
-
-async def _create(asking: Asker, given: NewBudget) -> Answer:
-    await _check_view(asking, given.view.id)
-    await _check_money(asking, given.cost_type)
-    draft = BudgetDraft(**{"granularity": MONTHLY, **_fields(given)})
-    asking.registry.notices.check_channels("channels", draft.channels)
-    known, table = await asking.known(), asking.registry.budgets
-    most = asking.shared.most(table.limit)
-    sees = (await asking.sees()).budget
-    creating = table.create(draft, known=known, most=most, actor=asking.actor, sees=sees)
-    return await _made(asking.services, await creating)
-
-
-async def _show(asking: Asker, id: str) -> Answer:
-    budget = await _budget(asking, id)
-    wanted = frozenset(asking.http.query.getall("expand", []))
-    if not wanted <= set(EXPANSIONS):
-        raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
-    shown = describe_budget(add_state(asking.services, budget))
-    if wanted:
-        books = asking.services.require_budgets().books()
-        shown = {**shown, **await _expanded(asking.services, books, id, wanted)}
-    return {"budget": shown}
-
-
-async def _change(asking: Asker, id: str, given: Any) -> Answer:
-    await _budget(asking, id)
-    if given.view is not UNSET:
-        await _check_view(asking, given.view.id)
-    await _check_money(asking, given.cost_type)
-    values = _fields(given)
-    registry = asking.registry
-    registry.notices.check_channels("channels", values.get("channels", ()))
-    known = await asking.known()
-    changing = registry.budgets.change(
-        id,
-        values,
-        version=given.version,
-        known=known,
-        actor=asking.actor,
-        sees=(await asking.sees()).budget,
+class BudgetResource(ManagedResource[SpendBudget]):
+    noun = "budget"
+    table = BudgetTable
+    lists = BUDGETS
+    new = NewBudget
+    changes = BudgetChanges
+    item = BudgetItem
+    one = OneBudget
+    has_dimensions = True
+    keys = ByKeys(
+        path="/v2/budgets",
+        id="budget_id",
+        group="budgets",
+        endpoint="budgets",
+        one_endpoint="budgets/one",
+        words={
+            SHOW: "A budget; `expand` adds current, history, burnup or forecast",
+            DELETE: "Delete a budget and its alerts",
+        },
+        repeated=("expand",),
+        in_turn=True,
     )
-    return await _made(asking.services, await changing)
+    people = ByPeople(
+        path="/budgets",
+        reads=VIEW_COSTS,
+        changes=MODIFY_VIEWS_AND_BUDGETS,
+        shows=SLICED,
+        words={DELETE: "Delete a budget and its alerts"},
+        repeated=("expand",),
+        in_turn=True,
+        is_confirmed=True,
+        is_shown_when_deleted=True,
+    )
+
+    def rows_in(self, registry: Registry) -> BudgetTable:
+        return registry.budgets
+
+    async def sees(self, asking: Asker[Any]) -> Sees[SpendBudget]:
+        return (await asking.sees()).budget
+
+    async def shown(self, asking: Asker[Any], row: SpendBudget) -> ShownBudget:
+        return add_state(asking.services, row)
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        if given.view is not UNSET:
+            await _check_view(asking, given.view.id)
+        await _check_money(asking, given.cost_type)
+        values = _fields(given)
+        asking.registry.notices.check_channels("channels", values.get("channels", ()))
+        return values
+
+    async def show(self, asking: Asker[Any], word: str) -> Answer:
+        budget = await self.find(asking, word)
+        wanted = frozenset(asking.http.query.getall("expand", []))
+        if not wanted <= set(EXPANSIONS):
+            raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
+        shown = describe_budget(add_state(asking.services, budget))
+        if wanted:
+            books = asking.services.require_budgets().books()
+            shown = {**shown, **await _expanded(asking.services, books, budget.id, wanted)}
+        return {"budget": shown}
+
+    async def made(self, asking: Asker[Any], row: SpendBudget) -> Answer:
+        """Evaluate it at once, so that the answer can say what is past already."""
+        money = asking.services
+        past: list[int] | None = None
+        if await _evaluate(money, money.require_budgets().evaluate_one(row)):
+            periods = await alerts_of_now(money, row)
+            alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
+            past = sorted({alert.percent for alert in alerts if alert.state == FIRED and not alert.told})
+        return {**await self.answer(asking, row), "already_past": past}
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        budget = await self.find(asking, word)
+        asking.check_confirmed(budget.name, "name of the budget")
+        await asking.registry.budgets.delete(budget.id, actor=asking.actor)
+        await _evaluate(asking.services, asking.services.require_budgets().evaluate_soon())
+        return budget.id
+
+    async def filled(self, asking: Asker[Any], page: Mapping[str, Any]) -> Answer:
+        """Add what was spent of each budget on the page, and where that leads, if it was requested."""
+        wanted = frozenset(page["filtering"]["current"].get("expand", ()))
+        if wanted:
+            books = asking.services.require_budgets().books()
+            for item in page["budgets"]:
+                item.update(await _expanded(asking.services, books, item["id"], wanted))
+        return page
 
 
-async def _delete(asking: Asker, id: str) -> str:
-    budget = await _budget(asking, id)
-    asking.check_confirmed(budget.name, "name of the budget")
-    await asking.registry.budgets.delete(id, actor=asking.actor)
-    await _evaluate(asking.services, asking.services.require_budgets().evaluate_soon())
-    return id
-
-
-async def _with_current(asking: Asker, page: Mapping[str, Any]) -> Answer:
-    """The page of a list, with what was spent of each budget on it, and where that leads, if it was asked for."""
-    wanted = frozenset(page["filtering"]["current"].get("expand", ()))
-    if wanted:
-        books = asking.services.require_budgets().books()
-        for item in page["budgets"]:
-            item.update(await _expanded(asking.services, books, item["id"], wanted))
-    return page
-
-
-async def _budget(asking: Asker, id: str) -> SpendBudget:
-    budget = asking.registry.budgets.get(id)
-    if not (await asking.sees()).budget(budget):
-        raise NotThere("there is no budget with this id")
-    return budget
-
-
-async def _check_view(asking: Asker, id: str) -> None:
+async def _check_view(asking: Asker[Any], id: str) -> None:
     """Invalid, as for a view that is not there, if it is not seen."""
     view = asking.registry.views.find(id)
     if view is not None and not (await asking.sees()).view(view):
         raise Invalid(NO_VIEW)
 
 
-async def _check_money(asking: Asker, cost_type: str | UnsetType) -> None:
+async def _check_money(asking: Asker[Any], cost_type: str | UnsetType) -> None:
     """Refusal 403 for billed money, some of which is of nobody's calls, if not all calls and all money are seen."""
     if cost_type in BILLED_TYPES and not (await asking.sees()).is_whole:
         raise Refusal(
@@ -139,21 +156,7 @@ async def _check_money(asking: Asker, cost_type: str | UnsetType) -> None:
         )
 
 
-BUDGET = ManagedResource(
-    noun="budget",
-    root="budget",
-    lists=BUDGETS,
-    new=NewBudget,
-    changes=BudgetChanges,
-    item=BudgetItem,
-    one=OneBudget,
-    rows=_rows,
-    create=_create,
-    show=_show,
-    change=_change,
-    delete=_delete,
-    fill=_with_current,
-)
+BUDGET = BudgetResource()
 
 
 async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -173,16 +176,6 @@ async def _expanded(
     money: MoneyServices, books: BudgetLedger, id: str, wanted: frozenset[str]
 ) -> dict[str, object]:
     return await expanded(books, await fresh(money, books, id), wanted)
-
-
-async def _made(money: MoneyServices, budget: SpendBudget) -> Answer:
-    """Evaluate it at once, so that the answer can say what is past already."""
-    past: list[int] | None = None
-    if await _evaluate(money, money.require_budgets().evaluate_one(budget)):
-        periods = await alerts_of_now(money, budget)
-        alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
-        past = sorted({alert.percent for alert in alerts if alert.state == FIRED and not alert.told})
-    return {"budget": describe_budget(add_state(money, budget)), "already_past": past}
 
 
 async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:

@@ -18,12 +18,23 @@ from msgspec import UNSET
 
 from gateway.api.kept.drop_rows import MONTH_ROWS, MonthRows, whole_month
 from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, describe_connection, drop_rows
-from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, send_pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.inflight_bytes import Share
-from gateway.http.lists import List, MemoryRows, Rows
+from gateway.http.lists import List, Rows
+from gateway.http.managed import (
+    CHANGE,
+    CREATE,
+    DELETE,
+    LIST,
+    SHOW,
+    Answer,
+    Asker,
+    ByKeys,
+    ByPeople,
+    ManagedResource,
+)
 from gateway.http.requests import KeyRequest, Result
 from gateway.intake.billing_connections import BillingConnections, ShownConnection
 from gateway.resources.connections import (
@@ -38,6 +49,9 @@ from spool import providers
 from spool.billing.drops import month_text
 from spool.errors import NotThere
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.tables.connections import ConnectionTable
 
 Row = TypeVar("Row")
 
@@ -53,58 +67,82 @@ class MonthRequest(Protocol):
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
-async def _rows(asking: Asker) -> MemoryRows[ShownConnection]:
-    return await connection_rows(_connections(asking))
+class ConnectionResource(ManagedResource[BillingConnection]):
+    noun = "billing_connection"
+    root = "connection"
+    lists = CONNECTIONS
+    new = NewConnection
+    changes = ConnectionChanges
+    item = ConnectionItem
+    one = OneConnection
+    keys = ByKeys(
+        path="/v2/connections/billing",
+        id="connection_id",
+        group="connections",
+        endpoint="connections",
+        one_endpoint="connections/one",
+        scopes={
+            LIST: "read_billings",
+            CREATE: "create_billing",
+            SHOW: "read_billing",
+            CHANGE: "update_billing",
+            DELETE: "delete_billing",
+        },
+        words={DELETE: "Delete a billing connection and its rows"},
+    )
+    people = ByPeople(
+        path="/connections",
+        reads=VIEW_COSTS,
+        changes=MODIFY_BILLING,
+        is_confirmed=True,
+        names={
+            LIST: "list_connections",
+            CREATE: "create_connection",
+            SHOW: "show_connection",
+            CHANGE: "edit_connection",
+            DELETE: "delete_connection",
+        },
+        words={DELETE: "Delete a billing connection and its rows"},
+    )
+
+    def rows_in(self, registry: Registry) -> ConnectionTable:
+        return registry.connections
+
+    async def rows(self, asking: Asker[Any]) -> Rows[ShownConnection]:
+        return await connection_rows(_connections(asking))
+
+    async def create(self, asking: Asker[Any], given: NewConnection) -> Answer:
+        connections = _connections(asking)
+        draft = ConnectionDraft(**_fields(given))
+        made = await connections.create(draft, id=given.connection_id, actor=asking.actor)
+        reason = await _counted_twice(asking, made)
+        wanted = not reason if given.in_costs is None else given.in_costs
+        await connections.put_in_costs(made.id, wanted, actor=asking.actor)
+        return await _one(connections, made, reason)
+
+    async def show(self, asking: Asker[Any], word: str) -> Answer:
+        connections = _connections(asking)
+        found = connections.table.get(word)
+        return await _one(connections, found, await _counted_twice(asking, found))
+
+    async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
+        connections = _connections(asking)
+        before = connections.table.get(word)
+        fields = _fields(given)
+        after = await connections.change(word, fields, actor=asking.actor) if fields else before
+        if given.in_costs not in (UNSET, None):
+            await connections.put_in_costs(word, given.in_costs, actor=asking.actor)
+        return await _one(connections, after, await _counted_twice(asking, after))
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        connections = _connections(asking)
+        connections.table.get(word)
+        asking.check_confirmed(word, "id of the connection")
+        await connections.delete(word, actor=asking.actor)
+        return word
 
 
-async def _create(asking: Asker, given: NewConnection) -> Answer:
-    connections = _connections(asking)
-    draft = ConnectionDraft(**_fields(given))
-    made = await connections.create(draft, id=given.connection_id, actor=asking.actor)
-    reason = await _counted_twice(asking, made)
-    wanted = not reason if given.in_costs is None else given.in_costs
-    await connections.put_in_costs(made.id, wanted, actor=asking.actor)
-    return await _one(connections, made, reason)
-
-
-async def _show(asking: Asker, id: str) -> Answer:
-    connections = _connections(asking)
-    found = connections.table.get(id)
-    return await _one(connections, found, await _counted_twice(asking, found))
-
-
-async def _change(asking: Asker, id: str, given: Any) -> Answer:
-    connections = _connections(asking)
-    before = connections.table.get(id)
-    fields = _fields(given)
-    after = await connections.change(id, fields, actor=asking.actor) if fields else before
-    if given.in_costs not in (UNSET, None):
-        await connections.put_in_costs(id, given.in_costs, actor=asking.actor)
-    return await _one(connections, after, await _counted_twice(asking, after))
-
-
-async def _delete(asking: Asker, id: str) -> str:
-    connections = _connections(asking)
-    connections.table.get(id)
-    asking.check_confirmed(id, "id of the connection")
-    await connections.delete(id, actor=asking.actor)
-    return id
-
-
-CONNECTION = ManagedResource(
-    noun="billing_connection",
-    root="connection",
-    lists=CONNECTIONS,
-    new=NewConnection,
-    changes=ConnectionChanges,
-    item=ConnectionItem,
-    one=OneConnection,
-    rows=_rows,
-    create=_create,
-    show=_show,
-    change=_change,
-    delete=_delete,
-)
+CONNECTION = ConnectionResource()
 
 
 async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -150,7 +188,7 @@ async def send_month(
     )
 
 
-def _connections(asking: Asker) -> BillingConnections:
+def _connections(asking: Asker[MoneyServices]) -> BillingConnections:
     """Refusal 503 with the reason, to a person, while the registry cannot be read."""
     if asking.is_person:
         asking.services.require_registry()
@@ -162,7 +200,7 @@ async def _one(connections: BillingConnections, connection: BillingConnection, r
     return {"connection": describe_connection(replace(row, in_costs_reason=reason))}
 
 
-async def _counted_twice(asking: Asker, connection: BillingConnection) -> str | None:
+async def _counted_twice(asking: Asker[Any], connection: BillingConnection) -> str | None:
     """Why rows of a connection would count twice in costs; None if nothing else tells of its provider."""
     name = providers.canonical(connection.cloud_provider)
     known = await asking.services.known_values()

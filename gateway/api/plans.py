@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from gateway.api.managed import Answer, Asker, ManagedResource
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, Sort
+from gateway.http.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
 from gateway.resources.declaration import answer, stated
 from gateway.resources.plans import NewPlan, OnePlan, PlanChanges, PlanItem
-from spool.errors import Invalid, NotThere
 from spool.record import moment
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.tables.plans import NO_VIEW, AssistantPlan, PlanDraft, Seat
+from spool.registry.tables.plans import AssistantPlan, PlanTable, Seat
 
 Row = tuple[AssistantPlan, str | None]  # with the name of its view
 
@@ -48,72 +48,37 @@ PLANS: List[Row] = List(
 )
 
 
-async def _rows(asking: Asker) -> MemoryRows[Row]:
-    registry = asking.registry
-    return MemoryRows([_row(registry, each) for each in registry.plans.all()])
+class PlanResource(ManagedResource[AssistantPlan]):
+    noun = "plan"
+    table = PlanTable
+    lists = PLANS
+    new = NewPlan
+    changes = PlanChanges
+    item = PlanItem
+    one = OnePlan
+    people = ByPeople(
+        path="/plans",
+        reads=VIEW_COSTS,
+        changes=MODIFY_VIEWS_AND_BUDGETS,
+        words={SHOW: "Show a plan, by its id or its name"},
+    )
 
+    def rows_in(self, registry: Registry) -> PlanTable:
+        return registry.plans
 
-def _row(registry: Registry, plan: AssistantPlan) -> Row:
-    view = registry.views.find(plan.view_id)
-    return plan, None if view is None else view.name
+    async def shown(self, asking: Asker[Any], row: AssistantPlan) -> Row:
+        view = asking.registry.views.find(row.view_id)
+        return row, None if view is None else view.name
 
-
-async def _create(asking: Asker, given: NewPlan) -> Answer:
-    draft = PlanDraft(**_fields(asking, given))
-    table = asking.registry.plans
-    most = asking.shared.most(table.limit)
-    return _one(asking, await table.create(draft, most=most, actor=asking.actor))
-
-
-async def _show(asking: Asker, word: str) -> Answer:
-    return _one(asking, asking.registry.plans.find_any(word))
-
-
-async def _change(asking: Asker, word: str, given: Any) -> Answer:
-    table = asking.registry.plans
-    fields = _fields(asking, given)
-    id = table.find_any(word).id
-    return _one(asking, await table.change(id, fields, version=given.version, actor=asking.actor))
-
-
-async def _delete(asking: Asker, word: str) -> str:
-    id = asking.registry.plans.find_any(word).id
-    await asking.registry.plans.delete(id, actor=asking.actor)
-    return id
-
-
-def _one(asking: Asker, plan: AssistantPlan) -> Answer:
-    return {"plan": _item(_row(asking.registry, plan))}
-
-
-def _fields(asking: Asker, given: Any) -> dict[str, Any]:
-    """Return the stated fields by the names of a draft."""
-    found = stated(given, seats=_seats)
-    asking.shared.people.check(seat.user for seat in found.get("seats", ()))
-    word = found.pop("view", UNSET)
-    if word is not UNSET:
-        try:
-            found["view_id"] = asking.registry.views.find_any(word).id
-        except NotThere:
-            raise Invalid(NO_VIEW) from None
-    return found
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        found = stated(given, seats=_seats)
+        asking.shared.people.check(seat.user for seat in found.get("seats", ()))
+        word = found.pop("view", UNSET)
+        return found if word is UNSET else {**found, "view_id": (await asking.view_named(word)).id}
 
 
 def _seats(value: Any) -> Any:
     return value if value is UNSET else msgspec.convert(msgspec.to_builtins(value), tuple[Seat, ...])
 
 
-PLAN = ManagedResource(
-    noun="plan",
-    root="plan",
-    lists=PLANS,
-    new=NewPlan,
-    changes=PlanChanges,
-    item=PlanItem,
-    one=OnePlan,
-    rows=_rows,
-    create=_create,
-    show=_show,
-    change=_change,
-    delete=_delete,
-)
+PLAN = PlanResource()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import UNSET
-
-from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.times import seconds
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
 from gateway.resources.declaration import answer, stated
 from gateway.resources.roles import FilterOfRole, NewRole, OneRole, PermissionSetItem, RoleChanges, RoleItem
-from spool.registry.permission_sets import PERMISSION_SETS, PermissionSet
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS, PermissionSet
+from spool.registry.registry import Registry
 from spool.registry.roles import DATA_ACCESS, Role, RoleDraft, RoleFilter
 
 
@@ -85,71 +83,61 @@ PERMISSION_SET_LIST: List[PermissionSet] = List(
 )
 
 
-async def _rows(asking: Asker) -> MemoryRows[ShownRole]:
-    return MemoryRows([_add_state(asking.services, role) for role in asking.registry.roles.all()])
-
-
-async def _create(asking: Asker, given: NewRole) -> Answer:
-    _check_people(asking, given.filters)
-    known, limits = await asking.known(), asking.shared.role_limits()
-    creating = asking.registry.roles.create(
-        draft_of(given), known=known, limits=limits, actor=asking.actor, asker=asking.holder
+class RoleResource(ManagedResource[Role]):
+    noun = "role"
+    lists = ROLES
+    new = NewRole
+    changes = RoleChanges
+    item = RoleItem
+    one = OneRole
+    keys = ByKeys(path="/v2/access-control/roles", id="role_id", group="access-control", endpoint="roles")
+    people = ByPeople(
+        path="/roles",
+        reads=ORGANIZATION_ADMINISTRATION,
+        changes=ORGANIZATION_ADMINISTRATION,
+        words={
+            SHOW: "Show a role, by its id or its name",
+            DELETE: "Delete a role that nobody has any more",
+        },
     )
-    return _describe(asking, await creating)
+
+    def rows_in(self, registry: Registry) -> Any:
+        return registry.roles
+
+    async def shown(self, asking: Asker[Any], row: Role) -> ShownRole:
+        return ShownRole(row, row.broken(asking.services.ledger.dimensions()))
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """Invalid for people whom no record names."""
+        for each in given.filters or ():
+            asking.shared.people.check(value or "" for value in each.values)
+        return _fields(given)
+
+    async def create(self, asking: Asker[Any], given: Any) -> Answer:
+        made = await asking.registry.roles.create(
+            RoleDraft(**await self.fields(asking, given)),
+            known=await asking.known(),
+            limits=asking.shared.role_limits(),
+            actor=asking.actor,
+            asker=asking.holder,
+        )
+        return await self.answer(asking, made)
+
+    async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
+        id = (await self.find(asking, word)).id
+        changed = await asking.registry.roles.change(
+            id,
+            await self.fields(asking, given),
+            version=given.version,
+            known=await asking.known(),
+            limits=asking.shared.role_limits(),
+            actor=asking.actor,
+            asker=asking.holder,
+        )
+        return await self.answer(asking, changed)
 
 
-def _check_people(asking: Asker, filters: Sequence[FilterOfRole]) -> None:
-    """Invalid for people whom no record names."""
-    for each in filters:
-        asking.shared.people.check(value or "" for value in each.values)
-
-
-async def _show(asking: Asker, word: str) -> Answer:
-    return _describe(asking, _role(asking, word))
-
-
-async def _change(asking: Asker, word: str, given: Any) -> Answer:
-    if given.filters is not UNSET:
-        _check_people(asking, given.filters)
-    id, known, limits = _role(asking, word).id, await asking.known(), asking.shared.role_limits()
-    changing = asking.registry.roles.change(
-        id,
-        _fields(given),
-        version=given.version,
-        known=known,
-        limits=limits,
-        actor=asking.actor,
-        asker=asking.holder,
-    )
-    return _describe(asking, await changing)
-
-
-async def _delete(asking: Asker, word: str) -> str:
-    id = _role(asking, word).id
-    await asking.registry.roles.delete(id, actor=asking.actor)
-    return id
-
-
-def _role(asking: Asker, word: str) -> Role:
-    """People may name a role by its name."""
-    table = asking.registry.roles
-    return table.find_any(word) if asking.is_person else table.get(word)
-
-
-ROLE = ManagedResource(
-    noun="role",
-    root="role",
-    lists=ROLES,
-    new=NewRole,
-    changes=RoleChanges,
-    item=RoleItem,
-    one=OneRole,
-    rows=_rows,
-    create=_create,
-    show=_show,
-    change=_change,
-    delete=_delete,
-)
+ROLE = RoleResource()
 
 
 async def read_permission_sets(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -163,14 +151,6 @@ def permission_set_rows() -> MemoryRows[PermissionSet]:
 def draft_of(given: NewRole) -> RoleDraft:
     """Make a draft from the stated fields, unchecked."""
     return RoleDraft(**_fields(given))
-
-
-def _describe(asking: Asker, role: Role) -> Answer:
-    return {"role": describe_role(_add_state(asking.services, role))}
-
-
-def _add_state(money: MoneyServices, role: Role) -> ShownRole:
-    return ShownRole(role, role.broken(money.ledger.dimensions()))
 
 
 def _fields(given: Any) -> dict[str, Any]:

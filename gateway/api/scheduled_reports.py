@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET
 
-from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.views import check_usable
 from gateway.errors import Refusal
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, Sort
+from gateway.http.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.http.visible import SLICED
 from gateway.resources.declaration import answer, stated
 from gateway.resources.scheduled_reports import (
     NewScheduledReport,
@@ -18,10 +19,13 @@ from gateway.resources.scheduled_reports import (
     ScheduledReportChanges,
     ScheduledReportItem,
 )
-from spool.errors import Invalid, NotThere
+from spool.errors import Invalid
 from spool.record import moment
-from spool.registry.scheduled_reports import EVERY, ScheduledReport, ScheduledReportDraft
-from spool.registry.tables.scheduled_reports import NO_VIEW
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.scheduled_reports import EVERY, ScheduledReport
+from spool.registry.shared.document_table import Sees
+from spool.registry.tables.scheduled_reports import ScheduledReportTable
 
 
 def _item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
@@ -54,109 +58,75 @@ SCHEDULED_REPORTS: List[tuple[ScheduledReport, str | None, float]] = List(
 )
 
 
-async def report_of(asking: Asker, word: str) -> ScheduledReport:
-    """Find a report by its id or its name. NotThere if there is none that the person sees."""
-    return asking.registry.scheduled_reports.find_any(word, await _sees(asking))
+class ScheduledReportResource(ManagedResource[ScheduledReport]):
+    noun = "scheduled_report"
+    table = ScheduledReportTable
+    lists = SCHEDULED_REPORTS
+    new = NewScheduledReport
+    changes = ScheduledReportChanges
+    item = ScheduledReportItem
+    one = OneScheduledReport
+    people = ByPeople(
+        path="/scheduled-reports",
+        reads=VIEW_COSTS,
+        changes=MODIFY_VIEWS_AND_BUDGETS,
+        shows=SLICED,
+        words={SHOW: "Show a scheduled report, by its id or its name"},
+    )
+
+    def rows_in(self, registry: Registry) -> ScheduledReportTable:
+        return registry.scheduled_reports
+
+    async def sees(self, asking: Asker[Any]) -> Sees[ScheduledReport]:
+        is_whole, owner = (await asking.sees()).is_whole, _owner(asking)
+        return lambda row: is_whole or (row.owner == owner and owner != "")
+
+    async def shown(
+        self, asking: Asker[Any], row: ScheduledReport
+    ) -> tuple[ScheduledReport, str | None, float]:
+        """The name of the view is None where the person who asks may not see it any more."""
+        view = asking.registry.views.find(row.view_id)
+        is_seen = view is not None and (await asking.sees()).view(view)
+        return row, view.name if view is not None and is_seen else None, asking.shared.clock.now()
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        found = stated(given)
+        if given.view is not UNSET:
+            view = await asking.view_named(found.pop("view"))
+            found["view_id"] = check_usable(asking.services.ledger.dimensions(), view).id
+        return found
+
+    async def check(
+        self, asking: Asker[Any], fields: Mapping[str, Any], before: ScheduledReport | None
+    ) -> None:
+        """Invalid, or Refusal 403, for what this person cannot have sent."""
+        channels, people = (
+            fields.get(name, () if before is None else getattr(before, name))
+            for name in ("channels", "people")
+        )
+        notices = asking.registry.notices
+        notices.check_report_channels("channels", channels)
+        if people and not notices.mail_channels.intersection(channels):
+            raise Invalid("people are written to by a channel of type email: name one in channels")
+        owner = _owner(asking)
+        if not (await asking.sees()).is_whole and set(people) - {owner}:
+            raise Refusal(
+                403, "limited_data", "who may see some calls alone has reports sent to himself alone"
+            )
+        known = {each.email for each in await asking.registry.operators.all()}
+        for person in people:
+            if person.strip().casefold() not in known:
+                raise Invalid(f"people: {person[:100]} has no account, so that nobody knows what it may see")
+
+    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+        return {"owner": _owner(asking)}
 
 
-async def _sees(asking: Asker) -> Callable[[ScheduledReport], bool]:
-    is_whole, owner = (await asking.sees()).is_whole, _owner(asking)
-    return lambda report: is_whole or (report.owner == owner and owner != "")
-
-
-def _owner(asking: Asker) -> str:
+def _owner(asking: Asker[Any]) -> str:
     """
     Return the person whose rights limit the report; "" for everything, at the server itself and for a console link.
     """
     return "" if asking.holder is None else asking.holder.person
 
 
-async def _rows(asking: Asker) -> MemoryRows[tuple[ScheduledReport, str | None, float]]:
-    kept, sees = asking.registry.scheduled_reports.all(), await _sees(asking)
-    return MemoryRows([await _row(asking, each) for each in kept if sees(each)])
-
-
-async def _row(asking: Asker, report: ScheduledReport) -> tuple[ScheduledReport, str | None, float]:
-    """The name of the view is None where the person who asks may not see it any more."""
-    try:
-        name = asking.registry.views.find_any(report.view_id, (await asking.sees()).view).name
-    except NotThere:
-        name = None
-    return report, name, asking.shared.clock.now()
-
-
-async def _create(asking: Asker, given: NewScheduledReport) -> Answer:
-    draft = ScheduledReportDraft(**await _fields(asking, given))
-    await _check(asking, draft.channels, draft.people)
-    table = asking.registry.scheduled_reports
-    most = asking.shared.most(table.limit)
-    sees = await _sees(asking)
-    made = await table.create(draft, owner=_owner(asking), most=most, actor=asking.actor, sees=sees)
-    return await _one(asking, made)
-
-
-async def _show(asking: Asker, word: str) -> Answer:
-    return await _one(asking, await report_of(asking, word))
-
-
-async def _change(asking: Asker, word: str, given: Any) -> Answer:
-    before = await report_of(asking, word)
-    fields = await _fields(asking, given)
-    await _check(asking, fields.get("channels", before.channels), fields.get("people", before.people))
-    table = asking.registry.scheduled_reports
-    sees = await _sees(asking)
-    changed = await table.change(before.id, fields, version=given.version, actor=asking.actor, sees=sees)
-    return await _one(asking, changed)
-
-
-async def _delete(asking: Asker, word: str) -> str:
-    id = (await report_of(asking, word)).id
-    await asking.registry.scheduled_reports.delete(id, actor=asking.actor)
-    return id
-
-
-async def _one(asking: Asker, report: ScheduledReport) -> Answer:
-    return {"scheduled_report": _item(await _row(asking, report))}
-
-
-async def _fields(asking: Asker, given: Any) -> dict[str, Any]:
-    """Return the stated fields by the names of a draft."""
-    found = stated(given)
-    if given.view is not UNSET:
-        try:
-            view = asking.registry.views.find_any(found.pop("view"), (await asking.sees()).view)
-        except NotThere:
-            raise Invalid(NO_VIEW) from None
-        found["view_id"] = check_usable(asking.services.ledger.dimensions(), view).id
-    return found
-
-
-async def _check(asking: Asker, channels: Sequence[str], people: Sequence[str]) -> None:
-    """Invalid, or Refusal 403, for what this person cannot have sent."""
-    notices = asking.registry.notices
-    notices.check_report_channels("channels", channels)
-    if people and not notices.mail_channels.intersection(channels):
-        raise Invalid("people are written to by a channel of type email: name one in channels")
-    owner = _owner(asking)
-    if not (await asking.sees()).is_whole and set(people) - {owner}:
-        raise Refusal(403, "limited_data", "who may see some calls alone has reports sent to himself alone")
-    known = {each.email for each in await asking.registry.operators.all()}
-    for person in people:
-        if person.strip().casefold() not in known:
-            raise Invalid(f"people: {person[:100]} has no account, so that nobody knows what it may see")
-
-
-SCHEDULED_REPORT = ManagedResource(
-    noun="scheduled_report",
-    root="scheduled_report",
-    lists=SCHEDULED_REPORTS,
-    new=NewScheduledReport,
-    changes=ScheduledReportChanges,
-    item=ScheduledReportItem,
-    one=OneScheduledReport,
-    rows=_rows,
-    create=_create,
-    show=_show,
-    change=_change,
-    delete=_delete,
-)
+SCHEDULED_REPORT = ScheduledReportResource()

@@ -6,24 +6,28 @@ What a person does not see is answered as if it were not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.times import seconds
-from gateway.api.visible import EVERYTHING, Visible
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
+from gateway.http.visible import EVERYTHING, SLICED, Visible
 from gateway.resources.declaration import answer, stated
 from gateway.resources.views import NewView, OneView, Values, ViewChanges, ViewItem
 from spool.errors import NotThere
 from spool.ledger.queries import CostQuery, within
-from spool.registry.views import Anomalies, View, ViewConnections, ViewDraft
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.shared.document_table import Sees
+from spool.registry.tables.views import ViewTable
+from spool.registry.views import Anomalies, View, ViewConnections
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,71 +68,61 @@ VIEWS: List[ShownView] = List(
 )
 
 
-async def _rows(asking: Asker) -> MemoryRows[ShownView]:
-    sees = await asking.sees()
-    return view_rows(asking.services, sees.view)
-
-
-async def _create(asking: Asker, given: NewView) -> Answer:
-    sees = await asking.sees()
-    _check_filter(asking, sees, given.filter)
-    money = asking.services
-    draft = ViewDraft(**_fields(money, given))
-    table, known = asking.registry.views, await asking.known()
-    most = asking.shared.most(table.limit)
-    made = await table.create(draft, known=known, most=most, actor=asking.actor, sees=sees.view)
-    return _describe(money, made)
-
-
-async def _show(asking: Asker, word: str) -> Answer:
-    return _describe(asking.services, await _view(asking, word))
-
-
-async def _change(asking: Asker, word: str, given: Any) -> Answer:
-    id, money = (await _view(asking, word)).id, asking.services
-    sees = await asking.sees()
-    if given.filter is not UNSET:
-        _check_filter(asking, sees, given.filter)
-    known, fields = await asking.known(), _fields(money, given)
-    changing = asking.registry.views.change(
-        id, fields, version=given.version, known=known, actor=asking.actor, sees=sees.view
+class ViewResource(ManagedResource[View]):
+    noun = "view"
+    table = ViewTable
+    lists = VIEWS
+    new = NewView
+    changes = ViewChanges
+    item = ViewItem
+    one = OneView
+    has_dimensions = True
+    # As the service's own clients expect, one that was created or changed is answered bare.
+    keys = ByKeys(path="/v2/views", id="view_id", group="views", endpoint="views", is_bare_when_made=True)
+    people = ByPeople(
+        path="/views",
+        reads=VIEW_COSTS,
+        changes=MODIFY_VIEWS_AND_BUDGETS,
+        shows=SLICED,
+        words={SHOW: "Show a view, by its id or its name"},
     )
-    return _describe(money, await changing)
+
+    def rows_in(self, registry: Registry) -> ViewTable:
+        return registry.views
+
+    async def sees(self, asking: Asker[Any]) -> Sees[View]:
+        return (await asking.sees()).view
+
+    async def shown(self, asking: Asker[Any], row: View) -> ShownView:
+        return _add_state(asking.services, row)
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """
+        Refusal 403 for calls that the asker may not see. Invalid for people whom no record names, and for a channel
+        that is not configured.
+        """
+        if given.filter is not UNSET:
+            (await asking.sees()).check_filter(given.filter)
+            for values in given.filter.values():
+                asking.shared.people.check(value or "" for value in values)
+        found = stated(
+            given,
+            filter=_stored_filter,
+            connections=lambda value: msgspec.convert(msgspec.to_builtins(value), ViewConnections),
+            anomalies=lambda value: msgspec.convert(msgspec.to_builtins(value), Anomalies),
+        )
+        if "connections" in found:
+            asking.registry.notices.check_channels("connections.notify", found["connections"].notify)
+        return found
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        id = (await self.find(asking, word)).id
+        names_users = (await asking.sees()).is_whole
+        await asking.registry.views.delete(id, actor=asking.actor, names_users=names_users)
+        return id
 
 
-def _check_filter(asking: Asker, sees: Visible, filter: Mapping[str, Sequence[str | None]]) -> None:
-    """Refusal 403 for calls that the asker may not see, Invalid for people whom no record names."""
-    sees.check_filter(filter)
-    for values in filter.values():
-        asking.shared.people.check(value or "" for value in values)
-
-
-async def _delete(asking: Asker, word: str) -> str:
-    id = (await _view(asking, word)).id
-    names_users = (await asking.sees()).is_whole
-    await asking.registry.views.delete(id, actor=asking.actor, names_users=names_users)
-    return id
-
-
-async def _view(asking: Asker, word: str) -> View:
-    table = asking.registry.views
-    return table.find_any(word, (await asking.sees()).view) if asking.is_person else table.get(word)
-
-
-VIEW = ManagedResource(
-    noun="view",
-    root="view",
-    lists=VIEWS,
-    new=NewView,
-    changes=ViewChanges,
-    item=ViewItem,
-    one=OneView,
-    rows=_rows,
-    create=_create,
-    show=_show,
-    change=_change,
-    delete=_delete,
-)
+VIEW = ViewResource()
 
 
 def view_rows(money: MoneyServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
@@ -164,25 +158,8 @@ def check_usable(dimensions: Collection[str], view: View) -> View:
     return view
 
 
-def _describe(money: MoneyServices, view: View) -> Answer:
-    return {"view": describe_view(_add_state(money, view))}
-
-
 def _add_state(money: MoneyServices, view: View) -> ShownView:
     return ShownView(view, view.broken(money.ledger.dimensions()))
-
-
-def _fields(money: MoneyServices, given: Any) -> dict[str, Any]:
-    """Return the stated fields by the names of a draft. Invalid for a channel that is not configured."""
-    found = stated(
-        given,
-        filter=_stored_filter,
-        connections=lambda value: msgspec.convert(msgspec.to_builtins(value), ViewConnections),
-        anomalies=lambda value: msgspec.convert(msgspec.to_builtins(value), Anomalies),
-    )
-    if "connections" in found:
-        money.require_registry().notices.check_channels("connections.notify", found["connections"].notify)
-    return found
 
 
 def _stored_filter(filter: dict[str, Values]) -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from gateway.configuration.sections import Config, CurrencySettings
+from gateway.resources.list import declared_tables
 from spool import engines
 from spool.clock import Clock
 from spool.ledger.ledger import CHUNK
@@ -42,6 +43,7 @@ def options_of(
         ledger_tags=config.ledger.tags,
         ledger_chunk=AGENT_LEDGER_CHUNK if is_agent else CHUNK,
         registry_clock=registry_clock,
+        declared=tuple(declared_tables()),
         new_registry=new_registry,
         container=config.container,
         storage=config.storage,

@@ -53,9 +53,6 @@ READ = (400, 401, 403, 415, 429, 500, 503)
 WRITE = (400, 401, 403, 413, 415, 429, 500, 503)
 KEY_REUSED = 422
 READING = frozenset({"GET", "HEAD"})
-# What a call or a tool shows of the calls to models, and what is made of them: all, what the person may see, or
-# nothing.
-WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 
 ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 

@@ -13,9 +13,9 @@ import msgspec
 
 from gateway.api.visible import hides
 from gateway.errors import Refusal
-from gateway.http.address import WHOLE
 from gateway.http.confirming import NOT_THERE, OF_WHAT_IS_THERE, confirmed
 from gateway.http.services import OperatorServices
+from gateway.http.visible import WHOLE
 from gateway.mcp.messages import (
     INSUFFICIENT_SCOPE,
     INVALID_PARAMS,

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.api.visible import EVERYTHING, Visible, named_dimensions, slice_of, visible_in
-from gateway.http.address import WHOLE
+from gateway.api.visible import named_dimensions, slice_of, visible_in
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.requests import named_holder
 from gateway.http.services import OperatorServices
+from gateway.http.visible import EVERYTHING, WHOLE, Visible
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES

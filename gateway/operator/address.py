@@ -8,11 +8,12 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.http.address import NOTHING, SLICED, WHOLE, Address
+from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.key_carriage import CSRF, SESSION
 from gateway.http.lists import List
+from gateway.http.visible import NOTHING, SLICED, WHOLE
 from gateway.mounts import OPERATOR_API
 from gateway.schemas import OBJECT, Schema
 

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from gateway.api.managed import CHANGE, CREATE, DELETE, LIST, SHOW, Asker, ManagedResource, words_of
-from gateway.api.visible import Visible
 from gateway.http.address import Content
 from gateway.http.answers import JSON
 from gateway.http.holders.money import MoneyServices
+from gateway.http.managed import CHANGE, CREATE, DELETE, LIST, SHOW, Asker, ManagedResource, words_of
 from gateway.http.requests import AddressHandler, Result
+from gateway.http.visible import Visible
 from gateway.mounts import OPERATOR_API
-from gateway.operator.address import WHOLE, OperatorAddress
+from gateway.operator.address import OperatorAddress
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import known_dimensions, visible_to
 from gateway.schemas import OBJECT
 
 
-def asking_person(request: OperatorRequest[Any, Any], money: MoneyServices | None = None) -> Asker:
+def asking_person(
+    request: OperatorRequest[Any, Any], money: MoneyServices | None = None
+) -> Asker[MoneyServices]:
     """`money` is given where the handler works with more than that holder."""
 
     async def known() -> Collection[str]:
         return await known_dimensions(request)
 
+    seen: list[Visible] = []
+
     async def sees() -> Visible:
-        return await visible_to(request)
+        if not seen:
+            seen.append(await visible_to(request))
+        return seen[0]
 
     return Asker(
         services=money or request.services,
@@ -39,27 +45,11 @@ def asking_person(request: OperatorRequest[Any, Any], money: MoneyServices | Non
     )
 
 
-def managed_by_people(
-    resource: ManagedResource,
-    path: str,
-    *,
-    reads: str,
-    changes: str,
-    shows: str = WHOLE,
-    names: Mapping[str, str] | None = None,
-    words: Mapping[str, str] | None = None,
-    new: type | None = None,
-    is_shown_when_deleted: bool = False,
-    is_confirmed: bool = False,
-    repeated: tuple[str, ...] = (),
-    in_turn: bool = False,
-) -> tuple[OperatorAddress, ...]:
-    """
-    The calls of people on a resource; `reads` and `changes` are the permission sets that they need.
-
-    `new` decodes one that people create, if not as keys do. `is_shown_when_deleted`: what is gone is answered
-    under its name. `is_confirmed`: who deletes one says its name.
-    """
+def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddress]:
+    """Make the rows of what people do with a resource; none if they do nothing."""
+    by = resource.people
+    if by is None:
+        return
     noun = resource.noun
     root = resource.root
     names = {
@@ -68,9 +58,9 @@ def managed_by_people(
         SHOW: f"show_{noun}",
         CHANGE: f"edit_{noun}",
         DELETE: f"remove_{noun}",
-        **(names or {}),
+        **by.names,
     }
-    said = {**words_of(noun), **(words or {})}
+    said = {**words_of(noun), **by.words}
 
     async def listed(request: OperatorRequest[MoneyServices, None]) -> Result:
         asking = asking_person(request)
@@ -87,30 +77,28 @@ def managed_by_people(
 
     async def delete(request: OperatorRequest[MoneyServices, None]) -> Result:
         id = await resource.delete(asking_person(request), request.word("id"))
-        return {root: {"id": id}} if is_shown_when_deleted else {"deleted": id}
+        return {root: {"id": id}} if by.is_shown_when_deleted else {"deleted": id}
 
     def row(
         verb: str, method: str, handler: AddressHandler, needs: str, takes: type | None = None, **more: Any
     ) -> OperatorAddress:
         return OperatorAddress(
             methods=(method,),
-            path=OPERATOR_API + (f"{path}/{{id}}" if verb in (SHOW, CHANGE, DELETE) else path),
+            path=OPERATOR_API + (f"{by.path}/{{id}}" if verb in (SHOW, CHANGE, DELETE) else by.path),
             needs=needs,
             name=names[verb],
             summary=said[verb],
             handler=handler,
             body=takes,
             takes={JSON: takes} if takes else {},
-            shows=shows,
+            shows=by.shows,
             **more,
         )
 
     answered: Content = {JSON: OBJECT}
-    required = ("confirm",) if is_confirmed else ()
-    return (
-        row(LIST, "GET", listed, reads, lists=resource.lists, in_turn=in_turn),
-        row(CREATE, "POST", create, changes, new or resource.new, gives={201: answered}),
-        row(SHOW, "GET", show, reads, gives={200: answered}, repeated=repeated, in_turn=in_turn),
-        row(CHANGE, "PATCH", change, changes, resource.changes, gives={200: answered}),
-        row(DELETE, "DELETE", delete, changes, gives={200: answered}, required=required),
-    )
+    required = ("confirm",) if by.is_confirmed else ()
+    yield row(LIST, "GET", listed, by.reads, lists=resource.lists, in_turn=by.in_turn)
+    yield row(CREATE, "POST", create, by.changes, by.new or resource.new, gives={201: answered})
+    yield row(SHOW, "GET", show, by.reads, gives={200: answered}, repeated=by.repeated, in_turn=by.in_turn)
+    yield row(CHANGE, "PATCH", change, by.changes, resource.changes, gives={200: answered})
+    yield row(DELETE, "DELETE", delete, by.changes, gives={200: answered}, required=required)

@@ -27,10 +27,10 @@ from gateway.api.recommendations import (
     SavingsCheck,
     TypeChanges,
 )
-from gateway.api.visible import Visible
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
+from gateway.http.visible import Visible
 from gateway.operator.address import NOTHING, SLICED, call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest

@@ -12,7 +12,8 @@ from typing import Any
 
 from gateway.api import visible
 from gateway.api.views import check_usable, unknown_view
-from gateway.api.visible import Visible, visible_in
+from gateway.api.visible import visible_in
+from gateway.http.visible import Visible
 from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
 from spool.ledger.derived import Derived

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UnsetType
 
-from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
+from gateway.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
 from spool.registry.budgets import MAX_ALERTS, MAX_CHANNELS, MAX_NAME, MAX_PERCENT, MAX_PLANNED
 
 CURRENT, HISTORY, BURNUP, FORECAST = "current", "history", "burnup", "forecast"
@@ -120,17 +120,11 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 BudgetChanges = changes_of(
     NewBudget,
-    "BudgetChanges",
-    """
-    What is left out stays as it is. With the `version` that was read, the change is refused if
-    somebody else made one since.
-    """,
     types={"granularity": Annotated[Granularity, words("How long a period is.")]},
 )
 Expansion = dict[str, Any] | UnsetType | None
 BudgetItem = item_of(
     NewBudget,
-    "BudgetItem",
     """
     A budget as it is answered; times of the published interface are epoch seconds as text. `problem` says why it is not
     evaluated. `current`, `history`, `burnup` and `forecast` are there when they are asked for.
@@ -146,9 +140,7 @@ BudgetItem = item_of(
             int | None,
             words("Of the amount, of the owner that is furthest, by the last evaluation of these rules."),
         ],
-        "created": str,
-        "last_updated": str,
-        "version": Annotated[str, words("Another one after each change; given back with an edit.")],
+        **KEPT,
         CURRENT: Annotated[Expansion, words("What was spent and planned in the running period.")],
         HISTORY: Annotated[Expansion, words("What was spent and planned in periods before.")],
         BURNUP: Annotated[Expansion, words("What was spent by each day of the running period.")],
@@ -156,9 +148,9 @@ BudgetItem = item_of(
     },
 )
 OneBudget = one_of(
-    "OneBudget",
+    NewBudget,
+    BudgetItem,
     "`already_past`, of one that was made or changed: percents that it is past already, which fire no alert.",
-    budget=BudgetItem,
     already_past=list[int] | UnsetType | None,
 )
 

@@ -53,14 +53,12 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 ConnectionChanges = changes_of(
     NewConnection,
-    "ConnectionChanges",
     "What is left out stays as it is.",
     once=("connection_id",),
     has_version=False,
 )
 ConnectionItem = item_of(
     NewConnection,
-    "ConnectionItem",
     "A connection as it is answered; times are epoch seconds as text.",
     types={"connection_id": str},
     answered={
@@ -78,4 +76,4 @@ ConnectionItem = item_of(
         "last_updated": str,
     },
 )
-OneConnection = one_of("OneConnection", connection=ConnectionItem)
+OneConnection = one_of(NewConnection, ConnectionItem)

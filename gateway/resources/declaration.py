@@ -7,6 +7,7 @@ the help of the command. An answer has the declared fields and no others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -36,10 +37,21 @@ def words(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
 
 
+_WITH_VERSION = """
+    What is left out stays as it is. With the `version` that was read, the change is refused if
+    somebody else made one since.
+    """
+# What is answered of every resource that tells its versions, beside its own.
+KEPT: Mapping[str, Any] = {
+    "created": str,
+    "last_updated": str,
+    "version": Annotated[str, words("Another one after each change; given back with an edit.")],
+}
+
+
 def changes_of(
     new: type[msgspec.Struct],
-    name: str,
-    about: str,
+    about: str = _WITH_VERSION,
     *,
     once: Collection[str] = (),
     types: Mapping[str, Any] | None = None,
@@ -56,6 +68,7 @@ def changes_of(
     for each in msgspec.structs.fields(new):
         if each.name not in once:
             fields.append((each.name, (types or {}).get(each.name, each.type) | UnsetType, UNSET))
+    name = f"{_noun(new)}Changes"
     return msgspec.defstruct(
         name, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": about}
     )
@@ -63,7 +76,6 @@ def changes_of(
 
 def item_of(
     new: type[msgspec.Struct],
-    name: str,
     about: str,
     *,
     answered: Mapping[str, Any],
@@ -76,19 +88,29 @@ def item_of(
     A field whose type has UnsetType is left out at times.
     """
     stated = {each.name: each.type for each in msgspec.structs.fields(new) if each.name not in without}
-    kinds = {"id": str, **stated, **(types or {}), **answered}
-    fields = [
-        (field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in kinds.items()
-    ]
-    return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about})
+    return _answered(f"{_noun(new)}Item", about, {"id": str, **stated, **(types or {}), **answered})
 
 
-def one_of(name: str, about: str = "", **members: Any) -> Any:
-    """The struct of an answer about one: the resource under its name, and what is told beside it."""
+def one_of(new: type[msgspec.Struct], item: Any, about: str = "", **beside: Any) -> Any:
+    """The struct of an answer about one: its item under its noun, and what is told beside it."""
+    noun = _noun(new)
+    return _answered(f"One{noun}", about, {_snake_case(noun): item, **beside})
+
+
+def _answered(name: str, about: str, members: Mapping[str, Any]) -> Any:
     fields = [
         (field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in members.items()
     ]
     return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about} if about else None)
+
+
+def _noun(new: type[msgspec.Struct]) -> str:
+    """Return `ScheduledReport` of `NewScheduledReport`."""
+    return new.__name__.removeprefix("New")
+
+
+def _snake_case(noun: str) -> str:
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", noun).lower()
 
 
 def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:

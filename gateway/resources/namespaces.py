@@ -27,14 +27,12 @@ class NewNamespaceOfId(NewNamespace):
 
 NamespaceChanges = changes_of(
     NewNamespace,
-    "NamespaceChanges",
     "What is left out stays as it is.",
     types={"name": str},
     has_version=False,
 )
 NamespaceItem = item_of(
     NewNamespace,
-    "NamespaceItem",
     "A namespace as it is answered. `version` is its newest; `broken` says why that is not in force.",
     types={"name": str},
     answered={
@@ -48,4 +46,4 @@ NamespaceItem = item_of(
         ],
     },
 )
-OneNamespace = one_of("OneNamespace", namespace=NamespaceItem)
+OneNamespace = one_of(NewNamespace, NamespaceItem)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
+from gateway.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
 from spool.registry.tables.plans import MAX_NAME, MAX_SEATS
 
 Unit = Literal["usd", "calls", "credits"]
@@ -85,24 +85,16 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 PlanChanges = changes_of(
     NewPlan,
-    "PlanChanges",
-    """
-    What is left out stays as it is. With the `version` that was read, the change is refused if
-    somebody else made one since.
-    """,
 )
 PlanItem = item_of(
     NewPlan,
-    "PlanItem",
     "A plan as it is answered; times are RFC 3339.",
     answered={
         "view_name": Annotated[str | None, words("The name of the view; null if it is gone.")],
-        "created": str,
-        "last_updated": str,
-        "version": Annotated[str, words("Another one after each change; given back with an edit.")],
+        **KEPT,
     },
 )
-OnePlan = one_of("OnePlan", plan=PlanItem)
+OnePlan = one_of(NewPlan, PlanItem)
 
 
 class PlanMonth(msgspec.Struct, kw_only=True):

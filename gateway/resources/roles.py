@@ -66,7 +66,6 @@ class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 RoleChanges = changes_of(
     NewRole,
-    "RoleChanges",
     """
     What is left out stays as it is; a list replaces the whole list. With the `version` that was read, the change is
     refused if somebody else made one since.
@@ -74,7 +73,6 @@ RoleChanges = changes_of(
 )
 RoleItem = item_of(
     NewRole,
-    "RoleItem",
     """
     A role as it is answered; times are epoch seconds as text, null for a built-in role.
 
@@ -89,7 +87,7 @@ RoleItem = item_of(
         "version": Annotated[str | None, words("Another one after each change; given back with an edit.")],
     },
 )
-OneRole = one_of("OneRole", role=RoleItem)
+OneRole = one_of(NewRole, RoleItem)
 
 
 class PermissionSetItem(msgspec.Struct, kw_only=True):

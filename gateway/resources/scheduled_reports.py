@@ -36,15 +36,9 @@ class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
 
 ScheduledReportChanges = changes_of(
     NewScheduledReport,
-    "ScheduledReportChanges",
-    """
-    What is left out stays as it is. With the `version` that was read, the change is refused if
-    somebody else made one since.
-    """,
 )
 ScheduledReportItem = item_of(
     NewScheduledReport,
-    "ScheduledReportItem",
     "A scheduled report as it is answered; times are RFC 3339.",
     answered={
         "view_name": Annotated[str | None, words("The name of the view; null while it is gone.")],
@@ -55,4 +49,4 @@ ScheduledReportItem = item_of(
         "version": Annotated[str, words("Another one after each change; given back with an edit.")],
     },
 )
-OneScheduledReport = one_of("OneScheduledReport", scheduled_report=ScheduledReportItem)
+OneScheduledReport = one_of(NewScheduledReport, ScheduledReportItem)

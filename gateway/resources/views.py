@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
+from gateway.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL
 from spool.ledger.ranges import RANGES
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES
@@ -90,21 +90,13 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 ViewChanges = changes_of(
     NewView,
-    "ViewChanges",
-    """
-    What is left out stays as it is. With the `version` that was read, the change is refused if
-    somebody else made one since.
-    """,
 )
 ViewItem = item_of(
     NewView,
-    "ViewItem",
     "A view as it is answered; times are epoch seconds as text. `broken` says why it cannot be asked.",
     answered={
         "broken": Annotated[str | None, words("Why it cannot be asked: the ledger lost a dimension.")],
-        "created": str,
-        "last_updated": str,
-        "version": Annotated[str, words("Another one after each change; given back with an edit.")],
+        **KEPT,
     },
 )
-OneView = one_of("OneView", view=ViewItem)
+OneView = one_of(NewView, ViewItem)

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from gateway.api.lists.budgets import add_state
 from gateway.api.report_words import REAL_COST
-from gateway.api.visible import Visible, slice_of
+from gateway.api.visible import slice_of
 from gateway.budgets.judging import limit_of
 from gateway.budgets.words import amount
 from gateway.comparison.comparing import compare
@@ -18,6 +18,7 @@ from gateway.comparison.old_prices import list_prices
 from gateway.errors import Refusal
 from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
+from gateway.http.visible import Visible
 from gateway.scheduled_reports.readers import NotReadable
 from gateway.scheduled_reports.words import CHANGES, TOP, ReportFigures
 from spool.ledger import money

@@ -17,7 +17,6 @@ from spool.registry.shared import makers
 from spool.registry.shared.document_table import DocumentTable, MemoryTable, PlainDocuments
 from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable
-from spool.registry.tables.annotations import AnnotationTable
 from spool.registry.tables.assistant_tools import AssistantToolTable
 from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
@@ -68,7 +67,6 @@ class Registry:
         self.views = ViewTable(changes)
         self.budgets = BudgetTable(changes)
         self.scheduled_reports = ScheduledReportTable(changes)
-        self.annotations = AnnotationTable(changes)
         self.plans = PlanTable(changes)
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)

@@ -27,6 +27,7 @@ MAX_CHANNELS = 50  # of one kind
 MAX_PERCENT = 1_000_000
 EXCLUDES = "!"  # before a dimension of a filter
 AUTOMATIC, PERCENT = "Automatic", "Percent"
+NO_VIEW = "view: there is no view with this id or name"
 
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 

@@ -11,8 +11,8 @@ import msgspec
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.budgets.expansion import expanded
 from gateway.budgets.figures import BudgetFigures
-from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
+from gateway.http.visible import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table

@@ -16,8 +16,8 @@ from gateway.comparison.comparing import Comparison, by_whole_days, compare
 from gateway.comparison.old_prices import list_prices
 from gateway.comparison.sentence import sentence
 from gateway.comparison.split import PARTS, Driver, Spending, together
-from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
+from gateway.http.visible import SLICED
 from gateway.mcp.links import costs_page, first_day, last_day
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
 from gateway.mcp.questions import Filters, Question, billed_note, question

@@ -15,8 +15,8 @@ from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
 from gateway.api.report_words import REAL_COST
 from gateway.first_use import imported
-from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
+from gateway.http.visible import SLICED
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.positions import opened, sealed

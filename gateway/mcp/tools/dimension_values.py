@@ -10,8 +10,8 @@ from typing import Annotated
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
-from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
+from gateway.http.visible import SLICED
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.questions import question

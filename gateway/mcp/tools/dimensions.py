@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.address import SLICED
 from gateway.http.holders.installation import InstallationServices
+from gateway.http.visible import SLICED
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import cell, cut, suggestion, table
 from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY

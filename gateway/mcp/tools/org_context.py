@@ -10,8 +10,8 @@ from functools import partial
 from heapq import nsmallest
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
-from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
+from gateway.http.visible import SLICED
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE, bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput

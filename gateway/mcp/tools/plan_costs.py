@@ -7,8 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
+from gateway.http.visible import SLICED
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.api.managed import Answer
 from gateway.comparison.price_changes import price_changes
 from gateway.http.holders.money import MoneyServices
+from gateway.http.managed import Answer
 from gateway.http.requests import Result
+from gateway.money.annotations.declared import AnnotationTable
 from gateway.operator.costs.questions import ONE_SPAN, query_of
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import known_dimensions, usable_view_of, visible_to
@@ -68,8 +69,8 @@ async def _annotations(request: OperatorRequest[Any, None], query: CostQuery) ->
     first, last = (each.astimezone(query.zone).date().isoformat() for each in (query.since, _last(query)))
     return [
         ChartMark(day=each.day, kind=ANNOTATION, text=each.text, id=each.id)
-        for each in registry.annotations.all()
-        if first <= each.day <= last and (views is None or each.view_id in views) and sees.annotation(each)
+        for each in registry.table(AnnotationTable).all()
+        if first <= each.day <= last and (views is None or each.view_id in views) and sees.named(each.view_id)
     ]
 
 

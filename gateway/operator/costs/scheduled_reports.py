@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from gateway.api.scheduled_reports import report_of
+from gateway.api.scheduled_reports import SCHEDULED_REPORT
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.operator.body import RequestBody
@@ -59,4 +59,4 @@ async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendR
 async def _report(
     request: OperatorRequest[OperatorServices, None] | OperatorRequest[OperatorServices, SendReport],
 ) -> ScheduledReport:
-    return await report_of(asking_person(request, request.services.money), request.word("id"))
+    return await SCHEDULED_REPORT.find(asking_person(request, request.services.money), request.word("id"))

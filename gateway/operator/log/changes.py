@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.http.event_streams import EVENT_STREAM, event
 from gateway.http.services import OperatorServices
+from gateway.money.annotations.declared import AnnotationTable
 from gateway.operator.address import NOTHING, SIGNED_IN, call
 from gateway.operator.log.newest import (
     newest,
@@ -120,7 +121,9 @@ class OwnNews:
         insights, savings = await registry.insights.found(), await registry.recommendations.all()
         found: Mapping[str, Sequence[object]] = {
             "views": [each for each in registry.views.all() if visible.view(each)],
-            "annotations": [each for each in registry.annotations.all() if visible.annotation(each)],
+            "annotations": [
+                each for each in registry.table(AnnotationTable).all() if visible.named(each.view_id)
+            ],
             "budgets": [each for each in registry.budgets.all() if visible.budget(each)],
             "insights": [each for each in insights if visible.insight(each)],
             "recommendations": [each for each in savings if visible.recommendation(each)],

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gateway.api.managed import DELETE, SHOW
 from gateway.api.measures import CURRENCY_UNIT
-from gateway.api.roles import ROLE, describe_filter, draft_of
+from gateway.api.roles import describe_filter, draft_of
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
@@ -17,7 +16,6 @@ from gateway.mounts import OPERATOR_API
 from gateway.operator.address import ALL_ROWS, call
 from gateway.operator.admission import is_open
 from gateway.operator.body import RequestBody
-from gateway.operator.managed import managed_by_people
 from gateway.operator.people.accounts import OPERATORS
 from gateway.operator.requests import OperatorRequest, is_default
 from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
@@ -49,14 +47,6 @@ RANGE = "last_30d"
 SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")
 MAX_VALUES = 20  # of one dimension, those that cost most
 DRAFT = "Draft"  # of a role that has no name yet
-
-ROWS = managed_by_people(
-    ROLE,
-    "/roles",
-    reads=ORGANIZATION_ADMINISTRATION,
-    changes=ORGANIZATION_ADMINISTRATION,
-    words={SHOW: "Show a role, by its id or its name", DELETE: "Delete a role that nobody has any more"},
-)
 
 
 class RoleToPreview(RequestBody):

@@ -16,7 +16,7 @@ from spool.shares import may_add
 
 VIEWS, BUDGETS, CONNECTIONS, ROLES = "views.max", "budgets.max", "billing.max_connections", "roles.max"
 SCHEDULED_REPORTS, CHANNELS = "scheduled_reports.max", "channels.max"
-ANNOTATIONS, PLANS = "annotations.max", "plans.max"
+PLANS = "plans.max"
 NAMESPACES, JOBS, INSIGHTS = "allocation.max_namespaces", "allocation.max_jobs", "insights"
 
 

@@ -22,12 +22,11 @@ from spool.registry.shared.document_table import ManagedTable, NamedTable, Sees,
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.shared.texts import check_one_of, check_text, optional_text
-from spool.registry.views import VIEWS
+from spool.registry.views import NO_VIEW, VIEWS
 
 MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
 MAX_CYCLE_DAY = 31
 USD, CALLS, CREDITS = UNITS = ("usd", "calls", "credits")  # what a plan can include
-NO_VIEW = "view: there is no view with this id or name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

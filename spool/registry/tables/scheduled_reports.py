@@ -15,9 +15,7 @@ from spool.registry.scheduled_reports import SCHEDULED_REPORTS, ScheduledReport,
 from spool.registry.shared import makers
 from spool.registry.shared.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.tables.notices import add_notices
-from spool.registry.views import VIEWS
-
-NO_VIEW = "view: there is no view with this id or name"
+from spool.registry.views import NO_VIEW, VIEWS
 
 
 class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledReport]):

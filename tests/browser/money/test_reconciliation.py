@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from gateway.reconciliation.gathering import CalendarMonth
+from gateway.resources.list import declared_tables
 from spool.clock import SystemClock
 from spool.engines import SQLITE, open_storage
 from spool.identity import Identity
@@ -84,7 +85,9 @@ def served() -> tuple[UsageMetric, Identity]:
 
 
 async def put(directory: Path) -> None:
-    options = StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock())
+    options = StorageOptions(
+        declared=tuple(declared_tables()), directory=directory, settings=SpoolSettings(), clock=SystemClock()
+    )
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
     statements = storage.registry.statements
@@ -109,7 +112,9 @@ def billed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Ite
 
 async def close(directory: Path) -> None:
     """Keep an invoice, and that its month is closed, as the operator API does."""
-    options = StorageOptions(directory=directory, settings=SpoolSettings(), clock=SystemClock())
+    options = StorageOptions(
+        declared=tuple(declared_tables()), directory=directory, settings=SpoolSettings(), clock=SystemClock()
+    )
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
     whole = {"provider": PROVIDER, "month": last().name}

@@ -19,6 +19,7 @@ from gateway.intake.shadows import KEEP_EVERY_S, WINDOW_S, Shadows
 from gateway.intake.shared_merge_window import SharedMergeWindow
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
+from gateway.resources.list import declared_tables
 from spool.engines import POSTGRES, open_storage
 from spool.log.heard import digest_of
 from spool.log.partial_reports import COUNTERS
@@ -98,7 +99,11 @@ async def two(
         durability=LOCAL,
     )
     options = StorageOptions(
-        directory=tmp_path / "node", settings=SpoolSettings(hold=0), clock=clock, storage=settings
+        declared=tuple(declared_tables()),
+        directory=tmp_path / "node",
+        settings=SpoolSettings(hold=0),
+        clock=clock,
+        storage=settings,
     )
     gateways = await gateway(options, clock), await gateway(options, clock)
     yield gateways

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.api.visible import Visible
+from gateway.http.visible import Visible
 from gateway.recommendations.evaluation import GRACE_S, Known, evaluate, savings
 from gateway.recommendations.facts import DAY_S, SavingFacts, UnusedSeat
 from gateway.recommendations.list import TYPES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -12,9 +12,12 @@ from msgspec import UNSET, UnsetType
 from gateway.api.allocation import NAMESPACE
 from gateway.api.budgets import BUDGET
 from gateway.api.connections import CONNECTION
-from gateway.api.managed import ManagedResource
+from gateway.api.plans import PLAN
 from gateway.api.roles import ROLE
+from gateway.api.scheduled_reports import SCHEDULED_REPORT
 from gateway.api.views import VIEW
+from gateway.http.managed import ManagedResource
+from gateway.money.annotations.declared import ANNOTATION
 from gateway.resources.declaration import answer, changes_of, item_of, stated, words
 
 
@@ -24,10 +27,9 @@ class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     books: list[str] = []
 
 
-RackChanges = changes_of(NewRack, "RackChanges", "Left out: as it is.", once=("place",))
+RackChanges = changes_of(NewRack, "Left out: as it is.", once=("place",))
 RackItem = item_of(
     NewRack,
-    "RackItem",
     "A rack.",
     answered={"full": bool, "notes": Annotated[str | UnsetType, words("At times.")]},
 )
@@ -73,9 +75,11 @@ def test_the_words_of_a_field_are_in_the_schemas() -> None:
 
 
 @pytest.mark.parametrize(
-    "resource", [VIEW, BUDGET, ROLE, CONNECTION, NAMESPACE], ids=lambda resource: resource.noun
+    "resource",
+    [VIEW, BUDGET, ROLE, CONNECTION, NAMESPACE, ANNOTATION, PLAN, SCHEDULED_REPORT],
+    ids=lambda resource: resource.noun,
 )
-def test_every_field_has_words(resource: ManagedResource) -> None:
+def test_every_field_has_words(resource: ManagedResource[Any]) -> None:
     """What a key or a person states: it may be changed, unless it is the id, and it is answered."""
     fields = {each.name for each in msgspec.structs.fields(resource.new)}
     assert {*fields, "version"} - {*resource.changes.__struct_fields__} <= {"connection_id", "id", "version"}

@@ -15,9 +15,9 @@ import msgspec
 import orjson
 import pytest
 
-from gateway.api.visible import Visible
 from gateway.configuration.sections import AnswerSettings, Config, McpSettings, Publication
 from gateway.http.encoding import SLICE_BYTES
+from gateway.http.visible import Visible
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher

@@ -15,6 +15,7 @@ from exporters.destinations.catalogue import build_routes
 from exporters.forwarder import Forwarder
 from exporters.lake.exporter import LakeContext
 from exporters.settings import DestinationSettings, UpstreamSettings
+from gateway.resources.list import declared_tables
 from spool.clock import Clock, SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
@@ -97,7 +98,13 @@ async def opened(
 ) -> AsyncIterator[House]:
     clock = clock or SystemClock()
     chosen = engine or StorageSettings()
-    options = StorageOptions(directory=directory, settings=SpoolSettings(hold=0), clock=clock, storage=chosen)
+    options = StorageOptions(
+        declared=tuple(declared_tables()),
+        directory=directory,
+        settings=SpoolSettings(hold=0),
+        clock=clock,
+        storage=chosen,
+    )
     storage = await open_storage(options, engine=chosen.engine)
     try:
         yield House(storage, clock, directory)

@@ -42,6 +42,7 @@ from gateway.operator.senders.listed_devices import ListedDevices
 from gateway.operator.socket import OperatorSocket
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
+from gateway.resources.list import declared_tables
 from spool.billing.drops import BILLING_DROPS
 from spool.billing.hours import BILLING_HOURS
 from spool.engines import MEMORY, open_storage
@@ -133,6 +134,7 @@ async def operator_server(
 ) -> AsyncIterator[OperatorServer]:
     clock = clock or MovedClock()
     options = StorageOptions(
+        declared=tuple(declared_tables()),
         directory=directory,
         settings=SpoolSettings(hold=hold),
         clock=clock,

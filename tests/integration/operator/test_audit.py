@@ -21,6 +21,7 @@ from gateway.devices.reports import DeviceReport
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.holders.demo_month import DemoMonth
 from gateway.http.services import OperatorServices
+from gateway.money.annotations.declared import AnnotationTable
 from gateway.mounts import OPERATOR_API
 from spool.clusters import ReportedCluster
 from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
@@ -240,7 +241,7 @@ async def channels_and_reports(operators: Operators) -> None:
     await operators.change("add_view", "POST", "/views", view)
     annotation = {"day": "2026-09-21", "text": "Checkout 4.2 went live", "view": "Weekly"}
     await operators.change("add_annotation", "POST", "/annotations", annotation)
-    [kept] = operators.services.installation.require_registry().annotations.all()
+    [kept] = operators.services.installation.require_registry().table(AnnotationTable).all()
     one = f"/annotations/{kept.id}"
     await operators.change("edit_annotation", "PATCH", one, {"text": "Checkout 4.3 went live"})
     await operators.change("remove_annotation", "DELETE", one)

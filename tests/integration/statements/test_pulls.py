@@ -23,6 +23,7 @@ from gateway.configuration.sections import (
     ReconciliationSettings,
     StatementPullSettings,
 )
+from gateway.resources.list import declared_tables
 from gateway.statements.pull_requests import PULL_REQUESTS
 from gateway.statements.puller import PullState, StatementPuller
 from gateway.statements.sources.list import SOURCES
@@ -119,7 +120,9 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         server = TestServer(provider.application())
         await server.start_server()
         stack.push_async_callback(server.close)
-        options = StorageOptions(settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path)
+        options = StorageOptions(
+            declared=tuple(declared_tables()), settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path
+        )
         storage = await open_storage(options, engine=MEMORY)
         stack.push_async_callback(storage.close)
         pull = StatementPullSettings(

@@ -19,6 +19,7 @@ from gateway.assembly.statements import statement_puller
 from gateway.configuration.problems import problems
 from gateway.configuration.sections import SEAT_SOURCES, Config, ReconciliationSettings, StatementPullSettings
 from gateway.plans.seat_lists import PULLER
+from gateway.resources.list import declared_tables
 from gateway.statements.puller import DONE, FAILED, PullState
 from gateway.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
 from spool.engines import MEMORY, open_storage
@@ -153,7 +154,9 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         server = TestServer(vendor.application())
         await server.start_server()
         stack.push_async_callback(server.close)
-        options = StorageOptions(settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path)
+        options = StorageOptions(
+            declared=tuple(declared_tables()), settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path
+        )
         storage = await open_storage(options, engine=MEMORY)
         stack.push_async_callback(storage.close)
         registry = storage.registry

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gateway.addresses.operator_call import call
 from gateway.api.allocation import NAMESPACE
 from gateway.api.lists import allocation as allocation_lists
-from gateway.api.managed import DELETE, LIST, SHOW
 from gateway.operator.allocation import definitions, difference
 from gateway.operator.managed import managed_by_people
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
@@ -21,9 +20,7 @@ ROWS = (
          lists=allocation_lists.ALL_VERSIONS),
     call("GET", "/allocation/versions/{version}", VIEW_COSTS, definitions.show_version,
          "Show a version of a definition, or the latest", optional=("namespace",)),
-    *managed_by_people(NAMESPACE, "/allocation/namespaces", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS,
-                       words={LIST: "List namespaces of definitions", SHOW: "Show a namespace and its definition",
-                              DELETE: "Delete a namespace that defines nothing"}),
+    *managed_by_people(NAMESPACE),
     call("GET", "/allocation/jobs", VIEW_COSTS, definitions.list_jobs, "List publish jobs",
          lists=allocation_lists.PUBLISH_JOBS),
     call("GET", "/allocation/jobs/{id}", VIEW_COSTS, definitions.show_job, "Show a publish job"),

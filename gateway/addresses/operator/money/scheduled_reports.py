@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
-from gateway.api.managed import SHOW
-from gateway.api.scheduled_reports import SCHEDULED_REPORT
 from gateway.operator.address import SLICED
 from gateway.operator.costs import scheduled_reports as reports
-from gateway.operator.managed import managed_by_people
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 _ONE = "/scheduled-reports/{id}"
 
 ROWS = (
-    *managed_by_people(SCHEDULED_REPORT, "/scheduled-reports", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS,
-                       shows=SLICED, words={SHOW: "Show a scheduled report, by its id or its name"}),
     call("GET", f"{_ONE}/preview", VIEW_COSTS, reports.preview_scheduled_report,
          "Show what a scheduled report says of the last whole period", shows=SLICED, in_turn=True),
     call("POST", f"{_ONE}/send", MODIFY_VIEWS_AND_BUDGETS, reports.send_scheduled_report,

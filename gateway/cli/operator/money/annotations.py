@@ -4,7 +4,7 @@ import click
 
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import resource_commands
-from gateway.resources.annotations import NewAnnotation
+from gateway.money.annotations.declared import NewAnnotation
 
 COLUMNS = ("id", "day", "text", "view_name", "author", "last_updated")
 

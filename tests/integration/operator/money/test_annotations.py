@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
+from gateway.money.annotations.declared import AnnotationTable
 from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
@@ -147,7 +148,7 @@ async def test_what_is_wrong_is_named(server: OperatorServer, body: Any, field: 
     """400 with the field; nothing is kept."""
     answer = await server.ask("POST", "/annotations", body)
     assert (400, field) == (answer.status, answer.error[2].partition(" ")[0].rstrip(":"))
-    assert [] == server.registry.annotations.all()
+    assert [] == server.registry.table(AnnotationTable).all()
 
 
 async def test_two_edits_of_what_was_read_once(server: OperatorServer) -> None:
@@ -159,8 +160,8 @@ async def test_two_edits_of_what_was_read_once(server: OperatorServer) -> None:
         first.status, *(first.payload["annotation"][name] for name in ("text", "day")),
     )  # fmt: skip
     assert 409 == (await server.ask("PATCH", path, {"day": "2026-09-13", "version": version})).status
-    await server.registry.annotations.load()
-    assert ["Contract ends"] == [each.text for each in server.registry.annotations.all()]
+    await server.registry.table(AnnotationTable).load()
+    assert ["Contract ends"] == [each.text for each in server.registry.table(AnnotationTable).all()]
 
 
 async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: OperatorServer) -> None:
@@ -190,14 +191,16 @@ async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: 
     refused = [await ask("POST", "/annotations", {**words, **more}) for more in ({}, {"view": "search"})]
     assert [403, 400] == [each.status for each in refused]
     assert 201 == (await ask("POST", "/annotations", {**words, "view": "checkout"})).status
-    foreign = next(each.id for each in server.registry.annotations.all() if each.text == "by search")
+    foreign = next(
+        each.id for each in server.registry.table(AnnotationTable).all() if each.text == "by search"
+    )
     assert 404 == (await ask("PATCH", f"/annotations/{foreign}", {"text": "changed"})).status
     assert 404 == (await ask("DELETE", f"/annotations/{foreign}")).status
 
 
 async def test_no_more_than_the_limit(server: OperatorServer) -> None:
     """One above `annotations.max` is 409, with the setting and what to do."""
-    table = server.registry.annotations
+    table = server.registry.table(AnnotationTable)
     server.services.installation.most = {table.limit: 1}.__getitem__
     await made(server, "/annotations", day="2026-09-12", text="first")
     answer = await server.ask("POST", "/annotations", {"day": "2026-09-12", "text": "second"})

@@ -1,0 +1,1 @@
+"""What calls cost, and what people plan, note and decide about it."""
