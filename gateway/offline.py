@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from gateway.addresses.application import operator_application
-from gateway.assembly.services import open_operator_services
+from gateway.assembly.operators import open_operator_services
 from gateway.assembly.storage import open_storage
 from gateway.configuration.sections import Config
 from gateway.http.holders.installation import Urls

@@ -1,80 +1,41 @@
 """
-Opens the services over a storage, from the bottom up: those of a server, and those of commands without one.
+Opens the services of a server over a storage, from the bottom up.
 
-Each function is a context manager: what it opened is closed in reverse order at its end, also when a later
-part cannot be opened.
+What was opened is closed in reverse order at the end, also when a later part cannot be opened.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from exporters.forwarder import Forwarder
-from exporters.service.billing_sync import BillingSync
 from gateway.assembly import monitoring
-from gateway.assembly.holders.assistants import assistant_services
-from gateway.assembly.holders.installation import installation_services
-from gateway.assembly.holders.money import money_services
-from gateway.assembly.holders.people import people_services
-from gateway.assembly.holders.senders import sender_services
-from gateway.assembly.holders.spool import spool_services
-from gateway.assembly.money import bill, evaluate_budgets, keep_rows, until
+from gateway.assembly.background import Task, alone, background_of, of_a_gateway, of_every_server
+from gateway.assembly.operators import demo_month, load_allocation, operator_services
 from gateway.assembly.parts import Assembler
 from gateway.assembly.reload import Reload
 from gateway.assembly.routes import start_routes, syncs_of
 from gateway.assembly.storage import open_storage
-from gateway.authentication.access import Access, Bearer
+from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config, ConfigError
-from gateway.first_use import Once, import_here, imported
+from gateway.first_use import import_here
 from gateway.http.holders.installation import Urls
 from gateway.http.holders.receivers import StatusServices, TopicServices
-from gateway.http.services import Background, OperatorServices, Services
+from gateway.http.services import Services
 from gateway.intake.attribution import Attribution
-from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
-from gateway.monitoring.memory import make_full_rounds
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.observers import Observers
 from spool.clock import Clock
-from spool.container_files.files import ContainerFiles
-from spool.errors import SpoolDamaged, SpoolError
-from spool.log.protocols import Log, Observer
+from spool.errors import SpoolDamaged
+from spool.log.protocols import Observer
 from spool.packed.native import NativeUse, use
-from spool.settings import SpoolSettings
-from spool.storage import Storage
-
-if TYPE_CHECKING:
-    from gateway.http.holders.demo_month import DemoMonth
-    from gateway.statements.puller import StatementPuller
 
 _log = logging.getLogger(__name__)
 
-RETAIN_EVERY_S = 60.0
-FIRST_ADVICE_S = 60.0
-FIRST_INSPECTION_S = 30.0  # after a start, routes need some time until their state is known
 REGISTRY_PROBLEM = "the key table cannot be read; the log of the start says why"
-
-
-@asynccontextmanager
-async def open_operator_services(
-    config: Config, storage: Storage, *, clock: Clock, version: str, urls: Callable[[], Urls]
-) -> AsyncIterator[OperatorServices]:
-    """Open the services of the operator API without a server: no route runs, and nothing is received."""
-    async with AsyncExitStack() as stack:
-        assembler = Assembler(config, storage, clock, stack)
-        access = await assembler.start_access()
-        billing = assembler.billing_sync(config)
-        no_routes = Forwarder(storage.deliveries, storage.log, clock, [])
-        operators = _operator_services(assembler, access, billing, no_routes, version=version, urls=urls)
-        await _load_allocation(operators)
-        yield operators
 
 
 @asynccontextmanager
@@ -145,17 +106,9 @@ async def _assemble(
 ) -> Services:
     storage = assembler.storage
     is_agent = local is not None
-    native = assembler.native.native
     access = await assembler.start_access(local)
     if not is_agent:
-        await assembler.billing_connections.establish()
-        await assembler.start_sign_ins(metrics)
-    learning = None
-    if native is not None and not is_agent:  # an agent sees too few spans
-        from gateway.assembly.span_memory import learn, span_memory
-
-        assembler.memory = span_memory(native, metrics)
-        learning = partial(learn, assembler.memory)
+        await _start_gateway(assembler, metrics)
     attribution = Attribution(config, secret=storage.secret)
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
     assembler.tell_settings(intake.prices)
@@ -165,8 +118,8 @@ async def _assemble(
     # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
     # upstream.
     routes = await start_routes(assembler, [] if is_agent else syncs_of(assembler, config, billing))
-    operators = _operator_services(assembler, access, billing, routes, version=version, urls=urls)
-    await _load_allocation(operators)
+    operators = operator_services(assembler, access, billing, routes, version=version, urls=urls)
+    await load_allocation(operators)
     if not (is_agent or storage.is_shared):
         operators.installation.demo = demo_month(assembler, version=version, urls=urls)
     publisher = assembler.publisher(deposits)
@@ -174,59 +127,11 @@ async def _assemble(
     exposition = monitoring.exposition(
         assembler, metrics, receivers, routes, operators.money.budgets, operators.money.reconciler, spend
     )
-    background: Background = {
-        "routes": routes.wait,
-        **intake_tasks,
-    }
-    if storage.is_shared:
-        background["reach of the ledger"] = lambda: storage.ledger.watch(storage.log)
-    # Of several gateways on one storage, one runs these at a time.
-    alone: Background = {
-        "retention": lambda: _retain(storage.log, assembler.billing_connections),
-        "container files": lambda: _retain_files(storage.container_files, assembler),
-        "ledger": lambda: storage.ledger.follow(storage.log),
-        "rollups": storage.ledger.roll_up,
-        "publisher": publisher.run,
-    }
-    if assembler.late_reports is not None:
-        background["late reports"] = assembler.late_reports.run
+    tasks = [*of_every_server(assembler, operators), alone("publisher", publisher.run)]
+    if not is_agent:
+        tasks += of_a_gateway(assembler, operators, metrics)
     if spend is not None:
-        background["spend on /metrics"] = spend.run
-    if learning is not None:
-        background["memory of spans"] = learning
-    if not is_agent:  # waking ten times a second drains a laptop's battery
-        background["loop lag"] = metrics.lag.run
-        questions = operators.installation.questions
-        background["full rounds of the collector"] = lambda: make_full_rounds(questions.until_idle)
-    if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
-        alone["insights"] = lambda: _inspect(operators)
-        if operators.money.statement_puller is not None:
-            alone["statements"] = partial(
-                _pull, operators.money.statement_puller, lambda: bool(assembler.config.reconciliation.pull)
-            )
-        if operators.money.biller is not None:
-            alone["billed money"] = partial(bill, operators.money.biller, storage.registry.statements)
-        if operators.money.row_book is not None:
-            in_costs = storage.registry.connections_in_costs
-            prices = assembler.config.container.price
-            alone["rows of connections"] = partial(keep_rows, operators.money.row_book, in_costs, prices)
-        alone["scheduled reports"] = lambda: _report(operators)
-        alone["recommendations"] = lambda: _advise(operators)
-        if assembler.notifier is not None:
-            alone["notifications"] = assembler.notifier.run
-        if assembler.sign_ins is not None:
-            background["sign-in"] = assembler.sign_ins.run
-        if operators.money.budgets is not None:
-            background["budgets"] = partial(
-                evaluate_budgets, operators.money.budgets, storage.registry.budgets
-            )
-        background["definitions in force"] = operators.money.require_publishing().follow
-        alone["publish jobs"] = operators.money.require_publishing().run
-        alone["devices"] = assembler.devices.run
-    background |= {name: partial(storage.leases.run, name, run) for name, run in alone.items()}
-    background["ledger beside the log"] = partial(
-        storage.leases.run, "ledger", partial(_mend, assembler, operators)
-    )
+        tasks.append(Task("spend on /metrics", spend.run))
     return Services(
         storage=storage,
         receivers=receivers,
@@ -240,7 +145,7 @@ async def _assemble(
         ),
         status=StatusServices(health=monitoring.health(assembler, receivers, routes), exposition=exposition),
         operators=operators,
-        background=background,
+        background={"routes": routes.wait, **intake_tasks, **background_of(tasks, storage.leases)},
         reload=Reload(
             assembler=assembler,
             receivers=receivers,
@@ -254,49 +159,15 @@ async def _assemble(
     )
 
 
-def _operator_services(
-    parts: Assembler,
-    access: Access,
-    billing: BillingSync,
-    routes: Forwarder,
-    *,
-    version: str,
-    urls: Callable[[], Urls],
-) -> OperatorServices:
-    return OperatorServices(
-        spool=spool_services(parts, routes),
-        money=money_services(parts, billing, urls),
-        people=people_services(parts),
-        senders=sender_services(parts, access),
-        assistants=assistant_services(parts),
-        installation=installation_services(parts, version=version, urls=urls),
-    )
+async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
+    """Start what an agent does not have. It sees too few spans for a memory of them."""
+    await assembler.billing_connections.establish()
+    await assembler.start_sign_ins(metrics)
+    native = assembler.native.native
+    if native is not None:
+        from gateway.assembly.span_memory import span_memory
 
-
-def demo_month(
-    parts: Assembler, *, version: str, urls: Callable[[], Urls]
-) -> Once[DemoMonth[OperatorServices]]:
-    """The demo month beside this server's data; what it needs is imported when it is first asked."""
-
-    @asynccontextmanager
-    async def opened(folder: Path) -> AsyncIterator[OperatorServices]:
-        config = Config(data_dir=folder, spool=SpoolSettings(hold=0.0))
-        async with (
-            open_storage(config, clock=parts.clock) as storage,
-            open_operator_services(
-                config, storage, clock=parts.clock, version=version, urls=urls
-            ) as services,
-        ):
-            yield services
-
-    def make() -> DemoMonth[OperatorServices]:
-        from gateway.http.holders.demo_month import DemoMonth
-
-        month = DemoMonth(parts.config.data_dir, opened)
-        parts.stack.push_async_callback(month.close)
-        return month
-
-    return Once(make)
+        assembler.memory = span_memory(native, metrics)
 
 
 def _named_sources() -> set[str]:
@@ -304,67 +175,3 @@ def _named_sources() -> set[str]:
     formats = import_here("gateway.normalise.formats.list")
     products = import_here("gateway.normalise.otlp.products")
     return {*formats.BY_NAME, *(product.source for product in products.PRODUCTS)}
-
-
-async def _inspect(operators: OperatorServices) -> None:
-    """Run the detectors again and again; they are imported for the first run, some time after the start."""
-    await asyncio.sleep(FIRST_INSPECTION_S)
-    insights = await imported("gateway.operator.insights")
-    await insights.inspector(operators).run()
-
-
-async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
-    """Count again what the ledger missed of the log."""
-    mending = await imported("spool.ledger.mending")
-    storage = assembler.storage
-    changed = operators.money.sums_changed
-    await mending.LedgerMender(
-        ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=changed
-    ).run()
-
-
-async def _report(operators: OperatorServices) -> None:
-    """Send scheduled reports, once there is one."""
-    await until(lambda: bool(operators.money.require_registry().scheduled_reports.count()))
-    reports = await imported("gateway.operator.costs.scheduled_reports")
-    await reports.sender(operators).run()
-
-
-async def _advise(operators: OperatorServices) -> None:
-    """Look for savings again and again, as `_inspect` does for findings."""
-    await asyncio.sleep(FIRST_ADVICE_S)
-    await imported("gateway.recommendations.adviser")
-    await operators.money.require_adviser().run()
-
-
-async def _pull(puller: Once[StatementPuller], configured: Callable[[], bool]) -> None:
-    """Pull reports that are due, once the configuration names one."""
-    await until(configured)
-    await imported("gateway.assembly.statements")
-    await puller().run()
-
-
-async def _load_allocation(operators: OperatorServices) -> None:
-    """Put in force what was published before; nothing while the registry is damaged."""
-    if operators.money.publishing is not None:
-        await operators.money.publishing.load()
-
-
-async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
-    while True:
-        try:
-            await files.retain(has_upstream=bool(assembler.config.upstream.base_url))
-        except (SpoolError, OSError) as error:
-            _log.warning(
-                "files of container metrics were not removed: %s",
-                error,
-                extra={"action": "files_not_removed"},
-            )
-        await asyncio.sleep(RETAIN_EVERY_S)
-
-
-async def _retain(log: Log, connections: BillingConnections) -> None:
-    while True:
-        await log.retain()
-        await connections.trim()
-        await asyncio.sleep(RETAIN_EVERY_S)

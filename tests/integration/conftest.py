@@ -18,7 +18,7 @@ from aiohttp import ClientResponse, ClientSession
 from aiohttp.web_app import _cached_build_middleware
 
 from gateway.app import App
-from gateway.assembly import services
+from gateway.assembly import background
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.receivers import decoding
 from spool.clock import Clock
@@ -142,7 +142,7 @@ def looks_of_its_own() -> Iterator[None]:
     """A server looks for findings and savings some time after its start: where tests look, nothing else does."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FIRST_INSPECTION_S", "FIRST_ADVICE_S"):
-            patch.setattr(services, name, 3600.0)
+            patch.setattr(background, name, 3600.0)
         yield
 
 

@@ -23,7 +23,7 @@ import pytest_asyncio
 from gateway import app as apps
 from gateway import listeners
 from gateway.app import App
-from gateway.assembly import services as assembly
+from gateway.assembly import background
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.listening import listener
 from spool.clock import SystemClock
@@ -329,7 +329,7 @@ async def test_a_background_task_that_dies_ends_the_process(
     async def die(*_: object) -> None:
         raise RuntimeError("no more")
 
-    monkeypatch.setattr(assembly, "_retain", die)
+    monkeypatch.setattr(background, "_retain", die)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     code = await serve.run(Config(data_dir=tmp_path / "data", server=server), embedded=True)
     assert 1 == code

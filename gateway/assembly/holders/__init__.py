@@ -1,1 +1,0 @@
-"""Makes the holders that handlers of the operator API work with, a module for each."""
