@@ -17,7 +17,7 @@ from gateway.normalise.memory.variations import LEAST, variations
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Resource, Span
-from gateway.normalise.otlp.names import FIELD_NAMES
+from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.otlp.spans.reader import ReadSpan, read_alone
 
 # Figures beside counts that no rule compares with them.

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gateway.normalise.memory.pace import MemoryPace
 from gateway.normalise.otlp.admission import DROPPED, REDUCED, RULES
-from gateway.normalise.otlp.decoding import wire_view
+from gateway.normalise.otlp.decoding import wire
 from gateway.normalise.otlp.model import Span
 
 MOST_COUNTED: Final = 1024  # kinds of which no sample is kept
@@ -106,21 +106,21 @@ class Samples:
 
 def names_of(encoded: bytes) -> set[str]:
     """Return the names of a span's attributes, but those that are too long."""
-    pairs = wire_view.Span.FromString(encoded).attributes
-    names = {str(wire_view.EncodedKeyValue.FromString(pair).key) for pair in pairs}
+    pairs = wire.Span.FromString(encoded).attributes
+    names = {str(wire.EncodedKeyValue.FromString(pair).key) for pair in pairs}
     return {name for name in names if len(name.encode()) <= _LONGEST_NAME}
 
 
 def without_content(encoded: bytes) -> bytes:
     """Return a span without values that are content, and without what is not looked at."""
-    span = wire_view.Span.FromString(encoded)
+    span = wire.Span.FromString(encoded)
     span.ClearField("trace_state")
     span.ClearField("links")
     span.ClearField("events")
     span.status.message = ""
     kept = []
     for pair in span.attributes:
-        read = wire_view.EncodedKeyValue.FromString(pair)
+        read = wire.EncodedKeyValue.FromString(pair)
         if RULES[read.key] in (DROPPED, REDUCED):
             read.ClearField("value")
             pair = read.SerializeToString() + _NO_VALUE

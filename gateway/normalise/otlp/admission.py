@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.names import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.otlp.products import PRODUCTS
+from gateway.normalise.otlp.shapes import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content

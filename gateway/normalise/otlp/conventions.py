@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
-from gateway.normalise.otlp.metrics.token_types import (
+from gateway.normalise.otlp.metric_rules import (
     CACHE_READ,
     CACHE_WRITE,
     INPUT,

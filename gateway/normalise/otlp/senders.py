@@ -10,10 +10,9 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, Caller, nearest
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Attributes, Resource, Scope
-from gateway.normalise.otlp.names import QUOTED_METADATA
 from gateway.normalise.otlp.product import AttributeShape, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.shapes import own_shape, shape_of
+from gateway.normalise.otlp.shapes import QUOTED_METADATA, own_shape, shape_of
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values

@@ -14,11 +14,25 @@ from msgspec.structs import replace
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes
-from gateway.normalise.otlp.names import FIELD_NAMES, METADATA_BEGINNINGS, NO_METADATA, TAG_LISTS
 from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.usage_objects import figures
 from gateway.normalise.reading.ai_names import is_ai_name
+
+
+def _names(field: str) -> Names:
+    own = [name for product in PRODUCTS for name in product.names.get(field, ())]
+    return (*semconv.FIELDS[field], *own)
+
+
+FIELD_NAMES: dict[str, Names] = {field: _names(field) for field in semconv.FIELDS}
+TAG_LISTS: Names = tuple([name for product in PRODUCTS for name in product.tag_lists])
+METADATA_BEGINNINGS: Names = tuple([beginning for product in PRODUCTS for beginning in product.metadata])
+QUOTED_METADATA: Names = tuple(
+    [beginning for product in PRODUCTS if product.quotes_metadata for beginning in product.metadata]
+)
+NO_METADATA: Names = tuple([beginning for product in PRODUCTS for beginning in product.no_metadata])
+
 
 CONTAINERS: dict[str, Callable[[Any], Fields]] = {
     **{name: read for product in PRODUCTS for name, read in product.containers.items()},

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape
-from gateway.normalise.reading import operations, values
+from gateway.normalise.reading import operations, tags, values
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART
+from gateway.normalise.reading.values import BadValue
+from spool.record import decimal_text
 
 ERROR_CODE = 2
 
@@ -107,3 +111,24 @@ def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) ->
     stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
     # Also `vertex.anthropic.messages`.
     return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated
+
+
+# --- GitHub Copilot's credits: what a call is worth by GitHub's list, not what is paid for it ----------------
+
+COPILOT_BEGINNING = "github.copilot."
+# billionths; `.aiu` has two scales, and nothing says which one a release writes
+_CREDITS = f"{COPILOT_BEGINNING}nano_aiu"
+_DOLLARS = Decimal("0.01")  # a credit
+
+
+def read_credits(span: Span, call: SpanCall) -> None:
+    """Put the credits of a call into its cost; those of an agent are the sum of its calls."""
+    record = call.record
+    try:
+        stated = semconv.money(span.attributes.get(_CREDITS), _CREDITS)
+    except BadValue:
+        return
+    if stated is not None and record.operation != "invoke_agent":
+        credits = Decimal(stated).scaleb(-9)
+        record.cost = decimal_text(credits * _DOLLARS)
+        tags.put_on(record, "credits", decimal_text(credits))

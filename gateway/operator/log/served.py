@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.requests import Result
-from gateway.normalise.otlp.metrics.families import SERVERS
-from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
+from gateway.normalise.otlp.metric_points import SERVERS
+from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
 from gateway.operator.address import call
 from gateway.operator.log import dates
 from gateway.operator.log.filters import DATE

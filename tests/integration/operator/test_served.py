@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.normalise.otlp.metrics.families import SERVERS
+from gateway.normalise.otlp.metric_points import SERVERS
 from gateway.operator.log import served
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity

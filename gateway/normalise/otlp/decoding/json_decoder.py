@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gateway.errors import BadPayload
-from gateway.normalise.otlp.decoding import json_request, trace_ends
+from gateway.normalise.otlp.decoding import json_request, pieces
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding.json_attributes import attributes_of, double, outside_of, whole_number
 from gateway.normalise.otlp.decoding.json_request import (
@@ -29,9 +29,8 @@ from gateway.normalise.otlp.decoding.json_request import (
     turns,
 )
 from gateway.normalise.otlp.decoding.json_schema import JsonResource
-from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, Piece
-from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
-from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, Piece, TraceEnds
+from gateway.normalise.otlp.metric_points import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import Allowance
@@ -97,7 +96,7 @@ _Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
     """The spans of an ExportTraceServiceRequest."""
-    ends = TraceEnds() if len(body) > trace_ends.LARGE else None
+    ends = TraceEnds() if len(body) > pieces.LARGE_BODY else None
     names = ("resourceSpans", "scopeSpans", "spans")
     for part in _pieces(body, schema.TRACES, names, _read_span, allowance or Allowance(), ends):
         if ends is not None:

@@ -8,6 +8,7 @@ nothing is made of what nobody reads.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -18,9 +19,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
-from gateway.normalise.otlp.decoding import lone_surrogates
 from gateway.normalise.otlp.decoding.json_attributes import LARGE, attributes_of
-from gateway.normalise.otlp.decoding.json_names import in_camel_case
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
@@ -63,7 +62,7 @@ def entries(
         try:
             yield from _cut(body, names, allowance, into)
         except BadPayload:
-            mended = lone_surrogates.replaced(body)
+            mended = without_lone_surrogates(body)
             if mended is None:
                 raise
             into.clear()
@@ -209,7 +208,7 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     except msgspec.ValidationError as error:
         raise BadPayload(f"{_path(error) or 'body'}: {_WRONG_TYPE}") from None
     except msgspec.DecodeError as error:
-        mended = lone_surrogates.replaced(body)
+        mended = without_lone_surrogates(body)
         if mended is not None:
             return _decoded(mended, decoder)
         raise BadPayload(f"body: no JSON ({_offset(error)})") from None
@@ -226,3 +225,66 @@ def _path(error: msgspec.ValidationError) -> str:
 def _offset(error: msgspec.DecodeError) -> str:
     offset = error_offset(error)
     return "it ends too early" if offset is None else f"byte {offset}"
+
+
+_SEARCHED = 64 * 1024  # a sender keeps to one spelling, so the beginning is enough
+_LARGEST_REWRITTEN = 4 * 1024 * 1024  # bytes of a body that is looked through and rewritten in one turn
+_SNAKE = re.compile(
+    rb'"(?:resource_(?:spans|logs|metrics)|scope_(?:spans|logs|metrics)|log_records|(?:trace|span|parent_span)_id'
+    rb"|(?:start_|end_|observed_)?time_unix_nano|(?:string|int|double|bool|array|kvlist|bytes)_value|data_points"
+    rb'|event_name|as_(?:int|double)|aggregation_temporality|is_monotonic|exponential_histogram)"\s*:'
+)
+_SIGNS = (b'_value"', b'_spans"', b'_logs"', b'_metrics"', b'_nano"')  # found faster than the pattern
+_WORD = re.compile(rb"_([a-z])")
+
+
+def in_camel_case(body: bytes) -> bytes:
+    """The same body with the names that OTLP gives its fields."""
+    beginning = body[:_SEARCHED]
+    for sign in _SIGNS:
+        if sign in beginning:
+            break
+    else:
+        return body
+    if not _SNAKE.search(beginning):
+        return body
+    if len(body) > _LARGEST_REWRITTEN:
+        raise BadPayload("body: field names must be lowerCamelCase")
+    return _SNAKE.sub(_renamed, body)
+
+
+def _renamed(name: re.Match[bytes]) -> bytes:
+    # Keys of attributes stand in values ("key": "trace_id"), and in text a quote is escaped: every name here
+    # is the protocol's own.
+    return _WORD.sub(lambda letter: letter[1].upper(), name[0])
+
+
+_ESCAPE = 6  # bytes of one
+
+_HEX = rb"[0-9a-fA-F][0-9a-fA-F]"
+# It begins with what can be searched for fast; a pair is one match, and so is either half alone.
+_SURROGATE = re.compile(rb"\\u[dD](?:[89abAB]%b(?:\\u[dD][c-fC-F]%b)?|[c-fC-F]%b)" % (_HEX, _HEX, _HEX))
+
+
+def without_lone_surrogates(body: bytes) -> bytes | None:
+    """
+    The body with U+FFFD in place of escapes of half a surrogate pair, which JSON parsers refuse.
+
+    None when it has none, or is too large to look.
+    """
+    if len(body) > _LARGEST_REWRITTEN:
+        return None
+    parts, done = [], 0
+    for found in _SURROGATE.finditer(body):
+        if len(found[0]) == _ESCAPE and not _is_escaped(body, found.start()):
+            parts += [body[done : found.start()], rb"\ufffd"]
+            done = found.end()
+    return b"".join([*parts, body[done:]]) if parts else None
+
+
+def _is_escaped(body: bytes, place: int) -> bool:
+    """True if the backslash there is the second of two: an odd number of them comes before it."""
+    begin = place
+    while begin and body[begin - 1] == 0x5C:
+        begin -= 1
+    return (place - begin) % 2 == 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -13,6 +14,7 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 MAX_PIECE = 512 * 1024  # bytes of payload behind one piece
+LARGE_BODY = 8 * MAX_PIECE  # bytes from which it pays to look ahead for the ends of traces
 
 
 class Malformed(ValueError):
@@ -43,3 +45,27 @@ class ItemReader(Protocol[T_contra]):
 
     def finish(self) -> Iterable[None] | None:
         """Book what is left; a reader with much to book yields to give the event loop its turn."""
+
+
+class TraceEnds:
+    """How many spans of each trace are still to come: filled by one walk over a payload, emptied by the next."""
+
+    def __init__(self) -> None:
+        self._to_come: Counter[bytes] = Counter()
+
+    def note(self, trace_id: bytes) -> None:
+        """A span of a trace."""
+        self._to_come[trace_id] += 1
+
+    def mark_ended(self, part: Piece[Any]) -> None:
+        """Set the traces that end with a piece of spans."""
+        ended: list[str] = []
+        for trace, count in Counter(
+            span.trace_id for _, span in part.items if span.trace_id is not None
+        ).items():
+            key = bytes.fromhex(trace)
+            self._to_come[key] -= count
+            if self._to_come[key] == 0:  # one that was rejected never comes, and its trace waits for the end
+                del self._to_come[key]
+                ended.append(trace)
+        part.ended = frozenset(ended)

@@ -2,17 +2,155 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_TOKENS, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.senders import caller_of
 from gateway.normalise.otlp.shapes import CONTAINERS, own_shape
-from gateway.normalise.otlp.span_rules import failed
-from gateway.normalise.otlp.spans.counts import counts_of
+from gateway.normalise.otlp.span_rules import bedrock_scope, failed
 from gateway.normalise.reading import operations, values
-from gateway.normalise.reading.tokens import Tokens, set_counts
+from gateway.normalise.reading.meters import merged, of_numbers
+from gateway.normalise.reading.tokens import (
+    NUMBERS,
+    PARTS,
+    Tokens,
+    agreeing,
+    of_whole,
+    set_counts,
+    settle,
+    with_thoughts,
+)
 from spool.record import Inference
+
+_FIELDS = frozenset(NUMBERS)
+
+
+def counts_of(
+    span: Span,
+    shape: AttributeShape,
+    dialect: SpanDialect,
+    provider: str | None,
+    model: str | None,
+    more: Fields,
+) -> Tokens:
+    """The counts of a call by its own span; `more` is what its containers hold. Raises BadValue."""
+    attributes = span.attributes
+    first_count = semconv.first_count
+    stated = tuple.__new__(
+        Tokens,
+        (  # by its name it takes three times as long
+            first_count(attributes, shape.input) if shape.input else None,
+            first_count(attributes, shape.output) if shape.output else None,
+            first_count(attributes, shape.cache_read) if shape.cache_read else None,
+            first_count(attributes, shape.cache_write) if shape.cache_write else None,
+            first_count(attributes, shape.reasoning) if shape.reasoning else None,
+            None,
+            None,
+        ),
+    )
+    if shape.meters:
+        stated = stated._replace(meters=meters_of(attributes, shape))
+    if more:
+        whole = more.get("usage")
+        if whole is not None and (fields := of_whole(whole, stated)) is not None:
+            return fields
+        stated = _completed(stated, more)
+    total = _total(attributes, shape, more) if shape.total or more else None
+    tokens, without_cache = stated, False
+    if not (stated.cache_read is None and stated.cache_write is None and stated.reasoning is None):
+        without_cache = (dialect.without_cache or bedrock_scope)(span, provider, model)
+        without_reasoning = dialect.without_reasoning is not None and dialect.without_reasoning(span)
+        tokens = settle(stated, total=total, without_cache=without_cache, without_reasoning=without_reasoning)
+    if (
+        total is None
+        or tokens.input is None
+        or tokens.output is None
+        or tokens.input + tokens.output == total
+    ):
+        return tokens
+    if len(shape.input) > 1 or len(shape.output) > 1 or more:
+        inputs, outputs = ([attributes[name] for name in names] for names in (shape.input, shape.output))
+        if "input" in more and "output" in more and semconv.first(attributes, shape.total) is not None:
+            inputs.append(more["input"])  # a container's own total agrees with its own sums in any case
+            outputs.append(more["output"])
+        tokens = agreeing(tokens, total, inputs, outputs, without_cache=without_cache)
+    return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
+
+
+def _completed(stated: Tokens, more: Fields) -> Tokens:
+    """The counts that attributes state by themselves; what they leave out, or say to be 0, by a container."""
+    found: dict[str, Any] = {}
+    for field, value in more.items():
+        if field not in _FIELDS:
+            continue
+        number = getattr(stated, field)
+        if not number and (number is None or field in PARTS):
+            counted = semconv.count(value, field)
+            if counted is not None:
+                found[field] = counted
+    told = more.get("meters")
+    if told:
+        stated = stated._replace(meters=merged(stated.meters, told))
+    return stated._replace(**found) if found else stated
+
+
+def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
+    """Return the stated meters beside plain text; None if there are only zeros."""
+    told = of_numbers({meter: attributes[name] for meter, name in reversed(shape.meters)})
+    return told if told and any(told.values()) else None
+
+
+def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
+    """The reported total; None for an impossible one, because it is never billed."""
+    try:
+        total = semconv.first_count(attributes, shape.total)
+        return semconv.count(more.get("total"), "total") if total is None else total
+    except values.BadValue:
+        return None
+
+
+def fuller(kept: Tokens, twin: Tokens) -> Tokens:
+    """
+    The fuller of two sets; of equally full ones with the same output the one with the larger input.
+
+    A part that it leaves out or says to be 0 is taken from the other where both agree on the sums.
+    """
+    first, second = (twin, kept) if _is_fuller(twin, kept) else (kept, twin)
+    if (first.input, first.output) != (second.input, second.output):
+        return first
+    if first.meters is None and second.meters is not None:
+        first = first._replace(meters=second.meters)
+    missing = {part: getattr(second, part) for part in PARTS if not getattr(first, part)}
+    return _add_parts(first, {part: number for part, number in missing.items() if number is not None})
+
+
+def _is_fuller(tokens: Tokens, other: Tokens) -> bool:
+    fullness, other_fullness = _fullness(tokens), _fullness(other)
+    is_larger = tokens.output == other.output and (tokens.input or 0) > (other.input or 0)
+    return fullness > other_fullness or (fullness == other_fullness and is_larger)
+
+
+def _fullness(tokens: Tokens) -> tuple[int, int]:
+    """
+    Return how many counts are above 0, then how many are stated: a 0 may stand for a count that the sender
+    does not know.
+    """
+    return sum(map(bool, tokens)), tokens.reported()
+
+
+def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
+    """Add these parts to the counts, unless they are more than the whole."""
+    found = tokens._replace(**parts) if parts else tokens
+    written = found.cache_write or 0
+    if (found.cache_read or 0) + written > (found.input or 0):
+        return tokens
+    if (found.reasoning or 0) > (found.output or 0) or (found.cache_write_1h or 0) > written:
+        return tokens
+    return found
+
 
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2  # calls of one class may describe the same call
 _CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}

@@ -7,9 +7,8 @@ from msgspec.structs import asdict
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import Caller, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.names import FIELD_NAMES
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
-from gateway.normalise.otlp.shapes import CONTAINERS
+from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
 from gateway.normalise.otlp.span_rules import bedrock_scope
 from gateway.normalise.reading.regions import region_of
 

@@ -25,12 +25,18 @@ from gateway.normalise.otlp.span_rules import (
     is_tool_or_agent,
     never,
 )
-from gateway.normalise.otlp.spans import siblings, streams
-from gateway.normalise.otlp.spans.calls import call_of
-from gateway.normalise.otlp.spans.counts import meters_of
+from gateway.normalise.otlp.spans.calls import call_of, meters_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
-from gateway.normalise.otlp.spans.siblings import UsageSpan
-from gateway.normalise.otlp.spans.trace_tree import Key, Node, TraceTree
+from gateway.normalise.otlp.spans.trace_tree import (
+    MODEL_CALL,
+    Key,
+    Node,
+    TraceTree,
+    UsageSpan,
+    find_repeated,
+    join_streams,
+    without_call,
+)
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, PART, UNRECOGNISED_AI, Outcome
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading import operations, values
@@ -183,7 +189,7 @@ class SpanReader:
     def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
         """Drop duplicate spans of one call; inherit missing identity from enclosing spans."""
         if self._has_streams:
-            yield from streams.join(tree.nodes, calls)
+            yield from join_streams(tree.nodes, calls)
         dropped = yield from tree.drop_twins()
         if self._has_runs:
             dropped |= _repeated_runs([call for call, _ in calls])
@@ -276,11 +282,11 @@ class SpanReader:
             output = None
         names = tuple(span.attributes)
         self._usage_spans.append(
-            UsageSpan(span.span_id, names, (span.trace_id, parent), output, usage_of == siblings.MODEL_CALL)
+            UsageSpan(span.span_id, names, (span.trace_id, parent), output, usage_of == MODEL_CALL)
         )
 
     def _book_usage_spans(self) -> None:
-        unexplained = set(siblings.without_call(self._usage_spans, self._calls))
+        unexplained = set(without_call(self._usage_spans, self._calls))
         for span in self._usage_spans:
             if span in unexplained:
                 self._show(span.names)
@@ -448,7 +454,7 @@ def _is_step(span: Span, shape: AttributeShape) -> bool:
 
 def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:
     """Return the calls, guessed by their usage, that repeat the call of a sibling."""
-    repeated = siblings.find_repeated(calls)
+    repeated = find_repeated(calls)
     for call, _ in calls:
         if (other := repeated.get(call.place)) is not None:
             call.repeats = (

@@ -7,14 +7,14 @@ long as a payload is large.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
 from gateway.normalise.otlp.semconv import SERVICE_TIER
-from gateway.normalise.otlp.spans.counts import fuller
+from gateway.normalise.otlp.spans.calls import fuller
 from gateway.normalise.reading import tags
 from spool.identity import of_span
 
@@ -290,3 +290,138 @@ def _explain(kept: SpanCall, twin: SpanCall, ending: str) -> None:
     if kept.why is not None and twin.why is not None:
         taken = {field: why for field, why in twin.why.items() if field.endswith(ending)}
         kept.why |= {field: f"{why} (of a dropped twin)" for field, why in taken.items()}
+
+
+# --- Siblings -----------------------------------------------------------------------------------------------
+
+MODEL_CALL = "model_call"  # what the usage of a span is of, where it is that of a call
+
+Place = tuple[str | None, Key | None]  # trace id and parent
+_Told = tuple[Place, int | None]  # with the output
+
+
+class UsageSpan(NamedTuple):
+    """
+    A span that tells the usage of the call beside it, under the same parent: it repeats the call and counts nothing.
+
+    Without such a call it is shown to the operator.
+    """
+
+    span_id: str | None
+    names: tuple[str, ...]  # of its attributes
+    place: Place
+    output: int | None
+    is_of_call: bool  # False: its usage is not that of a call to a model
+
+
+def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
+    """
+    Find the sibling that each guessed call repeats, by the place of the guessed call.
+
+    A guessed call names neither an operation nor a kind; its sibling says to be a call.
+    """
+    siblings = _calls_by_place(calls)
+    found: dict[int, SpanCall] = {}
+    for call, parent in calls:
+        if call.is_guess and call.has_usage:
+            beside = siblings.get(((call.record.trace_id, parent), call.tokens.output), ())
+            repeated = next((other for other in beside if _is_same(call, other)), None)
+            if repeated is not None:
+                found[call.place] = repeated
+    return found
+
+
+def without_call(spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key | None]]) -> list[UsageSpan]:
+    """The spans that stand beside no call with their output."""
+    siblings = _calls_by_place(calls)
+    return [span for span in spans if not (span.is_of_call and (span.place, span.output) in siblings)]
+
+
+def _calls_by_place(calls: Sequence[tuple[SpanCall, Key | None]]) -> Mapping[_Told, list[SpanCall]]:
+    found: dict[_Told, list[SpanCall]] = {}
+    for call, parent in calls:
+        if not call.is_guess and call.has_usage:
+            found.setdefault(((call.record.trace_id, parent), call.tokens.output), []).append(call)
+    return found
+
+
+def _is_same(guess: SpanCall, call: SpanCall) -> bool:
+    cache = (call.tokens.cache_read or 0) + (call.tokens.cache_write or 0)
+    inputs = (call.tokens.input, (call.tokens.input or 0) - cache)
+    return guess.tokens.input in inputs and not _models(guess).isdisjoint(_models(call))
+
+
+def _models(call: SpanCall) -> set[str]:
+    """The models that it names, without the provider in front."""
+    named = (call.record.request_model, call.record.response_model)
+    return {model.rpartition("/")[2].lower() for model in named if model is not None}
+
+
+# --- Streams ------------------------------------------------------------------------------------------------
+
+_Counts = tuple[str | None, int | None, int | None]  # model, input and output
+
+
+def join_streams(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
+    """
+    Give each span that begins a stream the report of it: the trees take the report for what encloses the spans below.
+
+    Under one parent they belong together in the order in which they begin; where one is missing, none is
+    joined. Without a parent each is a trace of its own: there the counts say which belong together.
+    """
+    begun: dict[Place, list[Node]] = {}
+    for number, ((trace_id, _), node) in enumerate(nodes.items(), start=1):
+        if number % TURN == 0:
+            yield
+        if node.began is not None:
+            begun.setdefault((trace_id, node.parent), []).append(node)
+    if not begun:
+        return
+    reported: dict[Place, list[SpanCall]] = {}
+    for number, (call, parent) in enumerate(calls, start=1):
+        if number % TURN == 0:
+            yield
+        if call.reports_stream:
+            reported.setdefault((call.record.trace_id, parent), []).append(call)
+    joined: set[int] = set()
+    for number, (place, reports) in enumerate(reported.items(), start=1):
+        if number % TURN == 0:
+            yield
+        beginnings = begun.get(place, ())
+        if len(beginnings) == len(reports):
+            reports.sort(key=lambda call: call.record.start_time or 0)
+            for node, call in zip(sorted(beginnings, key=lambda node: node.began or 0), reports, strict=True):
+                node.stream = call
+                joined.add(call.place)
+    yield from _join_traces(nodes, calls, joined)
+
+
+def _join_traces(
+    nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
+) -> Iterator[None]:
+    """Each report of a stream that is a trace of its own repeats one call alone, below a span that begins one."""
+    repeated: dict[Key, SpanCall] = {}
+    loose: dict[_Counts, list[SpanCall]] = {}
+    for number, (call, parent) in enumerate(calls, start=1):
+        if number % TURN == 0:
+            yield
+        if not call.has_usage:
+            continue
+        if parent is None:
+            if call.reports_stream and call.place not in joined:
+                loose.setdefault(_counts(call), []).append(call)
+        elif (node := nodes.get(parent)) is not None and _is_loose(node):
+            repeated[parent] = call
+    for number, (key, call) in enumerate(repeated.items(), start=1):
+        if number % TURN == 0:
+            yield
+        if reports := loose.get(_counts(call)):
+            nodes[key].stream = reports.pop()
+
+
+def _is_loose(node: Node) -> bool:
+    return node.began is not None and node.parent is None and node.stream is None
+
+
+def _counts(call: SpanCall) -> _Counts:
+    return call.record.request_model, call.tokens.input, call.tokens.output

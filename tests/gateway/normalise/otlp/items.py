@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.logs.reader import LogReader
-from gateway.normalise.otlp.metrics.reader import PointReader
+from gateway.normalise.otlp.logs import LogReader
+from gateway.normalise.otlp.metrics import PointReader
 from gateway.normalise.otlp.model import Attributes, LogRecord, Point, Resource, Scope
 from gateway.normalise.outcome import Outcome
 

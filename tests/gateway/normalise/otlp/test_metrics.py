@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gateway.normalise import otlp
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.metrics.reader import UNCHANGED
-from gateway.normalise.otlp.metrics.series import SeriesKeys
-from gateway.normalise.otlp.metrics.values import MAX_TOKENS
+from gateway.normalise.otlp.metric_points import SeriesKeys
+from gateway.normalise.otlp.metric_rules import MAX_TOKENS
+from gateway.normalise.otlp.metrics import UNCHANGED
 from gateway.normalise.otlp.model import Point
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.identity import of_point

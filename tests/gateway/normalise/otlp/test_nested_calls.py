@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.otlp.decoding import pieces, trace_ends, wire_cut
+from gateway.normalise.otlp.decoding import pieces, wire
 from gateway.normalise.otlp.spans import reader as spans_module
 from gateway.normalise.payload import body_limits
 from spool.identity import of_link
@@ -289,7 +289,7 @@ def test_families_are_kept_together_across_slices(encoding: str) -> None:
     ]
     payload = traces(span(2, USED, parent=1), *filler, span(1, {**USED, "gen_ai.usage.cost": 0.5}))
     if encoding == "protobuf":
-        assert len(list(wire_cut.requests(in_protobuf(payload), (1, 2, 2)))) > 2
+        assert len(list(wire.requests(in_protobuf(payload), (1, 2, 2)))) > 2
     outcome = normalised(payload, encoding=encoding)
     assert [(f"{2:016x}", "0.5")] == [(record.span_id, record.cost) for record in inferences(outcome)]
     assert {"merged": 1, "not_ai": len(filler)} == dict(outcome.ignored)
@@ -337,7 +337,7 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
             spans.append(made)
     spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # forty traces in turn
     payload = traces(*spans)
-    monkeypatch.setattr(wire_cut.requests, "__defaults__", (4096,))
+    monkeypatch.setattr(wire.requests, "__defaults__", (4096,))
     monkeypatch.setattr(body_limits, "SLICE_BYTES", 8192)
     monkeypatch.setattr(spans_module, "PART", 100)
     at_once = normalised(payload, encoding=encoding)
@@ -349,7 +349,7 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
         return settle(self, ended)
 
     monkeypatch.setattr(spans_module.SpanReader, "settle", watched)
-    monkeypatch.setattr(trace_ends, "LARGE", 10_000)
+    monkeypatch.setattr(pieces, "LARGE_BODY", 10_000)
     by_trace = normalised(payload, encoding=encoding)
     assert len(waiting) > 10
     assert max(waiting) < len(spans) // 3

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gateway.normalise.otlp.names import FIELD_NAMES
+from gateway.normalise.otlp.shapes import FIELD_NAMES
 
 CASES = Path(__file__).parents[3] / "cases" / "otlp"
 _USAGE = re.compile(r"gen_ai\.usage\..|llm\.token_count\..|.*\.usage\..")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import BadPayload
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import names, semconv, shapes
+from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import values
@@ -41,7 +41,7 @@ MARKS = {
 }
 NAMES = sorted(
     {
-        *(name for table in names.FIELD_NAMES.values() for name in table), *semconv.HTTP_STATUS, *names.TAG_LISTS,
+        *(name for table in shapes.FIELD_NAMES.values() for name in table), *semconv.HTTP_STATUS, *shapes.TAG_LISTS,
         *shapes.CONTAINERS, *MARKS, "metadata", "success", "model", "traceloop.span.kind",
         "langsmith.metadata.a", "trace.metadata.b", "gen_ai.prompt", "user.email", "litellm.model_group",
         "langsmith.span.kind", "spring.ai.kind", "logfire.span_type", "langfuse.observation.level", "ai.model.provider",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.call import NO_CALLER, SpanCall
-from gateway.normalise.otlp.spans import streams
-from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
+from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree, join_streams
 from gateway.normalise.reading.tokens import Tokens
 from spool.record import Inference
 
@@ -46,5 +45,5 @@ def test_streams_are_joined_in_turns() -> None:
             nodes[at] = Node(parent, NO_CALLER, None, False, made)
             calls.append((made, parent))
     # The nodes; the calls, twice; the reports by place; the calls that are repeated.
-    assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in streams.join(nodes, calls))
+    assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in join_streams(nodes, calls))
     assert TURNS * TURN == len({node.stream.place for node in nodes.values() if node.stream is not None})

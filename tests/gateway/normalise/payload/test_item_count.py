@@ -17,7 +17,7 @@ from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.langfuse import batch
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.options import Options
-from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder, wire_cut
+from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder, wire
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import item_count
@@ -94,7 +94,7 @@ def test_the_answers_of_formats_are_the_same(format: str, monkeypatch: pytest.Mo
 
 
 def field(number: int, content: bytes) -> bytes:
-    return bytes((number << 3 | 2,)) + wire_cut._varint(len(content)) + content
+    return bytes((number << 3 | 2,)) + wire._varint(len(content)) + content
 
 
 FIELDS: dict[str, Any] = {
@@ -117,7 +117,7 @@ def request(shape: list[Any], rng: random.Random) -> bytes:
 @pytest.mark.parametrize("format", FIELDS)
 def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a byte was changed: what is not a request stays none, and what was taken is taken."""
-    monkeypatch.setattr(wire_cut, "MAX_PIECE", 8)  # a body that is larger is counted ahead
+    monkeypatch.setattr(wire, "MAX_PIECE", 8)  # a body that is larger is counted ahead
     rng = random.Random(format)
     given = []
     for _ in range(150):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
-from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
+from gateway.normalise.otlp.metric_rules import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,

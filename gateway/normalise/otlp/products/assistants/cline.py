@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED, OUTPUT
+from gateway.normalise.otlp.metric_rules import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED, OUTPUT
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, REASONING
+from gateway.normalise.otlp.metric_rules import CACHE_READ, CACHE_WRITE, REASONING
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.normalise.otlp.conventions import LOGGED
-from gateway.normalise.otlp.copilot_credits import read_credits
 from gateway.normalise.otlp.product import Product, SpanDialect
-from gateway.normalise.otlp.span_rules import given
+from gateway.normalise.otlp.span_rules import given, read_credits
 
 PRODUCT = Product(
     source="copilot_chat",

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.normalise.otlp.conventions import LOGGED
-from gateway.normalise.otlp.copilot_credits import BEGINNING, read_credits
 from gateway.normalise.otlp.product import Product, SpanDialect
-from gateway.normalise.otlp.span_rules import given
+from gateway.normalise.otlp.span_rules import COPILOT_BEGINNING, given, read_credits
 
 PRODUCT = Product(
     source="copilot_cli",
     scopes=("github.copilot",),
     services=("github-copilot",),
-    mark_beginnings=(BEGINNING,),  # under a scope of its own choice in applications
+    mark_beginnings=(COPILOT_BEGINNING,),  # under a scope of its own choice in applications
     spans=SpanDialect(provider=given("github"), refine=read_credits),
     details=replace(LOGGED, unnamed_provider=lambda attributes, model: "github"),
 )

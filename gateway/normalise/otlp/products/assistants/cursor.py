@@ -6,7 +6,7 @@ Events may come hours after the counters, which name no call: the counters alway
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
+from gateway.normalise.otlp.metric_rules import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
 from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 import msgspec
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics.token_types import CACHE_READ, OUTPUT_VISIBLE, REASONING, TOOL_INPUT
+from gateway.normalise.otlp.metric_rules import CACHE_READ, OUTPUT_VISIBLE, REASONING, TOOL_INPUT
 from gateway.normalise.otlp.model import Attributes, LogRecord
 from gateway.normalise.otlp.product import (
     LogDialect,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gateway.normalise.otlp.call import SpanCall
-from gateway.normalise.otlp.metrics.token_types import (
+from gateway.normalise.otlp.metric_rules import (
     CACHE_READ,
     CACHE_WRITE,
     INPUT_UNCACHED,

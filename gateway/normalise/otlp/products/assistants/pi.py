@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
+from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import MONEY_UNIT, AttributeShape, MetricFamily, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name, has_usage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metrics.token_types import CACHE_READ, REASONING, TOOL_INPUT
+from gateway.normalise.otlp.metric_rules import CACHE_READ, REASONING, TOOL_INPUT
 from gateway.normalise.otlp.product import (
     LogDialect,
     LogEvent,

@@ -7,10 +7,10 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
-from gateway.normalise.otlp.containers import counts, object_in, token_counts_under
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect, SpanRole
+from gateway.normalise.otlp.usage_objects import counts, object_in, token_counts_under
 from gateway.normalise.reading import operations
 from spool.identity import of_call_id
 

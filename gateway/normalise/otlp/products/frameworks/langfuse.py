@@ -6,9 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.containers import openai_usage
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
+from gateway.normalise.otlp.usage_objects import openai_usage
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.buckets import is_bucket, sums
 from gateway.normalise.reading.meters import of_buckets

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
-from gateway.normalise.otlp.usage_objects import usage_in
+from gateway.normalise.otlp.usage_objects import counts, python_numbers, usage_in
 from gateway.normalise.reading import values
 
 _KIND = "langsmith.span.kind"

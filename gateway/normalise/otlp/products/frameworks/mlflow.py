@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.normalise.otlp.containers import counts
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
 from gateway.normalise.otlp.span_rules import prepares
-from gateway.normalise.otlp.usage_objects import answer_in
+from gateway.normalise.otlp.usage_objects import answer_in, counts
 from gateway.normalise.reading import operations, values
 
 _KIND = "mlflow.spanType"

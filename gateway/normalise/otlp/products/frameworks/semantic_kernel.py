@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT, TOTAL
+from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, TOTAL
 from gateway.normalise.otlp.product import MetricFamily, Product
 
 _COUNTER = "semantic_kernel.connectors.*.tokens."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.normalise.otlp.containers import counts, object_in, token_counts_in
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, ai_sdk_without_cache
+from gateway.normalise.otlp.usage_objects import counts, object_in, token_counts_in
 from gateway.normalise.reading import operations, regions, values
 from spool.processing import MODES
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metrics.token_types import (
+from gateway.normalise.otlp.metric_rules import (
     CACHE_READ,
     CACHE_WRITE,
     INPUT_UNCACHED,

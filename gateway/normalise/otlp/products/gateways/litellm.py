@@ -8,10 +8,10 @@ from typing import Any
 from gateway.normalise.litellm_calls import names_of
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
-from gateway.normalise.otlp.containers import counts, python_numbers
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.otlp.usage_objects import counts, python_numbers
 from gateway.normalise.reading import operations, values
 
 _RAW_TWIN = "raw_gen_ai_request"

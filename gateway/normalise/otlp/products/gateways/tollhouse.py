@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import OTEL
-from gateway.normalise.otlp.metrics.values import money_of, tokens_of
+from gateway.normalise.otlp.metric_rules import money_of, tokens_of
 from gateway.normalise.otlp.model import Attributes, Point, Span
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, Product
 from gateway.normalise.otlp.span_rules import ERROR_CODE

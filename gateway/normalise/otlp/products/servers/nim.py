@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metrics.served import served
-from gateway.normalise.otlp.metrics.token_types import CACHE_READ, INPUT, OUTPUT
+from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT, served
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from gateway.normalise.otlp.decoding import encoded_attributes, wire_view
+from gateway.normalise.otlp.decoding import protobuf_decoder, wire
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
 
 Reading = dict[str, Any] | str
@@ -21,15 +21,15 @@ LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
 
 def read(raw: bytes) -> Reading:
     try:
-        return encoded_attributes.attributes_of([raw])
+        return protobuf_decoder.attributes_of([raw])
     except (DecodeError, UnicodeDecodeError):
         return "unreadable"
 
 
 def read_by_protobuf(raw: bytes) -> Reading:
     """With nothing remembered nothing is read by hand."""
-    encoded_attributes._known.clear()
-    encoded_attributes._heads.clear()
+    protobuf_decoder._known.clear()
+    protobuf_decoder._heads.clear()
     return read(raw)
 
 
@@ -37,7 +37,7 @@ def pairs() -> list[bytes]:
     """The attributes of every span and resource that real clients sent."""
     found: set[bytes] = set()
     for encoded in trace_requests():
-        for group in wire_view.TracesRequest.FromString(encoded).resource_spans:
+        for group in wire.TracesRequest.FromString(encoded).resource_spans:
             found.update(group.resource.attributes)
             found.update(
                 pair for scope in group.scope_spans for span in scope.spans for pair in span.attributes

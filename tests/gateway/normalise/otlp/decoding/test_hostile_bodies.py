@@ -14,7 +14,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.normalise import otlp
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
-from gateway.normalise.otlp.decoding import protobuf_decoder, wire_cut
+from gateway.normalise.otlp.decoding import protobuf_decoder, wire
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, Allowance
 from tests.gateway.normalise.otlp.items import finished
@@ -30,7 +30,7 @@ every_signal = pytest.mark.parametrize("signal", SIGNALS)
 
 
 def field(number: int, payload: bytes) -> bytes:
-    return wire_cut._varint(number << 3 | 2) + wire_cut._varint(len(payload)) + payload
+    return wire._varint(number << 3 | 2) + wire._varint(len(payload)) + payload
 
 
 def of_items(items: bytes) -> bytes:

@@ -21,11 +21,10 @@ from gateway.normalise import otlp
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import (
-    encoded_attributes,
     json_decoder,
     pieces,
     protobuf_decoder,
-    wire_cut,
+    wire,
 )
 from gateway.normalise.outcome import MALFORMED, Outcome, Reject
 from tests.gateway.normalise.otlp.decoding.whole import in_one
@@ -45,7 +44,7 @@ def read(signal: Signal, body: bytes) -> Outcome:
 
 
 def attributes_of(*pairs: KeyValue) -> dict[str, Any]:
-    return encoded_attributes.attributes_of([pair.SerializeToString() for pair in pairs])
+    return protobuf_decoder.attributes_of([pair.SerializeToString() for pair in pairs])
 
 
 @every_signal
@@ -135,10 +134,10 @@ def test_deep_nesting_is_refused() -> None:
         request = ExportTraceServiceRequest()
         found = request.resource_spans.add().scope_spans.add().spans.add()
         raw = value.SerializeToString()
-        pair = KeyValue(key=name).SerializeToString() + b"\x12" + wire_cut._varint(len(raw)) + raw
-        body = found.SerializeToString() + b"\x4a" + wire_cut._varint(len(pair)) + pair
+        pair = KeyValue(key=name).SerializeToString() + b"\x12" + wire._varint(len(raw)) + raw
+        body = found.SerializeToString() + b"\x4a" + wire._varint(len(pair)) + pair
         for number in (2, 2, 1):
-            body = bytes([number << 3 | 2]) + wire_cut._varint(len(body)) + body
+            body = bytes([number << 3 | 2]) + wire._varint(len(body)) + body
         with pytest.raises(BadPayload):
             read("traces", body)
 
@@ -247,16 +246,16 @@ def test_a_pair_in_another_order_is_the_same_pair() -> None:
     other = KeyValue(value=AnyValue(int_value=5)).SerializeToString()
     unknown = b"\x7a\x03abc"
     for raw in (key + value, value + key, key + other + value, unknown + key + unknown + value):
-        assert {"user.id": "u"} == encoded_attributes.attributes_of([raw])
-    assert {} == encoded_attributes.attributes_of([b"", key, value])
+        assert {"user.id": "u"} == protobuf_decoder.attributes_of([raw])
+    assert {} == protobuf_decoder.attributes_of([b"", key, value])
 
 
 def test_what_is_remembered_is_bounded() -> None:
     """Senders that invent names and values make nothing grow."""
     for number in range(20_000):
         attributes_of(KeyValue(key=f"name-{number}", value=AnyValue(string_value=str(number))))
-    assert len(encoded_attributes._known) <= encoded_attributes._MOST_KNOWN
-    assert len(encoded_attributes._heads) <= encoded_attributes._MOST_KNOWN
+    assert len(protobuf_decoder._known) <= protobuf_decoder._MOST_KNOWN
+    assert len(protobuf_decoder._heads) <= protobuf_decoder._MOST_KNOWN
     assert {"user.id": "u"} == attributes_of(KeyValue(key="user.id", value=AnyValue(string_value="u")))
 
 
@@ -266,7 +265,7 @@ def test_content_is_never_remembered() -> None:
         for name in ("gen_ai.prompt", "input.value", "user.email"):
             for value in ("secret words", "secret words " * 40):
                 assert {} == attributes_of(KeyValue(key=name, value=AnyValue(string_value=value)))
-    assert not [raw for raw in encoded_attributes._known if b"secret" in raw]
+    assert not [raw for raw in protobuf_decoder._known if b"secret" in raw]
 
 
 def payload(spans: int, *, note: int = 300) -> dict[str, Any]:
@@ -283,7 +282,7 @@ def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
     Cut anywhere, the same spans with the same resource and scope, each piece within the limit but for its items.
     """
     body = in_protobuf(payload(40))
-    pieces = list(wire_cut.requests(body, PATH, limit))
+    pieces = list(wire.requests(body, PATH, limit))
     assert (len(pieces) > 1) == (len(body) > limit)
     assert all(len(piece) <= max(limit, 700) for piece in pieces)
     whole = ExportTraceServiceRequest.FromString(body).resource_spans[0]
@@ -301,15 +300,15 @@ def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
     """The order of fields on the wire is free."""
     request = ExportTraceServiceRequest.FromString(in_protobuf(payload(40))).resource_spans[0]
     spans = b"".join(
-        b"\x12" + wire_cut._varint(len(raw)) + raw
+        b"\x12" + wire._varint(len(raw)) + raw
         for raw in (group.SerializeToString() for group in request.scope_spans)
     )
     resource = request.resource.SerializeToString()
-    inner = spans + b"\x0a" + wire_cut._varint(len(resource)) + resource
-    body = b"\x0a" + wire_cut._varint(len(inner)) + inner
+    inner = spans + b"\x0a" + wire._varint(len(resource)) + resource
+    body = b"\x0a" + wire._varint(len(inner)) + inner
     found = [
         group
-        for piece in wire_cut.requests(body, PATH, 2_000)
+        for piece in wire.requests(body, PATH, 2_000)
         for group in ExportTraceServiceRequest.FromString(piece).resource_spans
     ]
     assert len(found) > 5
@@ -319,7 +318,7 @@ def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
 def test_a_resource_too_large_to_repeat_is_not_cut() -> None:
     """Repeating it with every piece would make more of the request than it is."""
     big = traces(span(1, CALL), span(2, CALL), resource={"service.name": "x" * 2_000})
-    assert 1 == len(list(wire_cut.requests(in_protobuf(big), PATH, 1_000)))
+    assert 1 == len(list(wire.requests(in_protobuf(big), PATH, 1_000)))
 
 
 @pytest.mark.parametrize("damage", [b"\x0a\xff\xff\xff\x7f", b"\x0b", b"\xff" * 11, b"\x0d\x00"])

@@ -1,7 +1,7 @@
 """
 Metric points of the token and cost families: deltas become records, cumulative points go to the log as they are.
 
-What counts is in `families`; what a cumulative point adds to the one before is worked out by the log.
+What counts is in `metric_points`; what a cumulative point adds to the one before is worked out by the log.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gateway.normalise.options import Options
-from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp import metric_rules, semconv
 from gateway.normalise.otlp.conventions import OTEL, TOKEN_USAGE
-from gateway.normalise.otlp.metrics import token_types
-from gateway.normalise.otlp.metrics.families import (
+from gateway.normalise.otlp.metric_points import (
     LONGEST_TYPE,
+    SeriesKeys,
     find_family,
     foreign_currency,
     is_repeat,
@@ -23,8 +23,7 @@ from gateway.normalise.otlp.metrics.families import (
     name_of,
     unit_of,
 )
-from gateway.normalise.otlp.metrics.series import SeriesKeys
-from gateway.normalise.otlp.metrics.values import money_of, tokens_of
+from gateway.normalise.otlp.metric_rules import money_of, tokens_of
 from gateway.normalise.otlp.model import Point, Resource, Scope
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, MetricFamily, Product
 from gateway.normalise.otlp.senders import Senders, sender_of
@@ -44,11 +43,11 @@ SMALLEST_COST = Decimal("1e-12")  # below it are the left-overs of sums in doubl
 MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
 MODALITY = "gen_ai.token.modality"
 _WHOLES = {
-    token_types.INPUT: "input",
-    token_types.INPUT_UNCACHED: "input",
-    token_types.OUTPUT: "output",
-    token_types.OUTPUT_VISIBLE: "output",
-    token_types.CACHE_READ: "cache_read",
+    metric_rules.INPUT: "input",
+    metric_rules.INPUT_UNCACHED: "input",
+    metric_rules.OUTPUT: "output",
+    metric_rules.OUTPUT_VISIBLE: "output",
+    metric_rules.CACHE_READ: "cache_read",
 }
 
 
@@ -121,9 +120,9 @@ class PointReader:
             and not semconv.is_currency(stated)
         ):
             self._unrecognised(point, f"in {stated}")
-        elif token_type is not None and token_type not in token_types.KNOWN:
+        elif token_type is not None and token_type not in metric_rules.KNOWN:
             self._unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
-        elif token_type == token_types.TOTAL:
+        elif token_type == metric_rules.TOTAL:
             self._merge(point, "repeats the sum of the other types of tokens")
         elif self._is_repeated(point, family, token_type):
             self._merge(point, "repeats what the same meter counts under another name")
@@ -191,7 +190,7 @@ def _token_type(family: MetricFamily, point: Point) -> str | None:
 
 def _meter(point: Point, token_type: str | None) -> str | None:
     """The meter of a series that has the tokens of one modality, or of tools' answers, apart."""
-    if token_type == token_types.TOOL_INPUT:
+    if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)
     return None if modality is None else of_modality(_WHOLES.get(token_type or "", ""), modality)
