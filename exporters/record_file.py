@@ -243,7 +243,7 @@ class _File:
 
 
 def _begins_otherwise(descriptor: int, head: bytes) -> bool:
-    """True if the file's first line is another head: the lines of an earlier version have other columns."""
+    """True if the file's first line is another head: its lines have other columns."""
     first, newline, _ = os.pread(descriptor, _STEP, 0).partition(b"\n")
     return bool(newline) and first + newline != head
 

@@ -16,7 +16,6 @@ from spool.errors import (
     NotAllowed,
     NotCertain,
     NotThere,
-    OlderReader,
     RegistryDamaged,
     SpoolError,
     SpoolFull,
@@ -52,14 +51,6 @@ _ROWS = (
     _Row(RegistryDamaged, 503, "unavailable", "registry_damaged", _NO_KEYS, retry_after_s=30),
     _Row(SpoolFull, 503, "spool_full", message="Nothing was kept: {error}."),
     _Row(NotCertain, 503, "spool_unavailable", "unavailable", _NOT_CERTAIN, retry_after_s=1),
-    _Row(
-        OlderReader,
-        503,
-        "spool_unavailable",
-        "unavailable",
-        "Nothing was kept: {error}.",
-        retry_after_s=30,
-    ),
     _Row(SpoolUnavailable, 503, "spool_unavailable", "unavailable", _UNAVAILABLE, retry_after_s=1),
 )
 

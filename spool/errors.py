@@ -37,12 +37,6 @@ class KeyReused(Stale):
     """The idempotency key stands for another body: nothing of this one was kept, the sender chooses another key."""
 
 
-class OlderReader(Stale):
-    """
-    A gateway of an earlier release shares the log and could not read what came: nothing was kept, the sender repeats.
-    """
-
-
 class NotClosed(SpoolUnavailable):
     """Some of the numbers asked for are not closed, or not any more: the caller asks what is, and reads again."""
 

@@ -344,11 +344,6 @@ def of_item(request: RequestNames, place: int) -> bytes:
     return digest(9, request.body.hex(), place)
 
 
-def of_keyed_item(sender: str, path: str, idempotency_key: str, place: int) -> bytes:
-    """The id that earlier versions gave such an item, whatever the body was: finds a repeat across the upgrade."""
-    return digest(9, sender, path, idempotency_key, place)
-
-
 def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
     """
     Trace id (16 bytes) and span id (8) for a record that leaves as a span and has none.

@@ -235,7 +235,7 @@ class Assembler:
             heard=self.storage.heard,
             max_senders=section.max_senders,
         )
-        await shadows.remember(log, reports)
+        await shadows.remember(log)
         counters = WaitingCounters(
             log,
             shadows,

@@ -400,8 +400,7 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
                 f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"
             )
             yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=words)
-        # A server of an earlier release does not count them.
-        if count := route.get("refused_24h"):
+        if count := route["refused_24h"]:
             words = f"the destination rejected {count} records within 24 hours and accepted others"
             reason = f": {route['refusal']}" if route["refusal"] else ""
             yield Diagnosis(
@@ -412,8 +411,8 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
 
 
 def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
-    """Describe what the server knows of lakes; nothing of an answer of a release without them."""
-    for lake in status.get("lakes", ()):
+    """Describe what the server knows of lakes."""
+    for lake in status["lakes"]:
         about = f"lake {lake['route']}"
         landed = (
             f"the newest delivery landed at {lake['landed_at']}"

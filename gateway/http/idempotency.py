@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.http.requests import KeyRequest
-from spool.identity import Identity, RequestNames, no_identity, of_item, of_keyed_item, of_request
+from spool.identity import Identity, RequestNames, no_identity, of_item, of_request
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
@@ -26,14 +26,10 @@ def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | No
     return of_request(request.bearer.name, request.http.path, key, request.body, *more)
 
 
-def identity_of(
-    request: KeyRequest[Any, bytes], names: RequestNames | None, place: int, given: bytes | None
-) -> Identity:
+def identity_of(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
     """Identify an item of a request by the id that another Tollhouse gave it, else by its place."""
     if given is not None:
         return Identity(given)
     if names is None:
         return no_identity()
-    key = request.http.headers[IDEMPOTENCY_KEY]
-    earlier = of_keyed_item(request.bearer.name, request.http.path, key, place)
-    return Identity(of_item(names, place), lookups=(earlier,))
+    return Identity(of_item(names, place))

@@ -26,17 +26,14 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from gateway.normalise.outcome import Window
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.log.heard import CALLER_BYTES, KEPT_S, Heard, digest_of, fact_of, facts_in, senders_of
-from spool.log.partial_reports import SESSIONS, PartialReports
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
@@ -343,15 +340,12 @@ class Shadows:
             if not self.have_heard([reporter], now):
                 caller, fact = _looked_up(reporter)
                 asked.setdefault(digest_of(*caller), []).append((caller, fact))
-                if self._heard.is_shared:  # as a gateway of an earlier release keeps it
-                    names = reporter.source, reporter.service, reporter.kind, reporter.name
-                    asked.setdefault(digest_of(*names), []).append((caller, fact))
         if not asked:
             return
         for sender, at in await self._heard.find(asked):
             facts = facts_in(sender)
             for caller, fact in asked[sender[:CALLER_BYTES]]:
-                if not facts or fact_of(*fact) in facts:
+                if fact_of(*fact) in facts:
                     self._put((caller, fact), ToldCalls(at, (fact,), at), key)
 
     def take_unkept(self, key: str) -> Unkept:
@@ -395,10 +389,10 @@ class Shadows:
         """The moment to note the calls of one payload at."""
         return self._clock.now()
 
-    async def remember(self, log: Log, reports: PartialReports) -> None:
+    async def remember(self, log: Log) -> None:
         """
-        Where nothing is kept of senders, note and keep those of the newest records, back to an hour ago: at the
-        first start of this release, and when the file was salvaged.
+        Where nothing is kept of senders, note and keep those of the newest records, back to an hour ago: the file may
+        have been salvaged.
         """
         if self._heard is None or self._heard.knows_any:
             return
@@ -415,16 +409,11 @@ class Shadows:
                         self.note_counter(record, at=entry.committed_at)
             if not newest:
                 break
-        windows = [report for report in await reports.load() if report.key.startswith(SESSIONS)]
-        for report in windows:
-            with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                source, service, session = _windows.decode(report.body)
-                self.note_session(source, service, session, report.at)
         unkept = self.take_unkept("")
         if unkept:
-            senders, forget = senders_to_keep(unkept), [report.key for report in windows]
+            senders = senders_to_keep(unkept)
             try:
-                await log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders, forget=forget))
+                await log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
             except SpoolError as error:  # of a full disk: they are known until the next start
                 _log.warning("what was heard is not kept: %s", error, extra={"action": "senders_not_kept"})
 
@@ -480,6 +469,3 @@ class Shadows:
     def _forget_noted(self) -> None:
         self._noted.clear()
         self._noted_of_services.clear()
-
-
-_windows = msgspec.msgpack.Decoder(Window)

@@ -100,7 +100,7 @@ async def _keep(
     drop = await _read(request)
     if drop.errors:
         raise Refusal(400, "invalid_drop", f"Nothing was kept: {'; '.join(drop.errors)}.")
-    identity = identity_of(request, names, 0, None)
+    identity = identity_of(names, 0, None)
     record = BillingDrop(
         id=identity.id,
         connection_id=connection_id,

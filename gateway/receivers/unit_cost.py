@@ -345,7 +345,7 @@ async def _keep(
     created = [] if is_repeat else await admission.check(name, records, after)
     identities = []
     for place, (record, given) in enumerate(zip(records, operations.ids, strict=True)):
-        identity = identity_of(request, names, place, given if request.bearer.may_chain else None)
+        identity = identity_of(names, place, given if request.bearer.may_chain else None)
         record.id = identity.id
         identities.append(identity)
         await pause_when_due()

@@ -144,11 +144,7 @@ def apply(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -
             continue
         try:
             hours = hours_of(record.body)
-        except (
-            ValueError,
-            OverflowError,
-            msgspec.MsgspecError,
-        ):  # of an earlier version's rules: it leaves, and is not shown here
+        except (ValueError, OverflowError, msgspec.MsgspecError):  # it leaves, and is not shown here
             continue
         operation = record.operation or REPLACE_DROP
         if operation != SUM:

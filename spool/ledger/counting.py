@@ -8,7 +8,7 @@ hour by hour; once its hours are old they go, and the day alone stays.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from secrets import randbits
@@ -21,9 +21,7 @@ WIDTHS = (HOUR_S, DAY_S)
 # What a sum is not known by any more once there are too many of them: first (with the tags), and last.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
-# Of the state: who changed anything, and of these who knows rollups, who gives months marks, and who does both of
-# billed money.
-CHANGED_BY, ROLLED_BY, MARKED_BY, BILLED_BY = "changed_by", "rolled_by", "marked_by", "billed_by"
+CHANGED_BY = "changed_by"  # of the state: the mark of the process that changed anything last
 ROW_TAGS = "row_tags"  # of the state: the mark of the rows of billing connections, whose tags are dimensions
 EVERY, EVERY_BILLED = "changed", "billed"  # of the state: the marks of a change that may be anywhere
 MAX_TEXT = 256  # of a dimension's value
@@ -55,11 +53,6 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
     }
     kept = rows.state()
     return {name: kept.get(name, value) for name, value in values.items()}
-
-
-def is_current(state: Mapping[str, int], known_by: str = ROLLED_BY) -> bool:
-    """False if an earlier release, which knows no rollups or none of billed money, changed anything last."""
-    return state.get(CHANGED_BY) == state.get(known_by)
 
 
 def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
@@ -109,17 +102,10 @@ class Placement:
         made it, or an earlier change of this one did where a database has lost the last: numbers that were
         given since are gone then.
         """
-        state = rows.state()
-        if state.get(CHANGED_BY) != self._mark:
+        if rows.state().get(CHANGED_BY) != self._mark:
             self.forget()
-        if not is_current(state):
-            rows.unmark_rollups()
-        if state.get(CHANGED_BY) != state.get(MARKED_BY):  # by an earlier release, which sets no marks
-            rows.set_state(**new_marks())
-        if BILLED_BY not in state or not is_current(state, BILLED_BY):
-            rows.unmark_rollups(billed=True)
         self._mark = new_mark()
-        rows.set_state(**dict.fromkeys((CHANGED_BY, ROLLED_BY, MARKED_BY, BILLED_BY), self._mark))
+        rows.set_state(**{CHANGED_BY: self._mark})
 
     def forget(self) -> None:
         self._numbers.clear()
@@ -293,20 +279,6 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
     rows.forget_firsts()
     missed = state_of(rows)["missed"]
     rows.set_state(reach=reach, rebuilding=0, settled=missed, missed_first=0, missed_end=0, compared=0)
-    return reach
-
-
-def bring_back(rows: LedgerRows, *, seen: int, reach: int) -> int:
-    """
-    Go back to the first number that was not given yet: what is beyond it was passed over, but will be given.
-
-    Returns the reach. Nothing is done unless it was `seen`, as in `add`, nor while numbers are counted again.
-    """
-    state = state_of(rows)
-    if state["reach"] != seen or state["rebuilding"]:
-        return state["reach"]
-    rows.set_state(reach=reach, missed_end=min(state["missed_end"], reach))
-    lower_missed(rows, to=state["missed"] - (seen - reach))
     return reach
 
 

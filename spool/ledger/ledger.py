@@ -218,7 +218,6 @@ class Ledger:
                 # the sums are as old as the log: a database that lost both, or others saw further
                 if self.is_shared:
                     self._reach = (await self._state())["reach"]
-                    await self._bring_back(log)
                 else:
                     await self._begin_anew(below)
             tries, most, began = 0, log.closed_below(AI_TELEMETRY), time.monotonic()
@@ -248,20 +247,6 @@ class Ledger:
         )
         seen = self._reach
         self._reach = await self._change(lambda rows: counting.begin_anew(rows, seen=seen, reach=below))
-
-    async def _bring_back(self, log: ReadableLog) -> None:
-        """Earlier versions went beyond numbers that were lost with a primary, and are given again."""
-        seen = self._reach
-        if seen <= log.next_number(AI_TELEMETRY) or seen <= (given := await log.newest_number(AI_TELEMETRY)):
-            return
-        self._reach = await self._change(lambda rows: counting.bring_back(rows, seen=seen, reach=given))
-        if self._reach == given:
-            _log.warning(
-                "the ledger had passed over %d numbers that were not given yet: it counts from %d on",
-                seen - given,
-                given,
-                extra={"action": "reach_brought_back"},
-            )
 
     async def _count(self, log: ReadableLog, below: int) -> None:
         first = self._reach
@@ -370,8 +355,6 @@ class Ledger:
             state = await self._read(state_of)
             if state["rebuilding"]:
                 return False
-            if not await self._read(lambda rows: rollups.are_current(rows.state())):
-                await self._change(lambda rows: None)  # removes the marks
             now = int(settled_now(self._clock))
             if await self._read(lambda rows: rollups.missing(rows, state["daily"], now)) is None:
                 return False
@@ -407,7 +390,7 @@ class Ledger:
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
                 removed += dropped
-            if removed:  # once a day: what earlier versions numbered and never summed, or a rebuild emptied
+            if removed:  # once a day: a rebuild may have emptied what was numbered
                 self._placement.forget()
                 await self._change(lambda rows: rows.drop_unused_numbers())
             return removed

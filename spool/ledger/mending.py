@@ -110,7 +110,7 @@ def settle(
     since = state["missed"] - compared.missed
     missed = compared.missed
     if is_mended:
-        # Older versions did not keep which numbers they passed over.
+        # After a comparison it is not known any more which numbers are missed.
         missed = min(
             missed, compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - gained))
         )

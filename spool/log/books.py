@@ -31,7 +31,7 @@ BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
 LEFT_OUT = "left_out"  # tags, not records: it is in no equation
-# These are counted for metrics alone: a release before takes a term that it does not know for damage.
+# These are counted for metrics alone.
 UNCOMPARED = "uncompared"  # repeats of calls whose record is out of reach
 METER_TOO_LARGE = "meter_too_large"
 CORRECTED = "corrected"  # accepted, as a correction of a closed record

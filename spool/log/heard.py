@@ -62,7 +62,7 @@ def senders_of(caller: bytes, facts: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def facts_in(sender: bytes) -> frozenset[bytes]:
-    """Return what a key says that its caller told; nothing of one that an earlier release made."""
+    """Return what a key says that its caller told."""
     places = range(CALLER_BYTES, len(sender), FACT_BYTES)
     return frozenset(sender[place : place + FACT_BYTES] for place in places)
 

@@ -5,10 +5,9 @@ for the rest of it, counters for the calls that may repeat them.
 A sender is answered success for what waits too, so it is kept like a record: in the commit of its submission,
 which counts it as pending. A key that begins with `COUNTERS` is that of counters.
 
-Under `COUNTED` stands what is known for an hour of counters that count, under `SESSIONS` what earlier releases kept
-of which sessions calls were heard, under `RECOVERED` which records of a damaged file were brought into the log.
-Where several processes share a log, `TOLD` is what was reported of calls that are on record, and `TOLD_OF` leads
-to these from their traces. Nothing of these is pending.
+Under `COUNTED` stands what is known for an hour of counters that count, under `RECOVERED` which records of a damaged
+file were brought into the log. Where several processes share a log, `TOLD` is what was reported of calls that are on
+record, and `TOLD_OF` leads to these from their traces. Nothing of these is pending.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import NamedTuple, Protocol
 
 COUNTERS = b"counters/"
 COUNTED = b"counted/"
-SESSIONS = b"sessions/"
 RECOVERED = b"recovered/"
 TOLD = b"told/"
 TOLD_OF = b"told-of/"
@@ -93,4 +91,4 @@ def of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialRe
     return (report for report in reports if kind_of(report.key) == kind)
 
 
-_KINDS = (COUNTERS, COUNTED, SESSIONS, RECOVERED, TOLD, TOLD_OF)
+_KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF)

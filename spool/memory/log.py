@@ -245,12 +245,6 @@ class MemoryLog:
         """The version of what waits under a key."""
         return version_of(self.partial_reports.get(key))
 
-    def may_correct(self) -> bool:
-        return True
-
-    def may_charge(self) -> bool:
-        return True
-
     def accepted(self, topic: str) -> int:
         """The highest number given in a topic; 0 before the first."""
         return self._counters[topic, books.ACCEPTED]

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from spool.sql.connection import SqlConnection
 from spool.sqlite.database import add_functions
-from spool.sqlite.migrations import migrate, spool_scripts
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.migrations import migrate, statements
 from spool.sqlite.transactions import SqliteConnection
 
 T = TypeVar("T")
@@ -69,4 +70,4 @@ def spool_tables() -> MemoryTables:
 
 
 def _migrate_spool(connection: sqlite3.Connection) -> None:
-    migrate(connection, spool_scripts())
+    migrate(connection, statements(SPOOL))

@@ -81,7 +81,7 @@ TAKE = f"""
 RELEASE = "UPDATE {schema}.leases SET node = NULL WHERE name = ANY(%(names)s::text[]) AND node = %(id)s"
 
 TELL = "UPDATE {schema}.nodes SET settings_hash = %(hash)s, note = %(note)s::jsonb WHERE id = %(id)s"
-# A gateway of an earlier release, or one that starts, has told nothing.
+# A gateway that starts has told nothing.
 SETTINGS = f"""
     WITH told AS (SELECT id, name, settings_hash, note FROM {{schema}}.nodes WHERE {LIVE} AND settings_hash <> '')
     SELECT id, name, note FROM told WHERE (SELECT count(DISTINCT settings_hash) FROM told) > 1 ORDER BY name, id"""

@@ -10,42 +10,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
-from itertools import zip_longest
 
 from spool.errors import BeingMigrated, NotAllowed, SpoolFromTheFuture
 from spool.postgres.database import ALREADY_THERE, Connection, Database, LockWaited
 from spool.postgres.sessions import LIVE
-from spool.settings import POSTGRES
-from spool.sql.versions import files_by_version, text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Migration:
     """
-    Brings the schema to the next version: files of schema/, in the order in which they are carried out, then
-    `shared` ones of spool/sql/schema.
+    Brings the schema to the next version: files of schema/, in the order in which they are carried out.
 
     `narrows`: nodes of earlier versions cannot work with the schema any more.
     """
 
     files: Sequence[str] = ()
-    shared: Sequence[str] = ()
     narrows: bool = False
 
     def statements(self) -> str:
-        return "\n".join([*map(script, self.files), *map(_shared, self.shared)])
+        return "\n".join(map(script, self.files))
 
 
-# The first versions, and those that narrow. A file of spool/sql/schema needs no line here: its name has the version.
-_LISTED: Sequence[Migration] = (
+# What was released stays as it is: a change of the schema is a new version at the end.
+VERSIONS: Sequence[Migration] = (
     Migration(
-        files=(  # one for each part of the storage
+        files=(
             "log.sql",
             "nodes.sql",
             "deliveries.sql",
@@ -58,39 +52,8 @@ _LISTED: Sequence[Migration] = (
             "container_files.sql",
         )
     ),
-    Migration(files=("ledger_sender.sql",)),
-    Migration(files=("ledger_meters.sql",)),
-    Migration(files=("ledger_billed.sql",)),
-    Migration(),  # 5 and 6 have files of spool/sql/schema alone
-    Migration(),
-    Migration(files=("ledger_rollups.sql",)),
 )
-LISTED = len(_LISTED)
-# From these versions on gateways can read corrections, and amounts in other currencies than dollars.
-CORRECTIONS, CHARGES = 4, 5
-
-
-def all_versions() -> Sequence[Migration]:
-    """The listed ones with the files of spool/sql/schema, and those that consist of such files alone."""
-    versions = zip_longest(_LISTED, files_by_version(POSTGRES))
-    return tuple(replace(listed or Migration(), shared=names or ()) for listed, names in versions)
-
-
-# What was released stays as it is: a change of the schema is a new version at the end.
-VERSIONS = all_versions()
 VERSION = len(VERSIONS)
-
-# What a file of spool/sql/schema calls otherwise. Texts are compared byte by byte, as SQLite does.
-_WORDS = {
-    "TEXT": 'text COLLATE "C"',
-    "INTEGER": "bigint",
-    "REAL": "float8",
-    "BLOB": "bytea",
-    "BOOLEAN": "boolean",
-    " STRICT, WITHOUT ROWID": "",
-    " STRICT": "",
-}
-_SQLITE_WORDS = re.compile("|".join(rf"{word}\b" for word in _WORDS))
 
 # Other processes may be at it, and that takes as long as it takes: this is one wait for them, after which the
 # log says what is waited for. Whoever is at it is not cut off as soon as its machine is slow.
@@ -106,8 +69,6 @@ READ = "SELECT name, value FROM {schema}.facts WHERE name IN ('version', 'oldest
 KEEP = """
     INSERT INTO {schema}.facts (name, value) VALUES (%(name)s, %(value)s)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
-
-OLDEST_NODE = "SELECT value FROM {schema}.facts WHERE name = 'oldest_node' FOR UPDATE SKIP LOCKED"
 
 UNFINISHED = "unfinished copy"  # a fact of a schema that is being filled from another storage
 
@@ -133,11 +94,6 @@ _log = logging.getLogger(__name__)
 def script(name: str) -> str:
     """The text of an SQL file in schema/."""
     return files(__package__).joinpath("schema", name).read_text("utf-8")
-
-
-def _shared(name: str) -> str:
-    """A file of spool/sql/schema as PostgreSQL takes it."""
-    return _SQLITE_WORDS.sub(lambda found: _WORDS[found[0]], text(name))
 
 
 async def found_version(database: Database) -> int:
@@ -202,24 +158,6 @@ def joining(own: int = VERSION) -> dict[str, list[bytes]]:
 def check_joining(database: Database, connection: Connection) -> None:
     """SpoolFromTheFuture when the schema has become too new for this release since it was opened."""
     check_version(*_versions(database, connection))
-
-
-def all_can_read(database: Database, connection: Connection, version: int) -> bool:
-    """
-    True if every gateway on the schema can read what came with a version; then, from this transaction on, no older
-    one may join. False while an older one runs, or a gateway joins at this moment.
-    """
-    found = connection.execute(database.sql(OLDEST_NODE)).fetchone()
-    if found is None:
-        return False
-    if int(found[0]) >= version:
-        return True
-    named = {"oldest": version, "now": database.now()}
-    if connection.execute(database.sql(OLDER_NODES), named).fetchone() is not None:
-        return False
-    raised = {"name": "oldest_node", "value": str(version).encode()}
-    connection.execute(database.sql(KEEP), raised)
-    return True
 
 
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:

@@ -1,8 +1,7 @@
 """
 Billed money in tables: days are written whole, each with its sums by all but their dimensions.
 
-A question that names none reads these sums. A release that makes none leaves `summed` of its days at 0: of
-these the rows are read.
+A question that names none reads these sums.
 """
 
 from __future__ import annotations
@@ -35,19 +34,11 @@ _Place = tuple[object, ...]
 
 
 def kept_sums(prefix: str, since: str, until: str) -> str:
-    """
-    Return the statement that reads the sums of the days in [since, until), which are expressions. SQLite goes through
-    the days first: it changes no order of a CROSS JOIN.
-    """
-    parts = []
-    for table, summed in ((BILLED_SUMS, 1), (BILLED, 0)):
-        of_day = " AND ".join(f"s.{name} = d.{name}" for name in _DAY)
-        parts.append(
-            f"SELECT {', '.join(f's.{name}' for name in _SUM)}"
-            f" FROM {{schema}}.{prefix}{BILLED_DAYS} d CROSS JOIN {{schema}}.{prefix}{table} s"
-            f" WHERE d.start >= {since} AND d.start < {until} AND d.summed = {summed} AND {of_day}"
-        )
-    return " UNION ALL ".join(parts)
+    """Return the statement that reads the sums of the days in [since, until), which are expressions."""
+    return (
+        f"SELECT {', '.join(_SUM)} FROM {{schema}}.{prefix}{BILLED_SUMS}"
+        f" WHERE start >= {since} AND start < {until}"
+    )
 
 
 def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
@@ -134,7 +125,7 @@ class BilledTables:
             totals[place] += each.amount
         self._write(BILLED, _ROW, _rows(_ROW, day, amounts))
         self._write(BILLED_SUMS, _SUM, _rows(_SUM, day, totals))
-        told = row_of(day) | {"summed": 1}
+        told = row_of(day)
         self._write(BILLED_DAYS, (*told,), [told])
 
     def drop(self, day: int, provider: str) -> None:

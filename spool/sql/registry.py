@@ -21,7 +21,6 @@ from spool.sql.lists import read_page
 from spool.sql.statements import insert, select, update, upsert
 
 Row = TypeVar("Row")
-_LEGACY_ACCESSED = "legacy_last_accessed"
 
 _OF_KEY = {"scopes": JSON_TUPLE, "use_cases": JSON_TUPLE, "labels": JSON}
 _KEY = Columns(Key, forms=_OF_KEY, without=("secrets",))
@@ -151,13 +150,6 @@ class SqlRegistryRows:
     def accesses(self, since: float) -> Mapping[int, float]:
         statement = f"{select('keys', ('id', 'last_accessed'))} WHERE last_accessed >= :since"
         return dict(self._all(statement, since=since))
-
-    def legacy_accessed(self) -> float | None:
-        row = self._one(f"{select(self.facts, ('value',))} WHERE name = :name", name=_LEGACY_ACCESSED)
-        return float(row[0]) if row else None
-
-    def note_legacy_access(self, at: float) -> None:
-        self._run(upsert(self.facts, ("name", "value"), "name"), name=_LEGACY_ACCESSED, value=repr(at))
 
     def touch_session(self, digest: bytes, seen_at: float) -> None:
         self._run(_TOUCH_SESSION, digest=digest, seen_at=seen_at)

@@ -25,7 +25,7 @@ from spool.sqlite.database import Database
 from spool.sqlite.deliveries import routes
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
-from spool.sqlite.directory import DirectoryLock, lock_directory
+from spool.sqlite.directory import SPOOL, DirectoryLock, lock_directory
 from spool.sqlite.heard import SqliteHeard
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
 from spool.sqlite.partial_reports import SqlitePartialReports
@@ -36,7 +36,6 @@ from spool.streams import StreamBook
 
 __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
 
-FILE = "spool.sqlite"
 NO_OTHER_LIMITS = ContainerSettings()
 
 
@@ -159,7 +158,7 @@ class _SpoolFile:
         open_container_files: Callable[[Database], Awaitable[ContainerFiles]],
     ) -> _SpoolFile:
         """SpoolDamaged if damage is met that opening again salvages."""
-        database = await recovery.open_database(directory / FILE, clock)
+        database = await recovery.open_database(directory / SPOOL, clock)
         try:
             devices = await DeviceTable.open(SqliteDevices(database))
             clusters = await ClusterTable.open(

@@ -9,13 +9,11 @@ from pathlib import Path
 from spool import installation
 from spool.directories import flush_directory, flush_file, new_file
 from spool.errors import SpoolDamaged
-from spool.sqlite import FILE
 from spool.sqlite.container_contents import copy_contents
-from spool.sqlite.ledger.store import FILE as LEDGER
-from spool.sqlite.registry.store import FILE as REGISTRY
+from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
 # The ledger and the registry before the log: what they have counted or noted of it is in its copy, too.
-FILES = (LEDGER, REGISTRY, FILE)
+FILES = (LEDGER, REGISTRY, SPOOL)
 
 
 def copy_files(directory: Path, into: Path) -> None:

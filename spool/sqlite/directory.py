@@ -12,6 +12,8 @@ from spool.directories import make_directory
 from spool.errors import SpoolLocked, SpoolUnavailable
 from spool.settings import LOCK_FILE
 
+SPOOL, REGISTRY, LEDGER = "spool.sqlite", "registry.sqlite", "ledger.sqlite"
+
 _log = logging.getLogger(__name__)
 
 

@@ -1,5 +1,5 @@
 """
-Versions of a database file: each migration is one transaction that also moves `user_version`.
+Versions of the files of a data directory: each migration is one transaction that also moves `user_version`.
 
 A process killed in the middle of one finds the file at the version before it, and runs it again. A new file is
 brought to the newest version in one.
@@ -9,56 +9,46 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from itertools import zip_longest
 from pathlib import Path
 
 from spool.errors import SpoolFromTheFuture
-from spool.settings import SQLITE
-from spool.sql.versions import files_by_version, text
 from spool.sqlite.damage.write_ahead_log import newest_page
 from spool.sqlite.database import PAGE, damage
+from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
-# The files of each of the first versions of spool.sqlite; a further file is in spool/sql/schema.
-SCRIPTS = (
-    ("schema.sql", "deliveries/deliveries.sql"),
-    ("devices.sql",),
-    ("streams.sql",),
-    ("pending.sql",),
-    ("log/event_types.sql",),
-    ("stream_sizes.sql",),
-    ("deliveries/ambiguous.sql",),
-    ("deliveries/handed_over.sql",),
-    ("clusters.sql", "device_changes.sql", "container_files.sql", "billing_drops.sql"),
-    ("deliveries/unmapped.sql", "log/event_amounts.sql"),
-    ("deliveries/fence.sql",),
-)
+# The files of schema/ that make each version. What was released stays as it is: a change is a version at the end.
+VERSIONS: Mapping[str, Sequence[Sequence[str]]] = {
+    SPOOL: (
+        (
+            "log.sql",
+            "deliveries.sql",
+            "partial_reports.sql",
+            "devices.sql",
+            "streams.sql",
+            "billing.sql",
+            "container_files.sql",
+        ),
+    ),
+    REGISTRY: (("registry.sql",),),
+    LEDGER: (("ledger.sql",),),
+}
 MARK = 0x546F6C00  # "Tol", then the version
-VERSION_AT, MARK_AT, HEADER_BYTES = (
-    60,
-    68,
-    100,
-)  # of a database file: where `user_version` and `application_id` are
+# Places in the header of a database file: of `user_version` and of `application_id`.
+VERSION_AT, MARK_AT, HEADER_BYTES = 60, 68, 100
 
 
-@cache
 def script(name: str) -> str:
-    """The text of an SQL file beside this module."""
-    return files(__package__).joinpath(name).read_text("utf-8")
+    """Return the text of an SQL file in schema/."""
+    return files(__package__).joinpath("schema", name).read_text("utf-8")
 
 
 @cache
-def spool_scripts() -> Sequence[str]:
-    """The statements of each version of spool.sqlite."""
-    versions = zip_longest(SCRIPTS, files_by_version(SQLITE), fillvalue=())
-    return tuple("\n".join([*map(script, own), *map(_shared, names)]) for own, names in versions)
-
-
-def _shared(name: str) -> str:
-    """A file of spool/sql/schema as SQLite takes it."""
-    return text(name).replace("{schema}.", "").replace("BOOLEAN", "INTEGER")
+def statements(file: str) -> Sequence[str]:
+    """Return the statements of each version of a file of the data directory."""
+    return tuple("\n".join(map(script, names)) for names in VERSIONS[file])
 
 
 def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
@@ -70,7 +60,7 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     current = version(connection)
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if mark not in (0, MARK + current) or (tables and not current):
+    if mark != (MARK + current if current else 0) or (tables and not current):
         raise damage("the header of the file names a version that it does not have")
     _check_known(current, len(versions))
     for number, statements in _steps(current, versions):
@@ -86,8 +76,6 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
         except BaseException:
             _roll_back(connection)
             raise
-    if not mark and current == len(versions):  # brought here before the number stood in two places
-        connection.execute(f"PRAGMA application_id = {MARK + current}")
 
 
 def check_not_newer(path: Path, known: int) -> None:

@@ -25,9 +25,10 @@ from spool.sqlite.damage import notes, numbers, write_ahead_log
 from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck, with_an_end
 from spool.sqlite.damage.write_ahead_log import KEPT_LOG
 from spool.sqlite.database import PAGE, Database, damage, is_corrupt, passes_quick_check
+from spool.sqlite.directory import SPOOL
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted
-from spool.sqlite.migrations import migrate, spool_scripts, version
+from spool.sqlite.migrations import migrate, statements, version
 from spool.sqlite.streams import forget_whole
 
 INCARNATION = "incarnation"
@@ -261,13 +262,13 @@ def empty_database() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    migrate(connection, spool_scripts())
+    migrate(connection, statements(SPOOL))
     return connection
 
 
 def migrate_spool(connection: sqlite3.Connection) -> None:
     """Bring the file to this version."""
-    migrate(connection, spool_scripts())
+    migrate(connection, statements(SPOOL))
     _remember_incarnation(connection)
 
 
@@ -277,7 +278,7 @@ def _remember_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """Damage if a table is not as this version has it: the list of tables is damaged, or of before the releases."""
+    """Damage if a table is not as this version has it: the list of tables is damaged."""
     for table, columns in _made().columns.items():
         if _columns(connection, table) != columns:
             raise damage(f"the table {table} is not as it was made")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -13,16 +12,13 @@ from typing import TYPE_CHECKING
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.sql.small import SmallTables
-from spool.sqlite import FILE, SqliteSpool, open_spool
-from spool.sqlite.ledger import ledger_rows
-from spool.sqlite.ledger.store import FILE as LEDGER
+from spool.sqlite import SqliteSpool, open_spool
+from spool.sqlite.directory import SPOOL
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
-from spool.sqlite.migrations import check_not_newer, spool_scripts
+from spool.sqlite.migrations import VERSIONS, check_not_newer
 from spool.sqlite.recovery import is_damage
-from spool.sqlite.registry import store as registry_store
 from spool.sqlite.registry.expected import check_expected, move_aside, remember_registry
-from spool.sqlite.registry.store import FILE as REGISTRY
 from spool.sqlite.registry.store import open_registry
 from spool.sqlite.transactions import SqliteTransactions
 from spool.sqlite.transfer.unfinished import check_finished
@@ -30,13 +26,6 @@ from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 if TYPE_CHECKING:
     from spool.transfer.tables import MadeCopy, OpenTables, Progress
-
-
-VERSIONS: Mapping[str, Callable[[], Sequence[str]]] = {
-    FILE: spool_scripts,
-    LEDGER: ledger_rows.versions,
-    REGISTRY: registry_store.versions,
-}
 
 
 async def open_storage(options: StorageOptions) -> Storage:
@@ -110,7 +99,7 @@ async def _open(options: StorageOptions) -> Storage:
 def _check_not_newer(directory: Path) -> None:
     """SpoolFromTheFuture if a newer release has the directory. Nothing in it has been written by then."""
     for file, versions in VERSIONS.items():
-        check_not_newer(directory / file, len(versions()))
+        check_not_newer(directory / file, len(versions))
 
 
 async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registry:
@@ -166,7 +155,7 @@ def _known_faults() -> list[str]:
 
 ENGINE = Engine(
     open=open_storage,
-    is_new=lambda directory: not (directory / FILE).exists(),
+    is_new=lambda directory: not (directory / SPOOL).exists(),
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
     known_faults=_known_faults,
     check_not_newer=_check_not_newer,

@@ -13,13 +13,11 @@ import json
 import struct
 import sys
 import zipfile
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import file_digest, sha256
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ from spool.transfer.tables import (
     KeptTable,
     KeptTables,
     Progress,
-    kept_name,
     no_progress,
     parts,
 )
@@ -44,8 +41,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-FORMAT = 2
-FORMATS = (1, FORMAT)  # the first named tables as the files of the SQLite engine have them
+FORMAT = 1
 MANIFEST, SECRET = "manifest.json", "installation.secret"
 TABLES, CONTENTS = "tables/", "container-files/"
 UNFINISHED = ".unfinished"
@@ -130,7 +126,7 @@ def check_archive(archive: Path) -> ArchiveManifest:
         with zipfile.ZipFile(archive) as opened:
             manifest = msgspec.convert(json.loads(opened.read(MANIFEST)), ArchiveManifest)
             names = {member.filename for member in opened.infolist()} - {MANIFEST}
-            if manifest.format not in FORMATS:
+            if manifest.format != FORMAT:
                 raise NotAllowed(
                     f"{archive} is of form {manifest.format}, this Tollhouse knows {FORMAT}: upgrade it"
                 )
@@ -201,17 +197,13 @@ class ArchiveTables:
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.secret = archive.read(SECRET)
         self._archive = archive
-        self._members = defaultdict[str, list[str]](list)  # two have newest numbers in the first form
-        for member in archive.namelist():
-            if member.startswith(TABLES):
-                self._members[_table_of(member)].append(member)
-        self.names: Sequence[str] = tuple(self._members)
+        members = [name for name in archive.namelist() if name.startswith(TABLES)]
+        self.names: Sequence[str] = [name.removeprefix(TABLES) for name in members]
 
     def table(self, name: str) -> KeptTable:
-        opened = [self._frames(member) for member in self._members[name]]
-        columns = [next(frames) for frames in opened]
-        parts = chain.from_iterable(opened)
-        return KeptTable(columns=columns[0], rows=(tuple(row) for part in parts for row in part))
+        frames = self._frames(f"{TABLES}{name}")
+        columns = next(frames)
+        return KeptTable(columns=columns, rows=(tuple(row) for part in frames for row in part))
 
     def contents(self) -> Iterator[KeptContent]:
         names = [name for name in self._archive.namelist() if name.startswith(CONTENTS)]
@@ -225,12 +217,6 @@ class ArchiveTables:
             while length := packed.read(_LENGTH.size):
                 (size,) = _LENGTH.unpack(length)
                 yield msgspec.msgpack.decode(packed.read(size))
-
-
-def _table_of(member: str) -> str:
-    """The name of a member's table, which was `registry.NAME` or `ledger.NAME` in the first form."""
-    file, _, table = member.removeprefix(TABLES).rpartition(".")
-    return kept_name(file, table)
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def kept_name(file: str, table: str) -> str:
     Returns the name of a table of the SQLite engine (`file`: registry, ledger or empty) where all tables have
     one place: in an archive, and in a schema.
     """
-    return f"{file}_{table}" if file == "ledger" or (file and table == "facts") else table
+    return f"{file}_{table}" if file == "ledger" else table
 
 
 def check_known(tables: KeptTables, known: Collection[str]) -> None:

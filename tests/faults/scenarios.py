@@ -32,7 +32,7 @@ SCENARIOS = {
     "F19": "storm of duplicates",
     "F20": "the clock jumps",
     "F21": "SIGTERM and SIGHUP under load",
-    "F22": "upgrade and downgrade with a filled spool",
+    "F22": "downgrade with a filled spool",
     "F23": "bombs, floods of items, slow connections",
     "F24": "a reader that holds the log open",
     "F25": "secrets rotate while records wait",

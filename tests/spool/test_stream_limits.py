@@ -89,28 +89,10 @@ async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
     assert 0.7 < size.bytes / (stats.bytes + size.bytes - pages * page) < 1.3
 
 
-@pytest.mark.asyncio
-async def test_a_file_of_the_schema_before_is_measured(tmp_path: Path) -> None:
-    """The migration works out the same sizes as commits do."""
-    settings = SpoolSettings(hold=0)
-    spool = await open_spool(tmp_path, settings=settings, clock=SystemClock())
-    await spool.log.append(operations(1))
-    before = await spool.streams.sizes()
-    await spool.close()
-    connection = sqlite3.connect(tmp_path / "spool.sqlite", isolation_level=None)
-    connection.execute("DROP TABLE stream_sizes")
-    connection.executescript(script("stream_sizes.sql"))
-    connection.close()
-    spool = await open_spool(tmp_path, settings=settings, clock=SystemClock())
-    assert list(before) == list(await spool.streams.sizes())
-    await spool.close()
-
-
 def test_totals_of_a_commit_are_read_at_once() -> None:
     """One statement for what many operations of a stream are about, and none for what is in hand."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    for name in ("streams.sql", "stream_sizes.sql"):
-        connection.executescript(script(name))
+    connection.executescript(script("streams.sql"))
     asked: list[str] = []
     connection.set_trace_callback(lambda text: asked.append(text) if "FROM stream_totals" in text else None)
     rows = SqlStreamRows(SqliteConnection(connection))

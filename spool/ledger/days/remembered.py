@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from spool.ledger.costs import costs
-from spool.ledger.counting import BILLED_BY, EVERY, EVERY_BILLED, MARKED_BY, is_current, mark_of
+from spool.ledger.counting import EVERY, EVERY_BILLED, mark_of
 from spool.ledger.periods import next_beginning
 from spool.ledger.queries import CostQuery, CostRow
 from spool.record import CURRENCY
@@ -49,9 +49,9 @@ class RememberedCosts:
         self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
     ) -> Answer:
         """Return what `costs` does, and what it returned before where nothing changed since."""
-        marks = _marks(rows.state(), query) if _is_over(query, now) else None
-        if marks is None:
+        if not _is_over(query, now):
             return costs(rows, query, limit, rates)
+        marks = _marks(rows.state(), query)
         key = _key(query)
         found = self._known(key, marks)
         if found is None:
@@ -90,13 +90,9 @@ def _is_over(query: CostQuery, now: float) -> bool:
     return is_short and query.until <= month + _DAY
 
 
-def _marks(state: Mapping[str, int], query: CostQuery) -> Marks | None:
-    """The marks that a question depends on; None where an earlier release, which sets none, changed sums last."""
-    known_by, of_state, every = (
-        (BILLED_BY, _OF_BILLED, EVERY_BILLED) if query.arranged else (MARKED_BY, _OF_STATE, EVERY)
-    )
-    if known_by not in state or not is_current(state, known_by):
-        return None
+def _marks(state: Mapping[str, int], query: CostQuery) -> Marks:
+    """Return the marks that a question depends on."""
+    of_state, every = (_OF_BILLED, EVERY_BILLED) if query.arranged else (_OF_STATE, EVERY)
     names = (*of_state, *_places(query.since, query.until, every))
     return tuple(map(state.get, names))
 

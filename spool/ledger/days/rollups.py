@@ -2,19 +2,17 @@
 Rollups: sums of days by fewer dimensions and over weeks, so that a question goes through fewer of them.
 
 They are made of the sums of days in the background, and any change of a day removes the mark of those that it
-is in. A question takes marked ones and days for the rest, so its answer is the same without them. An earlier
-release changes days and no marks: `is_current` tells by the state which of the two changed sums last.
+is in. A question takes marked ones and days for the rest, so its answer is the same without them.
 
 Billed money has the same ones, of its own days, with numbers from BILLED_ROLLUPS on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from spool.ledger.counting import BILLED_BY, ROLLED_BY, is_current
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import OF_BILLS, CostQuery
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, begin
@@ -62,8 +60,7 @@ class Division:
         choices = _of_billed(sources(query)) if query.arranged else _of_counted(sources(query))
         self._choices = [each for each in choices if each[0] <= longest]
         self._made: Collection[Made] = ()
-        known_by = BILLED_BY if query.arranged else ROLLED_BY
-        if until - since >= DAY_S and is_current(rows.state(), known_by):
+        if until - since >= DAY_S:
             self._made = rows.rollups(since, until)
 
     def of_days(self, low: int, high: int) -> Iterator[Span]:
@@ -101,11 +98,6 @@ def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
     named -= {*_KEPT_APART}
     usable = [each for each in OF_BILLED if each.covers(named) and _CORRECTS not in named]
     return [(width, each.number) for each in usable for width in each.widths if width >= shortest]
-
-
-def are_current(state: Mapping[str, int]) -> bool:
-    """False if an earlier release, which knows fewer rollups, changed anything last."""
-    return is_current(state) and is_current(state, BILLED_BY)
 
 
 def sources(query: CostQuery) -> frozenset[str]:
@@ -170,8 +162,7 @@ def dimensions_of(number: int) -> tuple[str, ...]:
 def differs(rows: LedgerRows, place: Made) -> bool:
     """True if a rollup has its mark and is not what its days are."""
     number, width, start = place
-    known_by = BILLED_BY if number > BILLED_ROLLUPS else ROLLED_BY
-    if place not in rows.rollups(start, start + 1) or not is_current(rows.state(), known_by):
+    if place not in rows.rollups(start, start + 1):
         return False
     return rows.differs_rollup(number, dimensions_of(number), width, start)
 

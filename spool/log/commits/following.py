@@ -71,10 +71,7 @@ class _Packed(msgspec.Struct, array_like=True):
     ids: bytes
     places: bytes
     hours: bytes
-    checksum: int | None = None  # of these; rows of the first version have none
-
-    def sum(self) -> int:
-        return zlib.crc32(self.hours, zlib.crc32(self.places, zlib.crc32(self.ids)))
+    checksum: int  # of these
 
 
 _packed = msgspec.msgpack.Decoder(_Packed)
@@ -90,11 +87,12 @@ def pack_new_ids(new: NewIds) -> bytes:
         return b""
     ids = array("Q", new.ids)
     places = array("q", new.places)
-    packed = _Packed(
-        _bytes(ids), zlib.compress(_bytes(_steps(places)), 1), zlib.compress(_bytes(_steps(new.hours)), 1)
+    parts = (
+        _bytes(ids),
+        zlib.compress(_bytes(_steps(places)), 1),
+        zlib.compress(_bytes(_steps(new.hours)), 1),
     )
-    packed.checksum = packed.sum()
-    return msgspec.msgpack.encode(packed)
+    return msgspec.msgpack.encode(_Packed(*parts, _checksum(*parts)))
 
 
 def unpack_ids(data: bytes) -> NewIds:
@@ -103,7 +101,7 @@ def unpack_ids(data: bytes) -> NewIds:
         return NO_IDS
     try:
         packed = _packed.decode(data)
-        if packed.checksum not in (None, packed.sum()):
+        if packed.checksum != _checksum(packed.ids, packed.places, packed.hours):
             raise ValueError("the ids of a commit are damaged")
         places, hours = (
             _sums(_numbers("q", zlib.decompress(steps))) for steps in (packed.places, packed.hours)
@@ -116,14 +114,16 @@ def unpack_ids(data: bytes) -> NewIds:
     return found
 
 
+def _checksum(*parts: bytes) -> int:
+    return zlib.crc32(b"".join(parts))
+
+
 def of_topics(numbers: Mapping[str, int], default: int = 1) -> list[int]:
     return [numbers.get(topic, default) for topic in TOPICS]
 
 
-def by_topic(numbers: Sequence[int], default: int = 1) -> dict[str, int]:
-    """A row of an older version may lack the newest topics."""
-    known = [*numbers, *[default] * (len(TOPICS) - len(numbers))]
-    return dict(zip(TOPICS, known, strict=True))
+def by_topic(numbers: Sequence[int]) -> dict[str, int]:
+    return dict(zip(TOPICS, numbers, strict=True))
 
 
 class _Unconfirmed(NamedTuple):

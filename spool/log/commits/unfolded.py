@@ -14,29 +14,19 @@ from collections.abc import Mapping
 
 import msgspec
 
-from spool.log.duplicates import BATCH
-
-UNREAD = (
-    4 * BATCH
-)  # records of a topic among which a stop of an earlier release left the ids that are in no run
-
 
 class FoldedIds(msgspec.Struct):
     """
     How far ids are in stored runs, as an engine with files keeps it: by topic, every id of a record up to the number
     in `through` is in a run, among the names beside the records, or forgotten by the bounds on ids.
-
-    Releases before `of_each_topic` did not hold to that: an orderly stop moved all topics on together.
     """
 
     through: dict[str, int] = {}
     covered_since: float = 0.0
-    of_each_topic: bool = False
 
     def first(self, topic: str) -> int:
         """Return the first number whose ids may be in no run."""
-        through = self.through.get(topic, 0)
-        return 1 + (through if self.of_each_topic else max(0, through - UNREAD))
+        return 1 + self.through.get(topic, 0)
 
 
 class UnfoldedCommits:

@@ -152,7 +152,7 @@ class KnownCalls:
 
         now_ns = int(self._plan.at * NS)
         made = correction(known, count, later, fields, is_final=is_final, now_ns=now_ns)
-        if made is None or not self._reader.may_correct():
+        if made is None:
             return False
         hour, near = hours_of(made, now_ns)
         if (

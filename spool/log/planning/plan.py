@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from spool.errors import KeyEnded, KeyReused, OlderReader, Stale
+from spool.errors import KeyEnded, KeyReused, Stale
 from spool.log import books
 from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
@@ -21,10 +21,6 @@ Answer = Receipt | Stale  # what becomes of a submission
 
 _STALE = "what this was made from was changed meanwhile: nothing of it was kept"
 _ENDED = "the key of this submission was deleted, disabled or replaced meanwhile: nothing of it was kept"
-_UNREADABLE = (
-    "a gateway of an earlier release shares this storage and cannot read amounts in other currencies than USD:"
-    " bring it to this release, or stop it"
-)
 _REUSED = "the idempotency key of this submission stands for another body: nothing of it was kept"
 
 
@@ -43,14 +39,6 @@ class PlanReader(Protocol):
 
     def partial_report(self, key: bytes) -> int:
         """The version of what waits under a key (spool.log.expectations); 0 when nothing does."""
-        ...
-
-    def may_correct(self) -> bool:
-        """Return False while a release that cannot read corrections has the log, too."""
-        ...
-
-    def may_charge(self) -> bool:
-        """Return False while a release that cannot read amounts in other currencies has the log, too."""
         ...
 
 
@@ -73,9 +61,6 @@ class Plan:
     reused: set[int] = field(
         default_factory=set
     )  # those among them whose idempotency key stands for another body
-    unreadable: set[int] = field(
-        default_factory=set
-    )  # those among them that a gateway of an earlier release could not read
     submissions: list[Terms] = field(default_factory=list)  # of the others, in their order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
@@ -98,6 +83,4 @@ class Plan:
     def _refusal(self, place: int) -> Stale:
         if place in self.reused:
             return KeyReused(_REUSED)
-        if place in self.unreadable:
-            return OlderReader(_UNREADABLE)
         return KeyEnded(_ENDED) if place in self.ended else Stale(_STALE)

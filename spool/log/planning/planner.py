@@ -24,15 +24,12 @@ from spool.log.retention import SERIES_AGE_S
 from spool.log.values import CounterPoint, Submission
 from spool.record import (
     AI_TELEMETRY,
-    CURRENCY,
     NS,
-    TOKEN_UNIT,
     TOPICS,
     USAGE_EVENTS,
     Inference,
     KeyedRecord,
     Record,
-    UsageMetric,
     request_names_of,
 )
 from spool.registry.shared.bearers import ended
@@ -46,21 +43,6 @@ def check(submission: Submission) -> None:
         raise ValueError("a submission needs one identity per record")
     if submission.topic not in TOPICS:
         raise ValueError(f"there is no topic {submission.topic!r}")
-
-
-def has_charges(submission: Submission) -> bool:
-    """True if it brings an amount in another currency than dollars."""
-    if submission.topic != AI_TELEMETRY:
-        return False
-    for record in submission.records:
-        if record.charges if type(record) is Inference else _is_foreign(record):
-            return True
-    points = submission.points
-    return bool(points) and any(_is_foreign(point.template) for point in points)
-
-
-def _is_foreign(record: Record) -> bool:
-    return isinstance(record, UsageMetric) and record.unit not in (CURRENCY, TOKEN_UNIT)
 
 
 class Planner:
@@ -115,10 +97,6 @@ class Planner:
                 continue
             if check is not None:
                 check()
-            if has_charges(submission) and not reader.may_charge():
-                plan.unreadable.add(place)
-                plan.stale.add(place)
-                continue
             is_known = self._is_known(plan, place, submission)
             if place not in plan.stale:
                 work = _Work(self.index, plan, reader, closed_below, submission, hours, amends=self._amends)

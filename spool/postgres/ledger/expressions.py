@@ -53,9 +53,6 @@ def stored(value: Any) -> Any:
 
 
 def tag_values(tags: str) -> str:
-    """The tags as they are asked for. Of a text that an earlier version cut off nothing is known: it is not JSON."""
-    try:
-        values = json.loads(tags) if tags else {}
-    except ValueError:
-        values = {}
+    """Return the tags as they are asked for."""
+    values = json.loads(tags) if tags else {}
     return json.dumps({stored(name): stored(value) for name, value in values.items()}, ensure_ascii=False)

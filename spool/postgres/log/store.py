@@ -28,7 +28,6 @@ from spool.postgres.log import queries
 from spool.postgres.log.entries import code
 from spool.postgres.log.finds import pack_finds
 from spool.postgres.log.kept_records import KeptRecords
-from spool.postgres.migrations import CHARGES, CORRECTIONS, all_can_read
 from spool.record import Record
 
 ROW_BYTES = 160  # of a commit row or an entry beside its bodies, with its place in the indexes
@@ -68,7 +67,6 @@ class PostgresPlanReader(KeptRecords):
         self._series = series
         self._series_known_since = series_known_since
         self._versions = versions
-        self._may_hold: dict[int, bool] = {}
 
     def series(self, series: bytes) -> SeriesState | None:
         return self._series.get(series)
@@ -78,17 +76,6 @@ class PostgresPlanReader(KeptRecords):
 
     def partial_report(self, key: bytes) -> int:
         return self._versions.get(key, NOTHING)
-
-    def may_correct(self) -> bool:
-        return self._all_can_read(CORRECTIONS)
-
-    def may_charge(self) -> bool:
-        return self._all_can_read(CHARGES)
-
-    def _all_can_read(self, version: int) -> bool:
-        if version not in self._may_hold:
-            self._may_hold[version] = all_can_read(self._database, self._connection, version)
-        return self._may_hold[version]
 
 
 def ask_head(
@@ -132,8 +119,7 @@ def ask_head(
 
 def commit_row(row: Sequence[object]) -> CommitRow:
     found = CommitRow._make(row)
-    numbers = (tuple(by_topic(found.next).values()), tuple(by_topic(found.closed).values()))
-    return found._replace(next=numbers[0], closed=numbers[1])
+    return found._replace(next=tuple(found.next), closed=tuple(found.closed))
 
 
 def write(
@@ -322,7 +308,7 @@ def load(database: Database, connection: Connection, index: DuplicateIndex, *, h
     stored = connection.execute(database.sql(queries.PLACES), (places.FIRST, places.AFTER), binary=True)
     index.load(found, covered_since, places.load(stored, index.native))
     following = Following(index, hold_s=hold_s)
-    first = tuple(number + 1 for number in by_topic(through, 0).values())
+    first = tuple(number + 1 for number in by_topic(through).values())
     gap = _follow_all(database, connection, following, commit, first)
     return Loaded(following, seq, moment[0], gap)
 

@@ -24,7 +24,6 @@ class PostgresRegistryRows(SqlRegistryRows):
     no secret of a key opens any more. `is_audited`: somebody asked for it. `has_written`: a row was changed.
     """
 
-    facts = "registry_facts"
     secret_names = ("digest", "key_id", "place", "ends_at")
     secret_order = "place"
 

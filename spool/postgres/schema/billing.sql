@@ -32,3 +32,14 @@ CREATE TABLE {schema}.billing_months (
     newest     float8 NOT NULL,
     PRIMARY KEY (connection, month)
 );
+
+-- Hours of AI cost as they were last sent to a billing connection: whether one has changed is a comparison of hashes.
+CREATE TABLE {schema}.billing_hours (
+    connection text COLLATE "C" NOT NULL,
+    start      bigint NOT NULL,
+    hash       bytea NOT NULL,
+    rows       bigint NOT NULL,
+    bytes      bigint NOT NULL,
+    sent_at    float8 NOT NULL,
+    PRIMARY KEY (connection, start)
+);

@@ -34,6 +34,8 @@ CREATE INDEX container_files_due ON {schema}.container_files (kind, uploaded_at)
 CREATE INDEX container_files_untold ON {schema}.container_files (announced_at) WHERE untold;
 CREATE INDEX container_files_missing ON {schema}.container_files (account, region, cluster) WHERE asked AND NOT kept;
 CREATE INDEX container_files_states ON {schema}.container_files (state, kept, announced_at);
+-- The order of lists: without it a page passes over all rows. Null comes first, as in lists.
+CREATE INDEX container_files_order ON {schema}.container_files (announced_at NULLS FIRST, id);
 
 -- The running numbers, and the part of them that no row shows any more.
 CREATE TABLE {schema}.container_books (
@@ -58,3 +60,14 @@ CREATE TABLE {schema}.container_pieces (
     PRIMARY KEY (draft, n)
 );
 ALTER TABLE {schema}.container_pieces ALTER COLUMN body SET STORAGE EXTERNAL;
+
+-- What containers used, by cluster and day; day -1 has what is still being added up, and how far files are read.
+CREATE TABLE {schema}.container_usage (
+    account    text COLLATE "C" NOT NULL,
+    region     text COLLATE "C" NOT NULL,
+    cluster    text COLLATE "C" NOT NULL,
+    day        bigint NOT NULL,
+    changed_at float8 NOT NULL,
+    body       bytea NOT NULL,
+    PRIMARY KEY (account, region, cluster, day)
+);

@@ -1,7 +1,7 @@
--- Routes, their numbered deliveries, and what destinations refused. The terms obey the books: every accepted number is in
--- one of them, or at or above `next` (no delivery was cut for it yet), or in an open delivery.
+-- Routes, their numbered deliveries, what destinations refused, and what is in a lake. The terms obey the books: every
+-- accepted number is in one of them, or at or above `next` (no delivery was cut for it yet), or in an open delivery.
 
--- `named_at`: when a gateway last said that its configuration has the route.
+-- `named_at`: when a gateway last said that its configuration has the route. `state_since` is NULL while it runs.
 CREATE TABLE {schema}.routes (
     shard smallint NOT NULL DEFAULT 0,
     name text COLLATE "C" NOT NULL,
@@ -25,14 +25,15 @@ CREATE TABLE {schema}.routes (
     unknown bigint NOT NULL DEFAULT 0,
     shadow bigint NOT NULL DEFAULT 0,
     by_sync bigint NOT NULL DEFAULT 0,
-    handed_over bigint NOT NULL DEFAULT 0,
     unmapped bigint NOT NULL DEFAULT 0,
+    state_since double precision,
     PRIMARY KEY (shard, name)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0);
 
--- Requests that are not settled. `owner` is the session that has it in hand, `fence` how often it was taken. `proof` and
--- `passed` are the route's acceptances at the first refusal and at the last 5xx. `kept` is a retried dead letter's record.
+-- Requests that are not settled. `owner` is the session that has it in hand, `fence` how often it was taken. `proof`
+-- and `passed` are the route's acceptances at the first refusal and at the last 5xx. `kept` is a retried dead letter's
+-- record.
 CREATE TABLE {schema}.deliveries (
     shard smallint NOT NULL DEFAULT 0,
     id bigint GENERATED ALWAYS AS IDENTITY,
@@ -93,3 +94,22 @@ CREATE TABLE {schema}.refusals (
     PRIMARY KEY (shard, id)
 );
 CREATE INDEX refusals_by_route ON {schema}.refusals (shard, route, id);
+
+-- The edition of the numbers of a route from `first` on: a restored copy of the data gives numbers again, so it begins
+-- another one. The rows of the route '' are those of the log, in the order in which they began.
+CREATE TABLE {schema}.lake_editions (
+    route   text COLLATE "C" NOT NULL,
+    first   bigint NOT NULL,
+    edition text COLLATE "C" NOT NULL,
+    PRIMARY KEY (route, first)
+);
+
+-- Deliveries that are in a lake, each with its manifest; written in the transaction that settles the delivery.
+CREATE TABLE {schema}.lake_files (
+    route   text COLLATE "C" NOT NULL,
+    first   bigint NOT NULL,
+    last    bigint NOT NULL,
+    edition text COLLATE "C" NOT NULL,
+    body    bytea NOT NULL,
+    PRIMARY KEY (route, first)
+);

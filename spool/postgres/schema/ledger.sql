@@ -1,5 +1,5 @@
--- One row for every distinct set of dimensions; '' is unknown. Sums refer to it, so that a text is kept once. The digest
--- is that of the set: its texts together can be longer than an index allows.
+-- One row for every distinct set of dimensions; '' is unknown. Sums refer to it, so that a text is kept once. The
+-- digest is that of the set: its texts together can be longer than an index allows.
 CREATE TABLE {schema}.ledger_keys (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     digest bytea NOT NULL UNIQUE,
@@ -18,6 +18,7 @@ CREATE TABLE {schema}.ledger_keys (
     mode text COLLATE "C" NOT NULL,
     size bigint NOT NULL,
     region text COLLATE "C" NOT NULL,
+    sender text COLLATE "C" NOT NULL,
     tag_values jsonb NOT NULL
 );
 
@@ -78,8 +79,8 @@ CREATE TABLE {schema}.ledger_days (
     PRIMARY KEY (start, key)
 );
 
--- The lowest number that was counted in an hour, or in a day that has no hours any more (width in seconds): a period can
--- be counted anew only while that number is kept. `frozen` while a rebuild reads numbers again that the sums have.
+-- The lowest number that was counted in an hour, or in a day that has no hours any more (width in seconds): a period
+-- can be counted anew only while that number is kept. `frozen` while a rebuild reads numbers again that the sums have.
 CREATE TABLE {schema}.ledger_periods (
     width bigint NOT NULL,
     start bigint NOT NULL,
@@ -95,3 +96,110 @@ CREATE TABLE {schema}.ledger_state (
     value bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 INSERT INTO {schema}.ledger_state VALUES ('reach', 1);
+
+-- Quantities beside text tokens, of the sums of hours and days (width in seconds): whole units, and millionths of one,
+-- so that no sum of them is beyond 64 bits.
+CREATE TABLE {schema}.ledger_meters (
+    width bigint NOT NULL,
+    start bigint NOT NULL,
+    key bigint NOT NULL,
+    meter text COLLATE "C" NOT NULL,
+    whole bigint NOT NULL,
+    millionths bigint NOT NULL,
+    PRIMARY KEY (width, start, key, meter)
+);
+
+-- Sums of days by fewer dimensions and over weeks, made of ledger_days (spool/ledger/days/rollups.py). `ledger_rolled`
+-- marks those that are what their days are.
+CREATE TABLE {schema}.ledger_rollups (
+    rollup bigint NOT NULL,
+    width bigint NOT NULL,
+    start bigint NOT NULL,
+    key bigint NOT NULL,
+    calls bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cache_read_tokens bigint NOT NULL,
+    cache_write_tokens bigint NOT NULL,
+    reasoning_tokens bigint NOT NULL,
+    cache_write_1h_tokens bigint NOT NULL,
+    reported numeric(60, 27) NOT NULL,
+    estimated numeric(60, 27) NOT NULL,
+    latency_ms bigint NOT NULL,
+    latency_0 bigint NOT NULL,
+    latency_1 bigint NOT NULL,
+    latency_2 bigint NOT NULL,
+    latency_3 bigint NOT NULL,
+    latency_4 bigint NOT NULL,
+    latency_5 bigint NOT NULL,
+    latency_6 bigint NOT NULL,
+    latency_7 bigint NOT NULL,
+    latency_8 bigint NOT NULL,
+    latency_9 bigint NOT NULL,
+    latency_10 bigint NOT NULL,
+    latency_11 bigint NOT NULL,
+    PRIMARY KEY (rollup, width, start, key)
+);
+
+CREATE TABLE {schema}.ledger_rolled (
+    width bigint NOT NULL,
+    start bigint NOT NULL,
+    rollup bigint NOT NULL,
+    PRIMARY KEY (width, start, rollup)
+);
+
+-- Billed money by day and set of dimensions, in three limbs of nine decimals; it is made of statements and sums.
+CREATE TABLE {schema}.ledger_billed (
+    start bigint NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    key bigint NOT NULL,
+    charge text COLLATE "C" NOT NULL,
+    basis text COLLATE "C" NOT NULL,
+    arranged bigint NOT NULL,
+    high bigint NOT NULL,
+    middle bigint NOT NULL,
+    low bigint NOT NULL,
+    PRIMARY KEY (start, provider, key, charge, basis, arranged)
+);
+CREATE INDEX ledger_billed_by_key ON {schema}.ledger_billed (key);
+
+CREATE TABLE {schema}.ledger_billed_days (
+    start bigint NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    mark text COLLATE "C" NOT NULL,
+    source text COLLATE "C" NOT NULL,
+    read_at float8 NOT NULL,
+    made_at float8 NOT NULL,
+    revision bigint NOT NULL,
+    told text COLLATE "C" NOT NULL,
+    PRIMARY KEY (start, provider)
+);
+
+-- Sums of the days of bills by all but their dimensions (spool/sql/billed.py).
+CREATE TABLE {schema}.ledger_billed_sums (
+    start bigint NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    charge text COLLATE "C" NOT NULL,
+    basis text COLLATE "C" NOT NULL,
+    arranged bigint NOT NULL,
+    high bigint NOT NULL,
+    middle bigint NOT NULL,
+    low bigint NOT NULL,
+    PRIMARY KEY (start, provider, charge, basis, arranged)
+);
+
+-- Rollups of billed money, made of its rows in the background, and marked in `ledger_rolled`.
+CREATE TABLE {schema}.ledger_billed_rollups (
+    rollup bigint NOT NULL,
+    width bigint NOT NULL,
+    start bigint NOT NULL,
+    key bigint NOT NULL,
+    charge text COLLATE "C" NOT NULL,
+    basis text COLLATE "C" NOT NULL,
+    arranged bigint NOT NULL,
+    high bigint NOT NULL,
+    middle bigint NOT NULL,
+    low bigint NOT NULL,
+    PRIMARY KEY (rollup, width, start, key, charge, basis, arranged)
+);

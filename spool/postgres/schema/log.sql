@@ -5,8 +5,8 @@ CREATE TABLE {schema}.heads (shard smallint PRIMARY KEY, period integer NOT NULL
   WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0);
 
--- One row a group commit. Arrays are by topic, in the order of spool.record.TOPICS. `entries` and `size` (bytes) are of the
--- log up to here, from its beginning.
+-- One row a group commit. Arrays are by topic, in the order of spool.record.TOPICS. `entries` and `size` (bytes) are of
+-- the log up to here, from its beginning.
 CREATE TABLE {schema}.commits (
     shard smallint NOT NULL,
     id bigint NOT NULL,

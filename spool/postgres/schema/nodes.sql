@@ -1,8 +1,8 @@
 -- The gateways that run, and what each of them runs alone. A session that was not renewed in time is over for good.
 
 -- `routes` are those of its configuration, `wants` the leases that it could hold. `version` is its release, and
--- `schema_version` that of the schema which the release makes. `settings_hash` and `note` tell other nodes what it works
--- with. `woken` grows when an operator gives a route something to do.
+-- `schema_version` that of the schema which the release makes. `settings_hash` and `note` tell other nodes what it
+-- works with. `woken` grows when an operator gives a route something to do.
 CREATE TABLE {schema}.nodes (
     id uuid PRIMARY KEY,
     name text NOT NULL,

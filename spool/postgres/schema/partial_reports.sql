@@ -12,7 +12,8 @@ CREATE TABLE {schema}.partial_reports (
 ALTER TABLE {schema}.partial_reports ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX partial_reports_by_age ON {schema}.partial_reports (shard, kind, at, key);
 
--- Who told calls and when last, as digests (spool/log/heard.py): a caller, then what it told. No index by age: see spool/postgres/aged_rows.py.
+-- Who told calls and when last, as digests (spool/log/heard.py): a caller, then what it told. No index by age: see
+-- spool/postgres/aged_rows.py.
 CREATE TABLE {schema}.heard (
     shard smallint NOT NULL,
     reporter bytea NOT NULL,

@@ -21,11 +21,6 @@ CREATE TABLE {schema}.registry_changes (
     PRIMARY KEY (seq, kind, id)
 );
 
-CREATE TABLE {schema}.registry_facts (
-    name  text COLLATE "C" PRIMARY KEY,
-    value text NOT NULL
-);
-
 CREATE TABLE {schema}.keys (
     id            bigint PRIMARY KEY,
     name          text COLLATE "C" NOT NULL UNIQUE,

@@ -132,7 +132,7 @@ class PostgresTables:
     def _facts(self) -> Iterator[tuple[str, bytes]]:
         yield from self._connection.execute(self._database.sql(_FACTS)).fetchall()
         [(through, covered_since, commit)] = self._connection.execute(self._database.sql(_FOLDS)).fetchall()
-        folded = FoldedIds(through=by_topic(through, 0), covered_since=covered_since, of_each_topic=True)
+        folded = FoldedIds(through=by_topic(through), covered_since=covered_since)
         yield "ids", msgspec.msgpack.encode(folded)
         yield from self._names_apart(commit)
         _, recent = self._select(PLACES, places.FIRST, places.AFTER)

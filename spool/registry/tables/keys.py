@@ -292,15 +292,10 @@ class KeyTable:
         await self._changes.change(work, forget)
 
     async def accessed(self, times: Mapping[int, float]) -> None:
-        """Note last accesses, many in one transaction; the deployment's key has the number 0."""
-        known = {key_id: at for key_id, at in times.items() if key_id}
-
-        def work(rows: RegistryRows) -> None:
-            rows.note_accesses(known)
-            if 0 in times:
-                rows.note_legacy_access(times[0])
-
-        await self._changes.change(work, lambda _: self._note_accesses(known))
+        """Note last accesses, many in one transaction."""
+        await self._changes.change(
+            lambda rows: rows.note_accesses(times), lambda _: self._note_accesses(times)
+        )
 
     async def follow_accesses(self) -> None:
         """Take in the last accesses that other processes noted."""
@@ -311,9 +306,6 @@ class KeyTable:
         for key_id in times.keys() & self._keys.keys():
             key = self._keys[key_id]
             self._keys[key_id] = replace(key, last_accessed=max(times[key_id], key.last_accessed or 0.0))
-
-    async def legacy_accessed(self) -> float | None:
-        return await self._changes.read(lambda rows: rows.legacy_accessed())
 
     async def _update(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
         def work(rows: RegistryRows) -> Key:
@@ -378,10 +370,7 @@ def _added(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: 
     _check_free(rows, draft)
     key = rows.add_key(draft)
     rows.add_audit(now, actor, "key.create", key.name, after=_describe(key))
-    before = rows.legacy_accessed()  # by an earlier release, which kept it beside the keys
-    if before is not None:
-        rows.note_accesses({key.id: before})
-    return replace(key, last_accessed=before)
+    return key
 
 
 def _read(rows: RegistryRows, name: str) -> Key:

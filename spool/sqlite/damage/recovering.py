@@ -24,11 +24,12 @@ from spool.log.brought import bring, note_key, noted
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.record import TOPICS, Record
 from spool.settings import SpoolSettings
-from spool.sqlite import FILE, SqliteSpool, open_spool, recovery
+from spool.sqlite import SqliteSpool, open_spool, recovery
 from spool.sqlite.damage.notes import Note
 from spool.sqlite.damage.salvage import salvage
 from spool.sqlite.database import Database, damage
 from spool.sqlite.deliveries.routes import needed_from
+from spool.sqlite.directory import SPOOL
 from spool.sqlite.log.entries import accepted, oldest, read_entries
 from spool.storage import Recovered
 
@@ -49,7 +50,7 @@ async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: 
     try:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
-        database = await _read(scratch / FILE, file)
+        database = await _read(scratch / SPOOL, file)
         try:
             return await _Recovery(spool, database, clock).run()
         finally:
@@ -62,7 +63,7 @@ async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: 
 def _check(file: Path, directory: Path) -> None:
     if not file.is_file():
         raise NotAllowed(f"{file} is not there")
-    if file.resolve() == (directory / FILE).resolve():
+    if file.resolve() == (directory / SPOOL).resolve():
         raise NotAllowed(f"{file} is the log itself: what is damaged of it is salvaged when it is opened")
 
 

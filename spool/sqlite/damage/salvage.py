@@ -90,7 +90,7 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
     Rows from the front, leaping over what is damaged; without row ids from both ends.
 
-    None of a table that the damaged file does not have, because it is of an earlier version or its line is lost.
+    None of a table that the damaged file does not have, because its line is lost.
     """
     try:
         columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()

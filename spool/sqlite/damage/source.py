@@ -71,7 +71,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bool:
-    """True if the file has its first tables, as this version or an earlier one made them."""
+    """True if the file has its first tables."""
     try:
         return all(
             _columns(connection, table) == _columns(fresh, table)[: len(_columns(connection, table))] != []

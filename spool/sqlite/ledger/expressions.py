@@ -61,5 +61,5 @@ def expression(dimension: str | Derived) -> str:
     found = f"json_extract(k.tags, '$.\"{name}\"')"
     if not {'"', "\\"}.isdisjoint(name):
         found = f"(SELECT value FROM json_each(k.tags) WHERE key = '{name}')"
-    # Earlier versions cut long texts of tags off: these are no JSON any more.
+    # Without tags the text is empty, which is no JSON.
     return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN {found} END, '')"

@@ -6,8 +6,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 from operator import sub
 from typing import Any
 
@@ -18,14 +16,12 @@ from spool.ledger.queries import BILLED, EVERY_METER, CostQuery, Group
 from spool.ledger.sums import MONEY, Dimensions, Measures, begin
 from spool.meters import SCALE
 from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
+from spool.sqlite.directory import LEDGER
 from spool.sqlite.ledger.columns import COLUMNS, AskedSums, columns_of, joined
 from spool.sqlite.ledger.expressions import FUNCTION, expression, where
 from spool.sqlite.ledger.expressions import shown as shown_as
-from spool.sqlite.migrations import migrate
+from spool.sqlite.migrations import migrate, statements
 from spool.sqlite.transactions import SqliteConnection
-
-# Measures that came after the first version of the file: columns at the end of its tables.
-_ADDED_LATER = ("cache_write_1h_tokens",)
 
 _NAMES = ", ".join(COLUMNS)
 _WIDTH = len(Dimensions._fields)
@@ -51,89 +47,17 @@ _NEWEST_OUTCOME = """
      GROUP BY status, cost_source ORDER BY COUNT(*) DESC LIMIT 1"""
 # A filter, at most so many numbers, and these.
 _NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
-# Regions came with the third version: sums of before have none.
-_REGIONS = """
-    ALTER TABLE keys ADD COLUMN region TEXT NOT NULL DEFAULT '';
-    DROP INDEX keys_by_dimensions;
-    CREATE UNIQUE INDEX keys_by_dimensions ON keys (
-        model, user, device, api_key, team, tags, source, provider, request_model, status, cost_source, kind, mode,
-        size, region
-    );"""
-# The names of keys came with the fourth.
-_SENDERS = """
-    ALTER TABLE keys ADD COLUMN sender TEXT NOT NULL DEFAULT '';
-    DROP INDEX keys_by_dimensions;
-    CREATE UNIQUE INDEX keys_by_dimensions ON keys (
-        model, user, device, api_key, team, tags, source, provider, request_model, status, cost_source, kind, mode,
-        size, region, sender
-    );"""
-# Meters came with the fifth.
-_METERS = """
-    CREATE TABLE meters (
-        width INTEGER NOT NULL,
-        start INTEGER NOT NULL,
-        key INTEGER NOT NULL,
-        meter TEXT NOT NULL,
-        whole INTEGER NOT NULL,
-        millionths INTEGER NOT NULL,
-        PRIMARY KEY (width, start, key, meter)
-    ) STRICT, WITHOUT ROWID;"""
-# Rollups came with the seventh.
-_ROLLED = """
-    CREATE TABLE rolled (
-        width INTEGER NOT NULL,
-        start INTEGER NOT NULL,
-        rollup INTEGER NOT NULL,
-        PRIMARY KEY (width, start, rollup)
-    ) STRICT, WITHOUT ROWID;"""
 
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Bring the file to the newest version."""
-    migrate(connection, versions())
-
-
-@cache
-def versions() -> Sequence[str]:
-    """The statements of each version."""
-    schema, billed, billed_sums, billed_rollups = (
-        files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
-        for name in ("schema", "billed", "billed_sums", "billed_rollups")
-    )
-    first = [column for column in COLUMNS if column not in _ADDED_LATER]
-    columns = ",\n".join(f"{column} INTEGER NOT NULL" for column in first)
-    tables = "\n".join(
-        f"CREATE TABLE {table} (start INTEGER NOT NULL, key INTEGER NOT NULL,\n{columns},\n"
-        "PRIMARY KEY (start, key)) STRICT, WITHOUT ROWID;"
-        for table in TABLES.values()
-    )
-    added = (
-        f"ALTER TABLE {table} ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0;"
-        for table in TABLES.values()
-        for column in _ADDED_LATER
-    )
-    sums = ", ".join(f"{column} INTEGER NOT NULL" for column in COLUMNS)
-    rollups = (
-        "CREATE TABLE rollups (rollup INTEGER NOT NULL, width INTEGER NOT NULL, start INTEGER NOT NULL,"
-        f" key INTEGER NOT NULL, {sums}, PRIMARY KEY (rollup, width, start, key)) STRICT, WITHOUT ROWID;"
-    )
-    later = (
-        "\n".join(added),
-        _REGIONS,
-        _SENDERS,
-        _METERS,
-        billed,
-        _ROLLED + rollups,
-        billed_sums,
-        billed_rollups,
-    )
-    return (schema + tables, *later)
+    migrate(connection, statements(LEDGER))
 
 
 class SqliteLedgerRows(SqlLedgerRows):
     """See `spool.ledger.ledger_rows.LedgerRows`."""
 
-    # Earlier versions cut long texts of tags off: these are no JSON any more.
+    # Without tags the text is empty, which is no JSON.
     each_tag = "json_each(CASE json_valid(k.tags) WHEN 1 THEN k.tags ELSE '{}' END) j"
     columns = COLUMNS
     shown = tuple(f"h.{name}" for name in COLUMNS)

@@ -15,10 +15,10 @@ from spool.ledger.ledger import CHUNK, Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.packed.native import Native
 from spool.sqlite.database import Database, Watch, damage, is_corrupt, passes_quick_check
+from spool.sqlite.directory import LEDGER
 from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows, prepare
 
 T = TypeVar("T")
-FILE = "ledger.sqlite"
 VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # of a value that nobody wrote
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class SqliteLedger:
 
     @classmethod
     async def open(cls, directory: Path, clock: Clock) -> SqliteLedger:
-        return cls(await _open(directory / FILE, clock), clock)
+        return cls(await _open(directory / LEDGER, clock), clock)
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         return await self._guarded(Database.transaction, work)
@@ -61,12 +61,12 @@ class SqliteLedger:
         except sqlite3.DatabaseError as error:
             is_odd = isinstance(error, sqlite3.IntegrityError) and not await passes_quick_check(database)
             if (is_corrupt(error) or is_odd) and await self._begin_anew(database):
-                raise LedgerLost(f"{FILE}: {error}") from error
-            raise SpoolUnavailable(f"{FILE}: {error}") from error
+                raise LedgerLost(f"{LEDGER}: {error}") from error
+            raise SpoolUnavailable(f"{LEDGER}: {error}") from error
         except VALUE_ERRORS as error:
             if await passes_quick_check(database) or not await self._begin_anew(database):
                 raise
-            raise LedgerLost(f"{FILE}: {type(error).__name__}") from error
+            raise LedgerLost(f"{LEDGER}: {type(error).__name__}") from error
 
     async def _begin_anew(self, damaged: Database) -> bool:
         """Replace a damaged file by a new one; False when another caller who met the damage has done so."""
@@ -91,7 +91,7 @@ async def open_ledger(
     """The ledger of a data directory whose lock the caller holds."""
     store = await SqliteLedger.open(directory, clock)
     if watch is not None:
-        watch(FILE, store.is_in_place)
+        watch(LEDGER, store.is_in_place)
     return await Ledger(store, clock=clock, tags=tags, chunk=chunk, packed=packed).load()
 
 

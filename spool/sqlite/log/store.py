@@ -74,12 +74,6 @@ class SqlitePlanReader:
     def partial_report(self, key: bytes) -> int:
         return version_of(partial_reports.find(self._connection, [key]).get(key))
 
-    def may_correct(self) -> bool:
-        return True
-
-    def may_charge(self) -> bool:
-        return True
-
 
 def write(
     connection: sqlite3.Connection, plan: Plan, names: int, check: Callable[[], None] | None = None
@@ -215,7 +209,7 @@ def write_fold(
         data, checksum = runs.packed(run.ids)
         connection.execute(queries.ADD_RUN, (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data))
     through = {topic: number - 1 for topic, number in first.items()}
-    ids = FoldedIds(through=through, covered_since=fold.covered_since, of_each_topic=True)
+    ids = FoldedIds(through=through, covered_since=fold.covered_since)
     connection.execute(queries.KEEP_FACT, ("ids", msgspec.msgpack.encode(ids)))
     end = names_apart.AFTER if names is None else names_apart.fact_of(names)
     connection.execute(queries.FORGET_FACTS, (names_apart.FIRST, end))

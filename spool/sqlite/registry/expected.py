@@ -8,15 +8,16 @@ from pathlib import Path
 from spool.clock import Clock
 from spool.errors import RegistryDamaged
 from spool.sqlite.database import Database
+from spool.sqlite.directory import REGISTRY
 from spool.sqlite.log import queries
-from spool.sqlite.registry.store import BEGIN_ANEW, FILE
+from spool.sqlite.registry.store import BEGIN_ANEW
 
 FACT = "registry"
 
 
 async def check_expected(spool: Database, directory: Path) -> None:
     """RegistryDamaged if there was one and its file is gone or empty."""
-    path = directory / FILE
+    path = directory / REGISTRY
     if path.exists() and path.stat().st_size:
         return
     if await spool.read(_is_remembered):
@@ -36,8 +37,8 @@ async def remember_registry(spool: Database) -> None:
 
 def move_aside(directory: Path, clock: Clock) -> None:
     """A damaged one is kept under another name."""
-    path = directory / FILE
-    aside = path.with_name(f"{FILE}.damaged-{int(clock.now())}")
+    path = directory / REGISTRY
+    aside = path.with_name(f"{REGISTRY}.damaged-{int(clock.now())}")
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():

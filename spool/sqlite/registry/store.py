@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,12 +15,12 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.following import NO_NEWS, RegistryNews
 from spool.sql.registry import SqlRegistryRows
 from spool.sqlite.database import Database, Watch, is_corrupt
-from spool.sqlite.migrations import migrate, script
+from spool.sqlite.directory import REGISTRY
+from spool.sqlite.migrations import migrate, statements
 from spool.sqlite.transactions import SqliteConnection
 
 T = TypeVar("T")
 ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
-FILE = "registry.sqlite"
 BEGIN_ANEW = (
     "The spool is untouched. Restore this file from a backup, or begin a new one with `tollhouse spool "
     "recover "
@@ -40,7 +40,7 @@ class SqliteRegistry:
     @classmethod
     async def open(cls, directory: Path) -> SqliteRegistry:
         """Open or create the file; RegistryDamaged when it is there and cannot be read."""
-        path = directory / FILE
+        path = directory / REGISTRY
         try:
             return cls(await Database.open(path, prepare))
         except sqlite3.DatabaseError as error:
@@ -86,27 +86,12 @@ async def open_registry(
     """The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read."""
     store = await SqliteRegistry.open(directory)
     if watch is not None:
-        watch(FILE, store.is_in_place)
+        watch(REGISTRY, store.is_in_place)
     return await Registry.open(store, secret=secret, clock=clock, declared=declared)
 
 
-def versions() -> Sequence[str]:
-    """The statements of each version."""
-    names = (
-        "registry.sql",
-        "insights.sql",
-        "sessions.sql",
-        "connections.sql",
-        "documents.sql",
-        "sign_in.sql",
-        "no_role.sql",
-        "insight_concerns.sql",
-    )
-    return [script(f"registry/{name}") for name in names]
-
-
 def prepare(connection: sqlite3.Connection) -> None:
-    migrate(connection, versions())
+    migrate(connection, statements(REGISTRY))
     # The file is small: reading all of it at start costs less than finding damage in the middle of a change.
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":

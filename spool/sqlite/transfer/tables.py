@@ -12,15 +12,12 @@ from pathlib import Path
 from spool import installation
 from spool.container_files import head
 from spool.errors import NotAllowed, SpoolUnavailable
-from spool.sqlite import FILE
 from spool.sqlite.container_contents import DIRECTORY, DRAFT, PIECE
-from spool.sqlite.directory import lock_directory
-from spool.sqlite.ledger.store import FILE as LEDGER
-from spool.sqlite.registry.store import FILE as REGISTRY
+from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL, lock_directory
 from spool.storage import StorageOptions
 from spool.transfer.tables import NEWEST_NUMBERS, KeptContent, KeptTable, OpenTables, kept_name
 
-FILES = {"": FILE, "registry": REGISTRY, "ledger": LEDGER}
+FILES = {"": SPOOL, "registry": REGISTRY, "ledger": LEDGER}
 COUNTED = frozenset(
     {"sizes", "rollups", "rolled", "billed_rollups"}
 )  # from the others, at the end or in the background
@@ -74,7 +71,7 @@ def _read(file: str, connection: sqlite3.Connection, statement: str) -> sqlite3.
 
 async def tables(options: StorageOptions) -> OpenTables:
     """Return the opener of a data directory's tables. NotAllowed if the directory has no storage."""
-    if not await asyncio.to_thread((options.directory / FILE).exists):
+    if not await asyncio.to_thread((options.directory / SPOOL).exists):
         raise NotAllowed(f"there is no storage in {options.directory} to copy")
     return partial(_open_tables, options.directory)
 

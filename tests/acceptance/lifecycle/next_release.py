@@ -20,9 +20,15 @@ COMMAND: Sequence[str] = (sys.executable, "-m", "gateway")
 
 NEXT_SQL = """
 ALTER TABLE {schema}.commits ADD COLUMN release text;
-CREATE TABLE {schema}.releases (release TEXT PRIMARY KEY, at REAL NOT NULL) STRICT;
+CREATE TABLE {schema}.releases (release text PRIMARY KEY, at float8 NOT NULL);
 """
 CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
+    "spool/postgres/migrations.py": [
+        (
+            "VERSION = len(VERSIONS)",
+            "VERSIONS = (*VERSIONS, Migration(files=('releases.sql',)))\nVERSION = len(VERSIONS)",
+        ),
+    ],
     "spool/postgres/log/queries.py": [
         ("terms, ids, found)", "terms, ids, found, release)"),
         ("%(ids)s, %(found)s)", f"%(ids)s, %(found)s, '{RELEASE}')"),
@@ -50,7 +56,7 @@ def make_next_release(folder: Path) -> dict[str, str]:
             assert text.count(before) == 1, f"{name} has not once: {before}"
             text = text.replace(before, after)
         (folder / name).write_text(text)
-    (folder / f"spool/sql/schema/releases.postgres-{NEXT_VERSION}.sql").write_text(NEXT_SQL)
+    (folder / "spool/postgres/schema/releases.sql").write_text(NEXT_SQL)
     about = folder / f"tollhouse-{RELEASE}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tollhouse\nVersion: {RELEASE}\n")

@@ -28,7 +28,6 @@ TOLD = {
     "NotKept": ((400, "invalid", None), (400, "invalid", None)),
     "NotThere": ((404, "not_found", None), (404, "not_found", None)),
     "RegistryDamaged": ((503, "unavailable", 30), (503, "registry_damaged", None)),
-    "OlderReader": ((503, "spool_unavailable", 30), (503, "unavailable", None)),
     "SpoolDamaged": UNAVAILABLE,
     "SpoolError": FAILED,
     "SpoolFromTheFuture": FAILED,

@@ -35,7 +35,7 @@ class Running:
     async def start(self) -> SqliteSpool:
         self.spool = await open_spool(self._directory, settings=self._settings, clock=self.clock)
         self.shadows = Shadows(self.clock, heard=self.spool.heard, max_senders=self._settings.max_senders)
-        await self.shadows.remember(self.spool.log, self.spool.partial_reports)
+        await self.shadows.remember(self.spool.log)
         self.intake = Intake(
             self.spool.log, attribution=Attribution(Config()), prices=PRICES, shadows=self.shadows
         )

@@ -115,14 +115,14 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("hold_s", [0, 10])
 async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: float) -> None:
-    """At the first start of this release, also of records that are open; from then on it is kept, for an hour."""
+    """After a salvage, also of records that are open; from then on it is kept, for an hour."""
     clock = SetClock()
     spool = await memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=clock)
     await put_on_record(spool, event(session="old"))
     clock.time += WINDOW_S + 1
     await put_on_record(spool, event(session="old"), event(session="s1"))  # the first is a repeat
     shadows, metrics = Shadows(clock, heard=spool.heard), [counter(session="s1"), counter(session="old")]
-    await shadows.remember(spool.log, spool.partial_reports)
+    await shadows.remember(spool.log)
     for metric in metrics:
         shadows.shade(metric)
     assert [True, False] == [metric.shadow for metric in metrics]
@@ -144,7 +144,7 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
         clock, default_user=lambda call: {"laptop-7": "alice"}.get(call.device or ""), heard=spool.heard
     )
     hers, his = counter(user="alice"), counter(user="bob")
-    await shadows.remember(spool.log, spool.partial_reports)
+    await shadows.remember(spool.log)
     shadows.shade(hers)
     shadows.shade(his)
     assert (True, False) == (hers.shadow, his.shadow)
@@ -167,7 +167,7 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(spool.log, "read", watched)
     shadows = Shadows(clock, heard=spool.heard)
     metrics = [counter(session=f"s{number}") for number in range(len(records))]
-    await shadows.remember(spool.log, spool.partial_reports)
+    await shadows.remember(spool.log)
     for metric in metrics:
         shadows.shade(metric)
     assert [STEP, STEP, 1] == sizes

@@ -27,7 +27,6 @@ from gateway.normalise.outcome import Outcome
 from spool import memory
 from spool.identity import Identity, digest
 from spool.ledger.sums import HourlySums
-from spool.log.partial_reports import SESSIONS, PartialReport
 from spool.log.values import CounterPoint
 from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
@@ -99,7 +98,7 @@ class Running:
 
     async def _started(self) -> tuple[WaitingCounters, Intake]:
         shadows = Shadows(self.clock, heard=self.spool.heard)
-        await shadows.remember(self.spool.log, self.spool.partial_reports)
+        await shadows.remember(self.spool.log)
         limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
         counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
         await counters.start(self.spool.partial_reports, hold_s=self.hold_s)
@@ -602,7 +601,7 @@ def test_the_garbage_collector_does_not_go_through_what_waits() -> None:
 
 
 def test_who_reported_is_stored_as_before() -> None:
-    """Another gateway of an earlier build reads it, too."""
+    """A gateway of another release reads it, too."""
     counted = Counted(after=7, reporters={Reporter("codex", None, "session", "s1")}, key="team-a")
     stored = msgspec.msgpack.encode(counted)
     assert msgspec.msgpack.decode(stored) == [7, [["codex", None, "session", "s1"]], [], [], 0, "team-a"]
@@ -638,26 +637,6 @@ def test_sessions_of_windows_are_kept_for_an_hour() -> None:
         shown = {record.session for record in await running.records() if isinstance(record, UsageMetric)}
         assert {"w3"} == shown
         assert 4 == await running.pending()
-
-    run(test)
-
-
-def test_sessions_that_an_earlier_release_kept_are_taken_over() -> None:
-    """They are noted and kept as others are, and what was stored of them goes."""
-
-    async def test(running: Running) -> None:
-        window = msgspec.msgpack.encode(("copilot", "svc", "w1"))
-        stored = [
-            PartialReport(SESSIONS + b"1", running.clock.now() - 60, window),
-            PartialReport(SESSIONS + b"2", running.clock.now() - 60, b"\x93"),
-        ]
-        running.spool.partial_reports.follow({report.key: report for report in stored})
-        await running.restart()
-        assert not await running.spool.partial_reports.load()
-        await running.restart()
-        family = Family({}, {"source": "copilot", "session": "w1"})
-        await running.take(counters(family, 1, running.clock.now()))
-        assert 0 == await running.pending()
 
     run(test)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,11 @@ import pytest_asyncio
 from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.sums import Dimensions
 from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows
 from spool.sqlite.ledger.store import SqliteLedger, open_ledger
 from tests.spool.contract.test_ledger import Interrupted, everything, hourly, total
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, recount
 
-EARLIER = Path(__file__).parents[2] / "faults/earlier"
 BEGINNING = datetime.fromtimestamp(BEGIN, UTC)
 Opener = Callable[[], Awaitable[Ledger]]
 
@@ -144,70 +140,6 @@ def _damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[(page - 1) * 8192 : page * 8192] = b"\xff" * 8192
     path.write_bytes(content)
-
-
-@pytest.mark.asyncio
-async def test_a_file_of_the_first_version_opens(opened: Opener, tmp_path: Path) -> None:
-    """Its sums stay; measures that it had no column for are 0 in them, and are counted from now on."""
-    log, ledger = FakeLog(), await opened()
-    log.add([call(cache_write_tokens=20, cache_write_1h_tokens=5)])
-    await ledger.catch_up(log)
-    await ledger.close()
-    connection = sqlite3.connect(tmp_path / "ledger.sqlite")
-    for table in ("hours", "days"):
-        connection.execute(f"ALTER TABLE {table} DROP COLUMN cache_write_1h_tokens")
-    for table in ("meters", "billed", "billed_days", "billed_sums", "billed_rollups", "rollups", "rolled"):
-        connection.execute(f"DROP TABLE {table}")
-    connection.execute("DROP INDEX keys_by_dimensions")
-    for column in ("region", "sender"):
-        connection.execute(f"ALTER TABLE keys DROP COLUMN {column}")
-    connection.execute(
-        f"CREATE UNIQUE INDEX keys_by_dimensions ON keys ({', '.join(Dimensions._fields[:-2])})"
-    )
-    connection.execute("PRAGMA user_version = 1")
-    connection.execute("PRAGMA application_id = 0")  # the number stood in one place then
-    connection.commit()
-    connection.close()
-    ledger = await opened()
-    log.add([call(cache_write_tokens=20, cache_write_1h_tokens=7, start_time=None), call(user="new")])
-    await ledger.catch_up(log)
-    row = await total(ledger)
-    assert (3, 40, 7, 0) == (
-        row.calls,
-        row.cache_write_tokens,
-        row.cache_write_1h_tokens,
-        row.cached_input_tokens,
-    )
-    assert recount(log, "user") == await hourly(ledger, "user")
-
-
-@pytest.mark.asyncio
-async def test_a_kept_file_of_the_version_before_regions_opens(opened: Opener, tmp_path: Path) -> None:
-    """What it had counted stays, without a region; what comes now is counted apart, and joins sums of before."""
-    with tarfile.open(EARLIER / "v10.tar.xz") as tar:
-        for name in ("ledger.sqlite", "ledger.sqlite-wal"):
-            tar.extract(name, tmp_path, filter="data")
-    ledger = await opened()
-    everywhere = replace(
-        everything("region"), since=datetime(2026, 9, 1, tzinfo=UTC), until=BEGINNING + timedelta(1)
-    )
-    [before] = await ledger.costs(everywhere)
-    assert ((None,), 24, 2700) == (before.group, before.calls, before.input_tokens)
-    log = FakeLog()
-    log.add([call() for _ in range(24)])  # what the file has counted of its own log
-    log.add([call(region="us-east-1"), call(region="us-east-1"), call(region="global"), call()])
-    await ledger.catch_up(log)
-    by_sender = replace(everywhere, group_by=("sender",))
-    assert [((None,), 28)] == [(row.group, row.calls) for row in await ledger.costs(by_sender)]
-    log.add([call(sender_key="checkout")])
-    await ledger.catch_up(log)
-    assert {None: 28, "checkout": 1} == {row.group[0]: row.calls for row in await ledger.costs(by_sender)}
-    rows = await ledger.costs(everywhere)
-    assert {None: 26, "us-east-1": 2, "global": 1} == {row.group[0]: row.calls for row in rows}
-    assert ["global", "us-east-1"] == await ledger.values("region")
-    await ledger.close()
-    again = await opened()
-    assert rows == await again.costs(everywhere)
 
 
 @pytest.mark.asyncio

@@ -16,10 +16,8 @@ from spool.installation import FILE, derived, installation_secret
 from spool.registry.keys import Key
 from spool.registry.operators import Actor, hashed, matches
 from spool.registry.registry import Registry
-from spool.registry.roles import Holder
 from spool.registry.scopes import INGEST
-from spool.sqlite.database import Database
-from spool.sqlite.migrations import MARK, migrate, script
+from spool.sqlite.migrations import MARK
 from spool.sqlite.registry.store import open_registry
 from tests.moved_clock import MovedClock
 
@@ -129,89 +127,3 @@ def test_a_password_is_kept_as_a_slow_hash(usual_passwords: None) -> None:
     assert first.startswith(b"scrypt$32768$8$3$")
     assert matches("correct horse battery", first)
     assert not matches("correct horse batterY", first)
-
-
-@pytest.mark.asyncio
-async def test_accounts_and_sessions_of_before_single_sign_in_go_on(tmp_path: Path) -> None:
-    """An operator signs in as before; his session has its twelve hours, and no provider."""
-    names = ("registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql")
-    clock = MovedClock()
-    times = (clock.now() - 60.0, clock.now() - 60.0)
-    password = hashed("a long password")
-
-    def fill(connection: sqlite3.Connection) -> None:
-        migrate(connection, [script(f"registry/{name}") for name in names])
-        connection.execute(
-            "INSERT INTO operators VALUES ('ada@example.com', 'admin', ?, 'init', ?, ?)", (password, *times)
-        )
-        connection.execute(
-            "INSERT INTO sessions VALUES (?, 'ada@example.com', 'admin', 'c', ?, ?, 1, 'ada@example.com', "
-            "'127.0.0.1')",
-            (b"d" * 32, *times),
-        )
-
-    await (await Database.open(tmp_path / "registry.sqlite", fill)).close()
-
-    registry = await open_registry(tmp_path, secret=SECRET, clock=clock)
-    try:
-        [session] = await registry.operators.sessions()
-        assert (times[0] + 12 * 3600, "", "[]") == (session.ends_at, session.issuer, session.groups)
-        assert await registry.operators.sign_in("ada@example.com", "a long password", address="127.0.0.1")
-        clock.move(2 * 3600)
-        assert not await registry.operators.is_on(session)  # not used for an hour
-    finally:
-        await registry.close()
-
-
-@pytest.mark.asyncio
-async def test_operators_of_before_keep_their_rights(tmp_path: Path) -> None:
-    """
-    A registry as the version before there were role documents wrote it: every account, its state and its session.
-    """
-    names = (
-        "registry.sql",
-        "insights.sql",
-        "sessions.sql",
-        "connections.sql",
-        "documents.sql",
-        "sign_in.sql",
-    )
-
-    def fill(connection: sqlite3.Connection) -> None:
-        migrate(connection, [script(f"registry/{name}") for name in names])
-        connection.execute("""
-            INSERT INTO operators VALUES
-                ('ada@x.y', 'admin', x'00', 'local', 1, 2, 0, '', ''),
-                ('bob@x.y', 'operator', x'01', 'ada@x.y', 3, 4, 0, 'https://idp', 'b1'),
-                ('eve@x.y', 'viewer', x'02', 'ada@x.y', 5, 6, 1, '', '')""")
-
-    await (await Database.open(tmp_path / "registry.sqlite", fill)).close()
-    registry = await opened(tmp_path)
-    kept = [
-        (
-            each.email,
-            each.role,
-            each.password,
-            each.created_by,
-            each.created_at,
-            each.last_modified,
-            each.disabled,
-        )
-        for each in await registry.operators.all()
-    ]
-    assert [
-        ("ada@x.y", "admin", b"\0", "local", 1.0, 2.0, False),
-        ("bob@x.y", "operator", b"\1", "ada@x.y", 3.0, 4.0, False),
-        ("eve@x.y", "viewer", b"\2", "ada@x.y", 5.0, 6.0, True),
-    ] == kept
-    assert ("https://idp", "b1") == (
-        (await registry.operators.get("bob@x.y")).issuer,
-        (await registry.operators.get("bob@x.y")).subject,
-    )
-    rights = {role: registry.roles.rights(Holder(person=email, base=role)) for email, role, *_ in kept}
-    assert {"admin": ("Organizer",), "operator": ("Operator",), "viewer": ("Member",)} == {
-        role: each.roles for role, each in rights.items()
-    }
-    assert all(each.slice.is_everything for each in rights.values())
-    await registry.operators.add("new@x.y", role="none", password="x" * 12, actor=ACTOR)
-    await registry.close()

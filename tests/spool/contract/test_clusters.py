@@ -56,7 +56,7 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             yield PostgresClusters(postgres)
         return
     database = await Database.open(
-        tmp_path / "spool.sqlite", lambda connection: migrate(connection, (script("clusters.sql"),))
+        tmp_path / "spool.sqlite", lambda connection: migrate(connection, (script("devices.sql"),))
     )
     yield SqlClusters(SqliteTransactions(database, "clusters"))
     await database.close()

@@ -94,7 +94,7 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         return
     database = await Database.open(
         tmp_path / "spool.sqlite",
-        lambda connection: migrate(connection, (script("devices.sql"), script("device_changes.sql"))),
+        lambda connection: migrate(connection, (script("devices.sql"),)),
     )
     yield Counted(SqliteDevices(database))
     await database.close()

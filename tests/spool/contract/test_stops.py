@@ -340,35 +340,17 @@ async def test_more_ids_than_a_batch_are_known_after_a_stop(
         assert [len(calls), 1] == list((await accepted(installation.log)).values())[:2]
 
 
-@pytest.mark.parametrize("ends", [(SQLITE, CLOSED), (SQLITE, COPIED)])
-async def test_what_an_earlier_release_left_in_no_run_is_read_again(
-    installation: Installation, clock: MovedClock, ends: tuple[str, str]
-) -> None:
-    """Its orderly stop moved all topics on together: the ids of most were in no run and were not read."""
-    reports = {USAGE_EVENTS: 1, AI_TELEMETRY: 3, UNIT_COST: 2, BILLING_DATA: 1}
-    await send(installation.log, reports)
-    clock.move(HOLD_S + 1)
-    directory = await installation.close()
-    with closing(sqlite3.connect(directory / "spool.sqlite")) as connection, connection:
-        left = {"through": {**reports, USAGE_EVENTS: 0}, "covered_since": 0.0}
-        connection.execute("UPDATE facts SET value = ? WHERE name = 'ids'", (msgspec.msgpack.encode(left),))
-    await installation.start_again(ends[1])
-    await assert_all_is_known(installation.log, reports)
-    await installation.stop_and_start(ends[1])
-    await assert_all_is_known(installation.log, reports)
-
-
 @pytest.mark.parametrize("ends", [(SQLITE, CLOSED)])
-async def test_a_recount_names_what_an_earlier_release_counted_twice(
+async def test_a_recount_names_what_counted_twice(
     installation: Installation, clock: MovedClock, ends: tuple[str, str]
 ) -> None:
-    """Its start read on where its stop had moved all topics on to."""
+    """A start reads on where the file says that the stop had moved all topics on to, and that was too far."""
     reports = {USAGE_EVENTS: 1, AI_TELEMETRY: 2, UNIT_COST: 1}
     await send(installation.log, reports)
     clock.move(HOLD_S + 1)
     directory = await installation.close()
     with closing(sqlite3.connect(directory / "spool.sqlite")) as connection, connection:
-        left = {"through": {**reports, USAGE_EVENTS: 0}, "covered_since": 0.0, "of_each_topic": True}
+        left = {"through": {**reports, USAGE_EVENTS: 0}, "covered_since": 0.0}
         connection.execute("UPDATE facts SET value = ? WHERE name = 'ids'", (msgspec.msgpack.encode(left),))
     await installation.start_again(CLOSED)
     await send(installation.log, reports)

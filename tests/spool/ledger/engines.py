@@ -34,10 +34,7 @@ _EMPTY = """
     INSERT INTO {schema}.ledger_state VALUES ('reach', 1)"""
 
 
-_TABLES = Migration(
-    files=("ledger.sql", "ledger_sender.sql", "ledger_meters.sql", "ledger_billed.sql", "ledger_rollups.sql"),
-    shared=("billed_sums.postgres-9.sql", "billed_rollups.postgres-9.sql"),
-)
+_TABLES = Migration(files=("ledger.sql",))
 
 
 def schemas_of(engine: str, request: pytest.FixtureRequest) -> Callable[[], Schema]:

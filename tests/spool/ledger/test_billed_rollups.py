@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
 from spool.ledger.costs import costs
-from spool.ledger.counting import BILLED_BY, CHANGED_BY
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
@@ -124,19 +123,6 @@ class Deal:
         row = BilledSum(of(number, kind=BILLED, tags=tags), "usage", "exact", EVERY, number)
         await self.ledger.put_billed([(self.day(number, f"MongoDB{CONNECTION}c-1:2026-10"), [row])])
 
-    async def older_release(self, number: int) -> None:
-        """It knows no rollups of billed money: what it writes to a day removes no mark."""
-        day = self.day(number)
-
-        def work(rows: LedgerRows) -> None:
-            before = rows.state()[BILLED_BY]
-            rows.set_state(**{CHANGED_BY: before + 1})
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(SqlLedgerRows, "unmark_rollups", lambda *_, **__: None)
-                rows.put_billed(day, sums(number + 90))
-
-        await self.ledgers.store.change(work)
-
     async def rolled_up(self, number: int) -> None:
         for _ in range(number * 5):
             if not await self.ledger.make_rollup():
@@ -176,7 +162,6 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
     "forgotten": Deal.forgotten,
     "restated": Deal.restated,
     "connected": Deal.connected,
-    "older release": Deal.older_release,
     "rolled up": Deal.rolled_up,
     "opened again": Deal.opened_again,
 }
@@ -193,7 +178,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 def test_answers_are_the_same_with_rollups(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, steps: list[tuple[str, int]]
 ) -> None:
-    """After days that are replaced and forgotten, entries, an earlier release's writes and restarts."""
+    """After days that are replaced and forgotten, entries and restarts."""
 
     async def check() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path)

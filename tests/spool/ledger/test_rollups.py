@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from spool.ledger.costs import costs
-from spool.ledger.counting import CHANGED_BY
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
@@ -113,19 +112,6 @@ class Deal:
         await self.ledger.rebuild(self.log)
         await self.counted()
 
-    async def older_release(self, day: int) -> None:
-        """It knows no rollups: what it writes to a day removes no mark."""
-
-        def work(rows: LedgerRows) -> None:
-            start = rows.starts(DAY_S, 0)[0]
-            [number, *_] = sorted(rows.numbers(DAY_S, start))
-            rows.set_state(**{CHANGED_BY: day})
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(SqlLedgerRows, "unmark_rollups", lambda *_: None)
-                rows.add(DAY_S, [(start, number, [5] * len(rows.sums(DAY_S, start)[0][1]))])
-
-        await self.ledgers.store.change(work)
-
     async def rolled_up(self, day: int) -> None:
         for _ in range(day * 5):
             if not await self.ledger.make_rollup():
@@ -180,7 +166,6 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
     "corrected": Deal.corrected,
     "repriced": Deal.repriced,
     "forgotten": Deal.forgotten,
-    "older release": Deal.older_release,
     "rolled up": Deal.rolled_up,
     "opened again": Deal.opened_again,
 }
@@ -197,7 +182,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 def test_answers_are_the_same_with_rollups(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, steps: list[tuple[str, int]]
 ) -> None:
-    """After late calls, corrections, prices, rebuilds, an earlier release's writes and restarts."""
+    """After late calls, corrections, prices, rebuilds and restarts."""
 
     async def check() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path)

@@ -19,14 +19,10 @@ from spool.postgres import migrations
 from spool.postgres.database import Connection, Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import (
-    CHARGES,
-    CORRECTIONS,
     KEEP,
     VERSION,
     VERSIONS,
     Migration,
-    all_can_read,
-    check_version,
     found_version,
     migrate,
 )
@@ -259,41 +255,3 @@ async def contents(database: Database) -> list[tuple[str, list[tuple[object, ...
         return found
 
     return await database.read(read)
-
-
-@pytest.mark.parametrize("version", [CORRECTIONS, CHARGES])
-async def test_what_is_new_waits_for_older_gateways(
-    database: Database, clock: MovedClock, version: int
-) -> None:
-    """
-    While a gateway runs that cannot read them, no correction and no amount in another currency is written; from the
-    first one on none of these gateways may join.
-    """
-    await migrate(database)
-    await database.transaction(lambda connection: _be_of(database, connection, version - 1, clock.now()))
-    assert not await database.transaction(lambda connection: all_can_read(database, connection, version))
-    clock.move(SESSION_S + 1)
-    for _ in range(2):
-        assert await database.transaction(lambda connection: all_can_read(database, connection, version))
-    needed = max(version, VERSION - 1)
-    with pytest.raises(SpoolFromTheFuture, match=f"needs nodes of version {needed} or later"):
-        check_version(VERSION, await _oldest_node(database), version - 1)
-    await migrate(database, [*VERSIONS, ADDS])  # a later release does not let them in again
-    assert version == await _oldest_node(database)
-
-
-def _be_of(database: Database, connection: Connection, version: int, now: float) -> None:
-    """A gateway of another release."""
-    connection.execute(
-        database.sql(
-            "INSERT INTO {schema}.nodes (id, name, version, schema_version, started_at, seen_at, routes, wants)"
-            " VALUES (gen_random_uuid(), 'cellar', '0.9', %(version)s, %(now)s, %(now)s, '{}', '{}')"
-        ),
-        {"version": version, "now": now},
-    )
-
-
-async def _oldest_node(database: Database) -> int:
-    read = database.sql("SELECT value FROM {schema}.facts WHERE name = 'oldest_node'")
-    [(value,)] = await database.read(lambda connection: connection.execute(read).fetchall())
-    return int(value)

@@ -10,7 +10,8 @@ import pytest
 
 from spool.listing import ASCENDING, DESCENDING, ListQuery, Position, SortField
 from spool.sql.lists import read_page
-from spool.sqlite import migrations
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.migrations import migrate, statements
 
 
 class Planned:
@@ -35,7 +36,7 @@ class Planned:
 def test_a_page_of_container_files_is_found_by_its_order(order: str, position: Position | None) -> None:
     """Nothing is sorted, and no row is read but those of the page."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        migrations.migrate(connection, migrations.spool_scripts())
+        migrate(connection, statements(SPOOL))
         planned: Any = Planned(connection)
         sort = SortField("announced_at")
         query = ListQuery(sort=sort, order=order, identity="id", limit=100, position=position)

@@ -245,7 +245,7 @@ async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str)
     rows = {
         "unenrolled": "'name', 1, 1, 1, 'key'",
         "stream_sizes": "'calls', 'key', 1",
-        "registry_facts": "'a', 'b'",
+        "documents": "'kind', 'id', '{}'",
     }
 
     async def run(statement: str) -> None:

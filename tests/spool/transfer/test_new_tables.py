@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +15,6 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.migrations import migrate
 from spool.sqlite.transfer import taking_over as into_files
 from spool.sqlite.transfer.tables import FILES
-from spool.transfer.archives import FORMAT, MANIFEST, TABLES
 from tests.spool.transfer.places import Places
 from tests.spool.transfer.test_archives import exported, imported
 
@@ -114,30 +111,3 @@ async def test_rows_of_a_table_that_is_not_known_are_not_left_behind(places: Pla
     for file, table in MADE_UP.items():
         change(directory, file, (f"DELETE FROM {table}", [()]))
     await places.copy("files", target)
-
-
-async def test_an_archive_of_the_first_form_is_taken(places: Places, receipt: str, tmp_path: Path) -> None:
-    """Its tables had the names of the files that they were in."""
-    before = await places.said("files")
-    archive, first = await exported(places, "files", tmp_path / "archive"), tmp_path / "first"
-    of_file: dict[str, str] = {}
-    for file, name in FILES.items():
-        with closing(sqlite3.connect(places.options["files"].directory / name)) as connection:
-            for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'"):
-                told = f"{file}_{table}" if file == "ledger" or (file and table == "facts") else table
-                of_file.setdefault(told, f"{file}.{table}" if file else table)
-    with zipfile.ZipFile(archive) as opened, zipfile.ZipFile(first, "w") as written:
-        manifest = json.loads(opened.read(MANIFEST))
-        assert FORMAT == manifest["format"]
-        members = {name: _first_name(name, of_file) for name in manifest["members"]}
-        for name, old in members.items():
-            written.writestr(old, opened.read(name))
-        manifest["members"] = {members[name]: digest for name, digest in manifest["members"].items()}
-        written.writestr(MANIFEST, json.dumps({**manifest, "format": 1}))
-    assert f"{TABLES}registry.facts" in members.values() and f"{TABLES}ledger.keys" in members.values()
-    await imported(places, first, "other files")
-    assert before == await places.said("other files")
-
-
-def _first_name(member: str, of_file: dict[str, str]) -> str:
-    return f"{TABLES}{of_file[member.removeprefix(TABLES)]}" if member.startswith(TABLES) else member

@@ -1,27 +1,19 @@
-"""Reports of one call with amounts in other currencies, and storages that a gateway of an earlier release has, too."""
+"""Reports of one call with amounts in other currencies."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from spool.errors import OlderReader
-from spool.log.values import Receipt
-from spool.memory.log import MemoryLog
-from spool.postgres.log.store import PostgresPlanReader
-from spool.record import Correction, Inference, Record, UsageMetric, as_json
-from spool.sqlite.log.store import SqlitePlanReader
+from spool.record import Correction, Inference, Record, as_json
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import (
-    NOON,
     add,
     assert_books_balance,
     call,
     everything,
-    point,
     topic_terms,
 )
 
@@ -75,29 +67,3 @@ async def test_a_late_amount_is_a_correction(open_spool: Opener, clock: MovedClo
     shown = as_json(correction)
     assert ("0", {"EUR": "1.25"}, {}) == (shown["cost"], shown["charges"], shown["charges_before"])
     assert 1 == (await topic_terms(log))["conflict"]
-
-
-async def test_they_wait_for_older_gateways(open_spool: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A request with one is refused in words and nothing of it is kept; those beside it in one commit are kept. It is
-    taken when it comes again, once the older gateway has gone.
-    """
-    for reader in (MemoryLog, SqlitePlanReader, PostgresPlanReader):
-        monkeypatch.setattr(reader, "may_charge", lambda _: False)
-    log = (await open_spool()).log
-    counter = point("2.5", at=NOON + 5, unit="EUR", since=NOON)
-    answers = await asyncio.gather(
-        add(log, call(1, **EUROS), call(2)),
-        add(log, call(3)),
-        add(log, points=[counter]),
-        return_exceptions=True,
-    )
-    assert [OlderReader, Receipt, OlderReader] == [type(one) for one in answers]
-    assert "earlier release" in str(answers[0])
-    assert 1 == len(await everything(log))
-    monkeypatch.undo()
-    await add(log, call(1, **EUROS), call(2))
-    await add(log, points=[counter])
-    units = [one.unit for one in await everything(log) if isinstance(one, UsageMetric)]
-    assert (4, ["EUR"]) == (len(await everything(log)), units)
-    await assert_books_balance(log)

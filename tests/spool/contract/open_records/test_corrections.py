@@ -89,29 +89,6 @@ async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed
 
 
 @pytest.mark.asyncio
-async def test_none_is_written_that_an_older_gateway_could_not_read(
-    open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beside one, a late report is a duplicate, as it is there. The same report makes the correction afterwards."""
-    for reader in (MemoryLog, SqlitePlanReader, PostgresPlanReader):
-        monkeypatch.setattr(reader, "may_correct", lambda _: False)
-    log = (await open_spool(hold=10)).log
-    await add(log, call(1, **NOTHING))
-    clock.move(11)
-    late = call(1, cost="0.5", cost_source="reported")
-    await add(log, late)
-    assert [] == corrections(await everything(log))
-    assert 1 == (await topic_terms(log))["duplicates"]
-    await assert_books_balance(log)
-    monkeypatch.undo()
-    await add(log, late)
-    clock.move(11)
-    [correction] = corrections(await everything(log))
-    assert "0.5" == as_json(correction)["cost"]
-    await assert_books_balance(log)
-
-
-@pytest.mark.asyncio
 @pytest.mark.parametrize("others", [0, 12])  # its id is among the newest, or in a run
 async def test_a_correction_that_cannot_be_read_is_not_made_again(
     open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, others: int

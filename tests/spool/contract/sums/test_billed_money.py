@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
-from spool.postgres.migrations import Migration
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
 from tests.spool.ledger.engines import ENGINES, POSTGRES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -295,10 +293,7 @@ async def check_sums(ledger: Ledger) -> None:
 
 @pytest.mark.asyncio
 async def test_a_question_without_dimensions_reads_sums_of_days(ledgers: Ledgers) -> None:
-    """
-    They are those of the rows: also after a day is replaced or forgotten, where a release before wrote a day, which
-    makes none, and where a migration made them.
-    """
+    """They are those of the rows: also after a day is replaced or forgotten."""
     ledger = await ledgers.open()
     entry = made(DAY_ONE + DAY, "3", provider=f"openai{CORRECTS}2026-10-12")
     restated = [BilledSum(of_team("search"), RESTATED, "exact", EVERY, 2)]
@@ -311,29 +306,13 @@ async def test_a_question_without_dimensions_reads_sums_of_days(ledgers: Ledgers
     await ledger.drop_billed(DAY_ONE + DAY, "openai")
     await check_sums(ledger)
     assert {(): HUGE + 5 + 2} == await sums(ledger, asked(1))
-    await run(ledgers, "UPDATE {billed_sums} SET low = low + 1")
-    await run(ledgers, "UPDATE {billed_days} SET summed = 0")
-    await check_sums(ledger)
-    await run(ledgers, "DROP TABLE {billed_sums}", "ALTER TABLE {billed_days} DROP COLUMN summed")
-    await run(ledgers, *MIGRATIONS[ledgers.engine].split(";"))
-    await check_sums(ledger)
-    await run(ledgers, "UPDATE {billed} SET low = low + 1")
-    assert {(): HUGE + 5 + 2} == await sums(ledger, asked(1))
 
 
-MIGRATIONS = dict.fromkeys(
-    ENGINES, files("spool.sqlite.ledger").joinpath("billed_sums.sql").read_text("utf-8")
-)
-MIGRATIONS[POSTGRES] = Migration(shared=("billed_sums.postgres-9.sql",)).statements()
-
-
-async def run(ledgers: Ledgers, *statements: str) -> None:
-    """Run statements about the tables of billed money, which are called otherwise in each engine."""
-    prefix = "{schema}.ledger_" if ledgers.engine == POSTGRES else ""
-    names = {name: f"{prefix}{name}" for name in ("billed", "billed_days", "billed_sums")}
+async def run(ledgers: Ledgers, statement: str) -> None:
+    """Run a statement about the table of billed money, which is called otherwise in each engine."""
+    billed = "{schema}.ledger_billed" if ledgers.engine == POSTGRES else "billed"
 
     def work(rows: Any) -> None:
-        for statement in filter(str.strip, statements):
-            rows._tables.run(statement.format(schema="{schema}", **names))
+        rows._tables.run(statement.format(billed=billed))
 
     await ledgers.store.change(work)

@@ -168,24 +168,6 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
     assert 4 == await ledger.missed()
 
 
-async def test_a_reach_beyond_what_was_given_is_brought_back(ledgers: Ledgers) -> None:
-    """As an earlier version left it after a takeover: the numbers that are given then are counted once."""
-    log, before = three_hours(), await ledgers.open()
-    given = FakeLog()
-    given.entries = log.entries[:2]
-    await before.catch_up(given)
-    await before._change(lambda rows: rows.set_state(reach=17, missed=8, whole=HOUR))
-    ledger = await ledgers.open()
-    assert 9 == await ledger.catch_up(given)
-    given.add(log.entries[2].records, at=HOUR + 2 * HOUR_S)
-    given.add(log.entries[3].records, at=HOUR + 2 * HOUR_S)
-    assert 14 == await ledger.catch_up(given)
-    assert expected(log) == await calls(ledger)
-    # other engines know that a log was lost or restored, and what they missed stays missed
-    if ledger.is_shared:
-        assert (0, 0) == (await ledger.missed(), await ledger.whole_since())
-
-
 async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) -> None:
     """The calls of an hour are right and its searches are not: what is kept of them counts, once."""
     log, ledger = three_hours(), await ledgers.open()

@@ -13,7 +13,6 @@ import pytest
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.costs import costs
-from spool.ledger.counting import CHANGED_BY
 from spool.ledger.days import remembered
 from spool.ledger.days.remembered import RememberedCosts
 from spool.ledger.derived import Derived
@@ -144,21 +143,6 @@ async def test_what_another_ledger_counted_is_known(ledgers: Ledgers) -> None:
     assert await fresh(ledgers, OF_AUGUST) == await ledger.costs(OF_AUGUST)
 
 
-async def test_an_earlier_release_sets_no_marks(ledgers: Ledgers, counted: Counted) -> None:
-    """What it changed last is added up each time, until this one changes something."""
-    log, ledger = await filled(ledgers)
-    await ledger.costs(OF_AUGUST)
-    await ledgers.store.change(lambda rows: rows.set_state(**{CHANGED_BY: 1}))
-    for _ in range(2):
-        await ledger.costs(OF_AUGUST)
-    assert 3 == counted.times
-    log.add([called(OCTOBER, "now")], at=LATE.timestamp())
-    await ledger.catch_up(log)
-    for _ in range(2):
-        await ledger.costs(OF_AUGUST)
-    assert 4 == counted.times
-
-
 def billed(day: datetime, mark: str, units: int) -> tuple[BilledDay, list[BilledSum]]:
     made = BilledDay(
         day=int(day.timestamp()),
@@ -191,10 +175,6 @@ async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers,
     other = await Ledger(ledgers.store, clock=FakeClock(LATE.timestamp())).load()
     await other.drop_billed(int(AUGUST.timestamp()), "openai")
     assert ([], 3) == (await ledger.costs(asked), counted.times)
-    await ledgers.store.change(lambda rows: rows.set_state(**{CHANGED_BY: 1}))  # by an earlier release
-    for _ in range(2):
-        await ledger.costs(asked)
-    assert 5 == counted.times
 
 
 async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) -> None:

@@ -21,3 +21,10 @@ CREATE TABLE stream_totals (
     PRIMARY KEY (stream, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX stream_totals_by_time ON stream_totals (stream, start_time);
+
+-- How much the totals of each stream take up, and under which key it was created: the totals are bounded by key.
+CREATE TABLE stream_sizes (
+    name       TEXT PRIMARY KEY,
+    created_by TEXT    NOT NULL,
+    bytes      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,4 +1,4 @@
--- The log. Routes, deliveries and dead letters are in deliveries.sql; both belong to one version of the file.
+-- The log.
 
 -- Small facts about the file itself: incarnation, how far the ids are kept in runs, the last test commit.
 CREATE TABLE facts (
@@ -86,4 +86,13 @@ CREATE TABLE unrecognised (
     names     TEXT    PRIMARY KEY,
     count     INTEGER NOT NULL,
     last_seen REAL    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The types of usage events, and how many of each were kept since this table is here. `amount` is the sum of their
+-- amounts as decimal text; NULL while none had one.
+CREATE TABLE event_types (
+    type      TEXT    PRIMARY KEY,
+    count     INTEGER NOT NULL,
+    last_seen REAL    NOT NULL,
+    amount    TEXT
 ) STRICT, WITHOUT ROWID;

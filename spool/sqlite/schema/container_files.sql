@@ -34,6 +34,8 @@ CREATE INDEX container_files_due ON container_files (kind, uploaded_at) WHERE st
 CREATE INDEX container_files_untold ON container_files (announced_at) WHERE untold;
 CREATE INDEX container_files_missing ON container_files (account, region, cluster) WHERE asked AND NOT kept;
 CREATE INDEX container_files_states ON container_files (state, kept, announced_at);
+-- The order of lists: without it a page passes over all rows.
+CREATE INDEX container_files_order ON container_files (announced_at, id);
 
 -- The running numbers, and the part of them that no row shows any more.
 CREATE TABLE container_books (
@@ -42,4 +44,15 @@ CREATE TABLE container_books (
     n       INTEGER NOT NULL,
     carried INTEGER NOT NULL,
     PRIMARY KEY (kind, term)
+) STRICT, WITHOUT ROWID;
+
+-- What containers used, by cluster and day; day -1 has what is still being added up, and how far files are read.
+CREATE TABLE container_usage (
+    account    TEXT    NOT NULL,
+    region     TEXT    NOT NULL,
+    cluster    TEXT    NOT NULL,
+    day        INTEGER NOT NULL,
+    changed_at REAL    NOT NULL,
+    body       BLOB    NOT NULL,
+    PRIMARY KEY (account, region, cluster, day)
 ) STRICT, WITHOUT ROWID;

@@ -1,4 +1,5 @@
 -- Devices and what upstream has of them; the columns are the fields of spool.devices.device.Device.
+-- Another Tollhouse is told of `reset_version`, the last reset, and of `revoked_by`.
 CREATE TABLE devices (
     id              TEXT    PRIMARY KEY,
     state           TEXT    NOT NULL,
@@ -24,7 +25,9 @@ CREATE TABLE devices (
     facts_version   INTEGER NOT NULL,
     sent_version    INTEGER NOT NULL,
     upstream_id     TEXT,
-    held            TEXT
+    held            TEXT,
+    reset_version   INTEGER NOT NULL,
+    revoked_by      TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Names that telemetry gave under keys that may not enrol.
@@ -34,4 +37,30 @@ CREATE TABLE unenrolled (
     last_seen  REAL    NOT NULL,
     count      INTEGER NOT NULL,
     key        TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Clusters; the columns are the fields of spool.clusters.Cluster.
+CREATE TABLE clusters (
+    id                TEXT    PRIMARY KEY,
+    account           TEXT    NOT NULL,
+    region            TEXT    NOT NULL,
+    name              TEXT    NOT NULL,
+    state             TEXT    NOT NULL,
+    chart_version     TEXT    NOT NULL,
+    agent_version     TEXT    NOT NULL,
+    validator_version TEXT    NOT NULL,
+    k8s_version       TEXT    NOT NULL,
+    provider_id       TEXT    NOT NULL,
+    release_name      TEXT    NOT NULL,
+    namespace         TEXT    NOT NULL,
+    device            TEXT    NOT NULL,
+    checks            TEXT    NOT NULL,
+    first_seen        REAL    NOT NULL,
+    last_seen         REAL    NOT NULL,
+    display_name      TEXT    NOT NULL,
+    labels            TEXT    NOT NULL,
+    enabled           INTEGER NOT NULL,
+    config            TEXT    NOT NULL,
+    updated_at        REAL,
+    updated_by        TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;

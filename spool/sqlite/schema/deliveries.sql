@@ -1,7 +1,8 @@
--- Routes, their numbered deliveries, and what destinations refused. The log is in schema.sql.
+-- Routes, their numbered deliveries, what destinations refused, and what is in a lake.
 
 -- One row per (destination, topic). The terms obey the books: every accepted number is in one of them, or at or above
--- `next` (no delivery was cut for it yet), or in an open delivery.
+-- `next` (no delivery was cut for it yet), or in an open delivery. `ambiguous` counts records, so far. `unmapped` are
+-- usage events that nothing maps for the destination. `state_since` is NULL while the route runs.
 CREATE TABLE routes (
     name             TEXT    PRIMARY KEY,
     topic            TEXT    NOT NULL,
@@ -21,11 +22,15 @@ CREATE TABLE routes (
     unknown          INTEGER NOT NULL DEFAULT 0,
     shadow           INTEGER NOT NULL DEFAULT 0,
     by_sync          INTEGER NOT NULL DEFAULT 0,
-    replayed         INTEGER NOT NULL DEFAULT 0
+    replayed         INTEGER NOT NULL DEFAULT 0,
+    ambiguous        INTEGER NOT NULL DEFAULT 0,
+    unmapped         INTEGER NOT NULL DEFAULT 0,
+    state_since      REAL
 ) STRICT, WITHOUT ROWID;
 
 -- Requests that are not settled. `proof` and `passed` are the route's acceptances at the first refusal and at the last
--- 5xx: whether others passed since then is a comparison of counts.
+-- 5xx: whether others passed since then is a comparison of counts. `fence` is how often a delivery was taken to be
+-- sent: only the last taker may say what became of it.
 CREATE TABLE deliveries (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     route           TEXT    NOT NULL,
@@ -35,7 +40,6 @@ CREATE TABLE deliveries (
     not_before      REAL    NOT NULL DEFAULT 0,
     attempts        INTEGER NOT NULL DEFAULT 0,
     idempotency_key TEXT    NOT NULL,
-    doubted         INTEGER NOT NULL DEFAULT 0,
     server_errors   INTEGER NOT NULL DEFAULT 0,
     passed          INTEGER NOT NULL,
     refusals        INTEGER NOT NULL DEFAULT 0,
@@ -45,7 +49,12 @@ CREATE TABLE deliveries (
     mark            TEXT,
     replay          INTEGER NOT NULL DEFAULT 0,
     kept_at         REAL,                            -- a retried dead letter: when its record was committed,
-    kept            BLOB                             -- and the record, because its entry may be gone
+    kept            BLOB,                            -- and the record, because its entry may be gone
+    ambiguous       INTEGER NOT NULL DEFAULT 0,      -- it may have been taken
+    sending         INTEGER NOT NULL DEFAULT 0,      -- in hand of a worker
+    answer          TEXT,                            -- the last one under the present key,
+    same_answers    INTEGER NOT NULL DEFAULT 0,      -- and how often it came in a row
+    fence           INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX deliveries_by_route ON deliveries (route, replay, first);
 
@@ -74,3 +83,22 @@ CREATE TABLE refusals (
     at    REAL    NOT NULL
 ) STRICT;
 CREATE INDEX refusals_by_route ON refusals (route, id);
+
+-- The edition of the numbers of a route from `first` on: a restored copy of the data gives numbers again, so it begins
+-- another one. The rows of the route '' are those of the log, in the order in which they began.
+CREATE TABLE lake_editions (
+    route   TEXT    NOT NULL,
+    first   INTEGER NOT NULL,
+    edition TEXT    NOT NULL,
+    PRIMARY KEY (route, first)
+) STRICT, WITHOUT ROWID;
+
+-- Deliveries that are in a lake, each with its manifest; written in the transaction that settles the delivery.
+CREATE TABLE lake_files (
+    route   TEXT    NOT NULL,
+    first   INTEGER NOT NULL,
+    last    INTEGER NOT NULL,
+    edition TEXT    NOT NULL,
+    body    BLOB    NOT NULL,
+    PRIMARY KEY (route, first)
+) STRICT, WITHOUT ROWID;

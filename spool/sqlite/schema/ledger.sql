@@ -1,0 +1,217 @@
+-- One row for every distinct set of dimensions; '' is unknown. Sums refer to it, so that a text is kept once.
+CREATE TABLE keys (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    source TEXT NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL,
+    request_model TEXT NOT NULL,
+    team TEXT NOT NULL,
+    user TEXT NOT NULL,
+    device TEXT NOT NULL,
+    api_key TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    status TEXT NOT NULL,
+    cost_source TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    region TEXT NOT NULL,
+    sender TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX keys_by_dimensions ON keys (
+    model, user, device, api_key, team, tags, source, provider, request_model, status, cost_source, kind, mode, size,
+    region, sender
+);
+
+-- Sums by hour and by day. Money has three limbs of nine decimals (spool/ledger/money.py).
+CREATE TABLE hours (
+    start INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    reasoning_tokens INTEGER NOT NULL,
+    cache_write_1h_tokens INTEGER NOT NULL,
+    reported_1 INTEGER NOT NULL,
+    reported_2 INTEGER NOT NULL,
+    reported_3 INTEGER NOT NULL,
+    estimated_1 INTEGER NOT NULL,
+    estimated_2 INTEGER NOT NULL,
+    estimated_3 INTEGER NOT NULL,
+    latency_ms INTEGER NOT NULL,
+    latency_0 INTEGER NOT NULL,
+    latency_1 INTEGER NOT NULL,
+    latency_2 INTEGER NOT NULL,
+    latency_3 INTEGER NOT NULL,
+    latency_4 INTEGER NOT NULL,
+    latency_5 INTEGER NOT NULL,
+    latency_6 INTEGER NOT NULL,
+    latency_7 INTEGER NOT NULL,
+    latency_8 INTEGER NOT NULL,
+    latency_9 INTEGER NOT NULL,
+    latency_10 INTEGER NOT NULL,
+    latency_11 INTEGER NOT NULL,
+    PRIMARY KEY (start, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE days (
+    start INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    reasoning_tokens INTEGER NOT NULL,
+    cache_write_1h_tokens INTEGER NOT NULL,
+    reported_1 INTEGER NOT NULL,
+    reported_2 INTEGER NOT NULL,
+    reported_3 INTEGER NOT NULL,
+    estimated_1 INTEGER NOT NULL,
+    estimated_2 INTEGER NOT NULL,
+    estimated_3 INTEGER NOT NULL,
+    latency_ms INTEGER NOT NULL,
+    latency_0 INTEGER NOT NULL,
+    latency_1 INTEGER NOT NULL,
+    latency_2 INTEGER NOT NULL,
+    latency_3 INTEGER NOT NULL,
+    latency_4 INTEGER NOT NULL,
+    latency_5 INTEGER NOT NULL,
+    latency_6 INTEGER NOT NULL,
+    latency_7 INTEGER NOT NULL,
+    latency_8 INTEGER NOT NULL,
+    latency_9 INTEGER NOT NULL,
+    latency_10 INTEGER NOT NULL,
+    latency_11 INTEGER NOT NULL,
+    PRIMARY KEY (start, key)
+) STRICT, WITHOUT ROWID;
+
+-- Quantities beside text tokens, of the sums of hours and days (width in seconds): whole units, and millionths of one.
+CREATE TABLE meters (
+    width INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    meter TEXT NOT NULL,
+    whole INTEGER NOT NULL,
+    millionths INTEGER NOT NULL,
+    PRIMARY KEY (width, start, key, meter)
+) STRICT, WITHOUT ROWID;
+
+-- Sums of days by fewer dimensions and over weeks, made of `days` in the background (spool/ledger/days/rollups.py).
+-- `rolled` marks those that are what their days are.
+CREATE TABLE rollups (
+    rollup INTEGER NOT NULL,
+    width INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    reasoning_tokens INTEGER NOT NULL,
+    cache_write_1h_tokens INTEGER NOT NULL,
+    reported_1 INTEGER NOT NULL,
+    reported_2 INTEGER NOT NULL,
+    reported_3 INTEGER NOT NULL,
+    estimated_1 INTEGER NOT NULL,
+    estimated_2 INTEGER NOT NULL,
+    estimated_3 INTEGER NOT NULL,
+    latency_ms INTEGER NOT NULL,
+    latency_0 INTEGER NOT NULL,
+    latency_1 INTEGER NOT NULL,
+    latency_2 INTEGER NOT NULL,
+    latency_3 INTEGER NOT NULL,
+    latency_4 INTEGER NOT NULL,
+    latency_5 INTEGER NOT NULL,
+    latency_6 INTEGER NOT NULL,
+    latency_7 INTEGER NOT NULL,
+    latency_8 INTEGER NOT NULL,
+    latency_9 INTEGER NOT NULL,
+    latency_10 INTEGER NOT NULL,
+    latency_11 INTEGER NOT NULL,
+    PRIMARY KEY (rollup, width, start, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE rolled (
+    width INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    rollup INTEGER NOT NULL,
+    PRIMARY KEY (width, start, rollup)
+) STRICT, WITHOUT ROWID;
+
+-- The lowest number that was counted in an hour, or in a day that has no hours any more (width in seconds): a period
+-- can be counted anew only while that number is kept. `frozen` while a rebuild reads numbers again that the sums have.
+CREATE TABLE periods (
+    width INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    frozen INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (width, start)
+) STRICT, WITHOUT ROWID;
+
+-- reach: the next number to count. rebuilding: below it, frozen periods hold what is read. daily: days before it are in
+-- `days`. hourly: hours before it are only in their days. missed, damaged, absurd: numbers that could not be counted.
+-- whole: hours before it may lack the missed.
+CREATE TABLE state (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Billed money by day and set of dimensions, in three limbs of nine decimals; it is made of statements and sums. Rows
+-- of a day are found by their set of dimensions before their provider, as a filter asks for them.
+CREATE TABLE billed (
+    start INTEGER NOT NULL,
+    provider TEXT NOT NULL,
+    key INTEGER NOT NULL,
+    charge TEXT NOT NULL,
+    basis TEXT NOT NULL,
+    arranged INTEGER NOT NULL,
+    high INTEGER NOT NULL,
+    middle INTEGER NOT NULL,
+    low INTEGER NOT NULL,
+    PRIMARY KEY (start, key, provider, charge, basis, arranged)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE billed_days (
+    start INTEGER NOT NULL,
+    provider TEXT NOT NULL,
+    state TEXT NOT NULL,
+    mark TEXT NOT NULL,
+    source TEXT NOT NULL,
+    read_at REAL NOT NULL,
+    made_at REAL NOT NULL,
+    revision INTEGER NOT NULL,
+    told TEXT NOT NULL,
+    PRIMARY KEY (start, provider)
+) STRICT, WITHOUT ROWID;
+
+-- Sums of the days of bills by all but their dimensions (spool/sql/billed.py).
+CREATE TABLE billed_sums (
+    start INTEGER NOT NULL,
+    provider TEXT NOT NULL,
+    charge TEXT NOT NULL,
+    basis TEXT NOT NULL,
+    arranged INTEGER NOT NULL,
+    high INTEGER NOT NULL,
+    middle INTEGER NOT NULL,
+    low INTEGER NOT NULL,
+    PRIMARY KEY (start, provider, charge, basis, arranged)
+) STRICT, WITHOUT ROWID;
+
+-- Rollups of billed money, made of its rows in the background, and marked in `rolled`.
+CREATE TABLE billed_rollups (
+    rollup INTEGER NOT NULL,
+    width INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    charge TEXT NOT NULL,
+    basis TEXT NOT NULL,
+    arranged INTEGER NOT NULL,
+    high INTEGER NOT NULL,
+    middle INTEGER NOT NULL,
+    low INTEGER NOT NULL,
+    PRIMARY KEY (rollup, width, start, key, charge, basis, arranged)
+) STRICT, WITHOUT ROWID;

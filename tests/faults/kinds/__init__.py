@@ -1,1 +1,0 @@
-"""Upgrades of records of every kind that earlier versions kept."""
