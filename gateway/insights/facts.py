@@ -21,7 +21,6 @@ from spool.devices.device import Device
 from spool.leases import NodeSettings
 from spool.log.event_types import EventType
 from spool.record import Inference
-from spool.registry.connections import BillingConnection
 from spool.registry.insights import Finding
 from spool.registry.keys import Key
 from spool.registry.views import View
@@ -122,7 +121,6 @@ class Facts:
     shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of what is one for all
     silent_clusters: Sequence[Cluster] = ()  # `last_seen`: when the cluster or its device was last heard
     unapplied_configs: Sequence[UnappliedConfig] = ()
-    undecided_connections: Sequence[BillingConnection] = ()  # with rows that are in no cost
     reconciled: Sequence[ReconciledMonth] = ()  # this month and the last, of providers with statements
     lakes: Sequence[LakeState] = ()
     arrivals: Sequence[Arrival] = ()  # until when statements have come, of each kind

@@ -27,7 +27,6 @@ from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, within
 from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Inference
-from spool.registry.connections import BillingConnection
 from spool.registry.keys import Key
 from spool.registry.views import View
 from spool.shares import KeyShare
@@ -62,10 +61,6 @@ async def _no_arrivals() -> Sequence[Arrival]:
     return ()
 
 
-async def _none_undecided() -> Sequence[BillingConnection]:
-    return ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class FactSources:
     """Where the facts are read."""
@@ -85,7 +80,6 @@ class FactSources:
     late_reports: KeptLateReports | None = None  # while the registry is damaged
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
-    undecided_connections: Callable[[], Awaitable[Sequence[BillingConnection]]] = _none_undecided
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     leases: Leases = field(default_factory=SoleNode)
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
@@ -140,7 +134,6 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         shares=await sources.shares(),
         reconciled=await sources.reconciled(),
         arrivals=await sources.arrivals(),
-        undecided_connections=await sources.undecided_connections(),
         lakes=await sources.lakes(),
         estimate=book.estimate,
     )

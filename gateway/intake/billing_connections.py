@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +24,6 @@ from spool.record import BillingDrop
 from spool.registry.connections import BillingConnection, ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.shared.document_table import PlainDocuments
 from spool.registry.tables.connections import ConnectionTable
 
 DISABLED, PENDING, RECEIVING = "Disabled", "Pending Data", "Receiving Data"
@@ -130,31 +129,12 @@ class BillingConnections:
             raise NotAllowed("its rows are the cost of calls that are counted already")
         if self._registry is None:
             return
-        counted, left_out = self._decisions(self._registry)
-        before, after = (left_out, counted) if wanted else (counted, left_out)
-        if id in after.all():
-            return
-        await _take(id, before, actor)
-        action = "connection.in_costs" if wanted else "connection.out_of_costs"
-        shown = {"in_costs": wanted}
-        await after.add(id, shown, actor=actor, action=action, shown=shown)
-
-    async def undecided(self) -> Sequence[BillingConnection]:
-        """
-        Return the connections with rows that are in no cost, and of which nobody decided that: they were there before.
-        """
-        if self._registry is None:
-            return ()
-        counted, left_out = self._decisions(self._registry)
-        decided = {self._configured, *counted.all(), *left_out.all()}
-        with_rows = await self.drops.newest()
-        connections = self._registry.connections.all()
-        return [each for each in connections if each.id in with_rows and each.id not in decided]
-
-    @staticmethod
-    def _decisions(registry: Registry) -> tuple[PlainDocuments, PlainDocuments]:
-        """Return whose rows are in costs, and whose were left out."""
-        return registry.connections_in_costs, registry.connections_left_out
+        counted = self._registry.connections_in_costs
+        if wanted and id not in counted.all():
+            shown = {"in_costs": True}
+            await counted.add(id, shown, actor=actor, action="connection.in_costs", shown=shown)
+        elif not wanted and id in counted.all():
+            await counted.remove(id, actor=actor, action="connection.out_of_costs")
 
     async def create(self, draft: ConnectionDraft, *, id: str | None, actor: Actor) -> BillingConnection:
         return await self.table.create(draft, id=id, most=self._settings.max_connections, actor=actor)
@@ -170,8 +150,8 @@ class BillingConnections:
         if id == self._configured:
             raise NotAllowed("upstream.connection_id names this connection: change the configuration first")
         # first: who repeats a deletion that was not confirmed finds no connection, and ends there
-        for decided in self._decisions(self._registry) if self._registry else ():
-            await _take(id, decided, actor)
+        if self._registry and id in self._registry.connections_in_costs.all():
+            await self._registry.connections_in_costs.remove(id, actor=actor, action="")
         async with self._turn(id):
             await self.table.delete(id, actor=actor)
             await self.drops.forget(id)
@@ -250,12 +230,6 @@ class BillingConnections:
             self._waiting[id] -= 1
             if not self._waiting[id]:
                 del self._waiting[id], self._turns[id]
-
-
-async def _take(id: str, decided: PlainDocuments, actor: Actor) -> None:
-    """Take a decision about a connection away; whatever does so is in the audit list itself."""
-    if id in decided.all():
-        await decided.remove(id, actor=actor, action="")
 
 
 def _state(connection: BillingConnection, newest: Mapping[str, float]) -> str:

@@ -210,7 +210,7 @@ class PriceBook:
             if own is not None:
                 return Quote(low, high, *overridden(own[1], row_in_force(found, time, mode)))
         row = row_in_force(found, time, STANDARD if mode == PROVISIONED else mode)
-        if found is None or row is None or found.media:
+        if found is None or row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
             fees = fees_of(row)

@@ -78,7 +78,6 @@ def inspector(services: OperatorServices) -> Inspector:
         late_reports=services.spool.late_reports,
         arrivals=arrived,
         lakes=services.spool.lakes,
-        undecided_connections=services.money.billing_connections.undecided,
         leases=services.installation.leases,
         database=services.installation.database,
         **optional,

@@ -21,8 +21,7 @@ import msgspec
 from spool.record import NS
 
 DAY_NS = 86400 * NS
-FORMAT = 2
-OLDER = (1,)  # these are read as well
+FORMAT = 1
 
 
 class CardUnreadable(Exception):
@@ -104,13 +103,12 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     A model as one provider sells it. The last active row of its prices counts.
 
     `apart`: directions (`input`, `output`) in which most of its tokens are no text and cost otherwise, so
-    that a call has a price only if it tells its parts. `media` says the same of both, in cards of format 1.
+    that a call has a price only if it tells its parts.
     """
 
     id: str
     match: Clause
     prices: tuple[Price, ...]
-    media: bool = False
     apart: tuple[str, ...] = ()
 
 
@@ -169,7 +167,7 @@ def read(path: Path) -> Card:
         raise CardUnreadable(f"{path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise CardUnreadable(f"{path}: {error}") from error
-    if card.format != FORMAT and card.format not in OLDER:
+    if card.format != FORMAT:
         raise CardUnreadable(f"{path}: format {card.format} is not {FORMAT}")
     return card
 

@@ -82,7 +82,6 @@ class Registry:
         self.connections_in_costs = PlainDocuments(
             changes, "connection_in_costs"
         )  # by the id of a connection
-        self.connections_left_out = PlainDocuments(changes, "connection_left_out")  # somebody decided so
         self._declared: dict[type[DeclaredTable], DeclaredTable] = {kind: kind(changes) for kind in declared}
         self._documents: Sequence[DocumentTable[Any]] = [
             table
@@ -115,7 +114,6 @@ class Registry:
                 registry.billed_invoices,
                 registry.closed_months,
                 registry.connections_in_costs,
-                registry.connections_left_out,
                 *registry._documents,
                 *registry._declared.values(),
             )

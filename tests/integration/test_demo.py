@@ -83,7 +83,7 @@ def test_every_detector_can_be_planted_for() -> None:
         *set(FOUND_BY.values()) - types,
         "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "unapplied_config", "view_anomaly",
         "coverage_drop", "statement_stale", "different_settings", "old_transaction",
-        "missed_records", "crowding_key", "missing_rate", "lake_differs", "read_otherwise", "rows_left_out",
+        "missed_records", "crowding_key", "missing_rate", "lake_differs", "read_otherwise",
         "late_reports", "refused_records", "expiring_key", "many_series",
     }  # fmt: skip
 

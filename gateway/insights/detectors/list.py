@@ -48,7 +48,6 @@ DETECTORS: tuple[Detector, ...] = (
     service.missed_records,
     delivery.lake_differs,
     intake.read_otherwise,
-    statements.rows_left_out,
     intake.late_reports,
 )
 

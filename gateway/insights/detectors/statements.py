@@ -12,7 +12,6 @@ from gateway.insights.findings import MAX_FINDINGS, day, finding, money, named, 
 from gateway.reconciliation.comparing import AGREES, CENT, DIFFERS, Line, Reconciliation
 from gateway.statements.arrivals import Arrival
 from spool.ledger import money as units
-from spool.registry.connections import BillingConnection
 from spool.registry.insights import LOW, MEDIUM, Finding
 
 # coverage_drop
@@ -232,24 +231,3 @@ def _of_import(each: Arrival, until: float, now: float) -> Finding:
 
 def _whose(each: Arrival) -> str:
     return f"the account {named(each.account)}" if each.account else "the account"
-
-
-def rows_left_out(facts: Facts) -> Sequence[Finding]:
-    """Find billing connections that are older than rows in costs: nobody has said whether their rows are."""
-    undecided = sorted(facts.undecided_connections, key=lambda each: (each.name, each.id))
-    return [_left_out(each) for each in undecided[:MAX_FINDINGS]]
-
-
-def _left_out(each: BillingConnection) -> Finding:
-    edit = f"tollhouse connections edit {each.id}"
-    return finding(
-        "rows_left_out",
-        (each.id,),
-        title=f"Rows of the billing connection {named(each.name)} are in no cost",
-        seen=f"It takes the bill of {named(each.cloud_provider)} and was there before rows could be billed costs. "
-        "Nobody has said since whether its rows are.",
-        advice=f"Put them in with `{edit} --in-costs`, or leave them out for good with `{edit} --no-in-costs`: where "
-        "calls or statements of the same provider are here, they would count twice.",
-        category="coverage",
-        effort=LOW,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -190,26 +189,6 @@ def test_a_sum_costs_what_its_calls_cost(counts: list[tuple[int, int, int, int, 
     assert sum(Decimal(one.estimated_cost or 0) for one in calls) == sum(
         Decimal(one or 0) for one in estimates
     )
-
-
-def test_a_card_of_the_first_format_is_still_read(tmp_path: Path) -> None:
-    """Its models of sound are marked `media`, which never have an estimate there; text costs what it says."""
-    models = [
-        {
-            "id": name,
-            "match": {"equals": [name]},
-            "prices": [{"input": "1", "output": "2"}],
-            "media": is_sound,
-        }
-        for name, is_sound in (("a", False), ("b", True))
-    ]
-    card = {"format": 1, "version": "own", "source": {}, "providers": {"openai": {"models": models}}}
-    file = tmp_path / "card.json"
-    file.write_text(json.dumps(card))
-    book = PriceBook.load(PriceSettings(file=file))
-    assert ["0.00003", None] == [
-        book.estimate(call(name, input_tokens=10, output_tokens=10)) for name in ("a", "b")
-    ]
 
 
 def test_an_override_of_an_unknown_meter_is_refused(tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def test_card_survives_its_own_writing() -> None:
     assert path.read_bytes() == cards.write(cards.read(path))
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 3, "version": "x", "source": {}, "providers": {}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "version": "x", "source": {}, "providers": {}}'])
 def test_unreadable_card(tmp_path: Path, text: str) -> None:
     """A file that is not a card of this format is refused by name."""
     path = tmp_path / "card.json"

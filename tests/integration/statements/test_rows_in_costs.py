@@ -15,13 +15,10 @@ from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.people import People
 from spool.record import BILLING_DATA, BillingDrop
-from spool.registry.connections import ConnectionDraft
-from spool.registry.operators import Actor
 from tests.integration.operator.costs.test_report import NOW
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-from tests.spool.kept import audit_rows
 
 pytestmark = pytest.mark.asyncio
 
@@ -70,35 +67,6 @@ async def dropped(server: OperatorServer, connection: str, *days: str) -> None:
     id = connection.encode().ljust(16, b"-")[:16]
     drop = BillingDrop(id=id, body=body, connection_id=connection, month="2026-09", rows=len(rows))
     await add(server.services.spool.log, (drop, Identity(drop.id)), topic=BILLING_DATA)
-
-
-async def test_what_was_there_before_is_named_until_somebody_decides(server: OperatorServer) -> None:
-    """A connection with rows of which nobody said whether they are costs; a later one is decided when it is made."""
-    found = server.services.money.billing_connections.undecided
-    table, actor = server.registry.connections, Actor("ada@example.com", "127.0.0.1")
-    for id in ("before", "idle", "removed"):  # as an earlier release made them
-        draft = ConnectionDraft(name=id, cloud_provider="MongoDB")
-        await table.create(draft, id=id, most=10, actor=actor)
-    later = [await made(server), await made(server, cloud_provider="OpenAI")]
-    for each in ("before", "removed", *(connection["connection_id"] for connection in later)):
-        await dropped(server, each, "12")
-    assert ["before", "removed"] == [each.id for each in await found()]
-    await server.ask("POST", "/insights/run", {})
-    insights = (await server.ask("GET", "/insights")).payload["insights"]
-    titles = sorted(each["title"] for each in insights if "no cost" in each["title"])
-    words = "Rows of the billing connection {} are in no cost"
-    assert [words.format("before"), words.format("removed")] == titles
-    await server.ask("PATCH", "/connections/before", {"in_costs": False})
-    await server.ask("DELETE", "/connections/removed?confirm=removed")
-    assert [] == await found()
-    await server.ask("PATCH", "/connections/before", {"in_costs": True})
-    await server.ask("PATCH", "/connections/before", {"in_costs": False})
-    left_out = set(server.registry.connections_left_out.all())
-    assert ({"before", later[1]["connection_id"]}, []) == (left_out, await found())
-    audited = [row.action for row in await audit_rows(server.registry) if row.target == "before"]
-    assert ["connection.in_costs", "connection.out_of_costs", "connection.out_of_costs"] == sorted(audited)[
-        -3:
-    ]
 
 
 async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
