@@ -1,9 +1,10 @@
-"""The calls of the operator API that go on: what changed, and records as they are committed."""
+"""The call of the operator API that streams which lists changed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -27,9 +28,20 @@ from spool.registry.permission_sets import (
     VIEW_RECORDS,
     VIEW_STREAM_SETTINGS,
 )
+from spool.registry.shared.edits import version_of
 
 # between two events for who may see some calls alone: the moment of a change tells something, too
 OWN_EVERY_S = 15.0
+OF_THE_REGISTRY = (
+    "insights",
+    "views",
+    "annotations",
+    "budgets",
+    "recommendations",
+    "notifications",
+    "statements",
+    "roles",
+)
 # The permission set without which a page is closed, by what is said of it.
 NEEDS = {
     "records": VIEW_RECORDS,
@@ -52,117 +64,88 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
 
     Everybody hears of what he may open alone; who may see some calls alone hears of these, in steps of OWN_EVERY_S.
     """
-    if request.is_limited:
-        own = OwnNews(request)
-        await own()  # what is there now is no news
-        return await follow(request, own)
-    versions = {
-        name: version for name, version in _versions(request.services).items() if _may_open(request, name)
-    }
-    seen = {name: version() for name, version in versions.items()}
+    versions = OwnVersions(request) if request.is_limited else partial(_versions, request.services)
+    seen = await versions()
 
     async def news() -> Iterable[bytes]:
-        now = {name: version() for name, version in versions.items()}
-        return _changed(seen, now)
+        nonlocal seen
+        before, seen = seen, await versions()
+        what = [
+            name for name, version in seen.items() if version != before[name] and _may_open(request, name)
+        ]
+        return [event("changed", {"what": what})] if what else []
 
     return await follow(request, news)
-
-
-def _changed(seen: dict[str, object], now: Mapping[str, object]) -> Iterable[bytes]:
-    """The event for what differs, if anything does; `seen` is then what is now."""
-    what = [name for name, version in now.items() if version != seen[name]]
-    seen.update(now)
-    return [event("changed", {"what": what})] if what else []
 
 
 def _may_open(request: OperatorRequest[OperatorServices, Any], name: str) -> bool:
     return NEEDS[name] in request.rights.permission_sets
 
 
-class OwnNews:
+async def _versions(services: OperatorServices) -> Mapping[str, object]:
+    """Return for each list a value that differs after a change of the list."""
+    log = services.spool.log
+    deliveries = services.spool.deliveries
+    registry = services.installation.registry
+    files = services.senders.container_files
+    senders = (services.senders.devices, services.senders.clusters)
+    kept = registry and registry.version
+    closed = [log.closed_below(topic) for topic in TOPICS]
+    return {
+        "records": [closed, *map(log.next_number, TOPICS)],
+        "ledger": log.closed_below(AI_TELEMETRY),
+        "routes": [deliveries.version, closed],
+        "dead": deliveries.dead_version,
+        **dict.fromkeys(OF_THE_REGISTRY, kept),
+        "container_files": files and files.sums.books(),
+        "devices": [each.table.version for each in senders if each is not None],
+        "keys": kept,
+        "connections": [kept, log.next_number(BILLING_DATA)],
+        "streams": [log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)],
+    }
+
+
+class OwnVersions:
     """
-    What changed of what a person may see who sees a part of the calls alone.
+    For each list a value that differs after a change of what a person may see who sees a part of the calls alone.
 
     Nothing that others do makes an event or moves one: what may be seen is compared with itself, at a beat.
     """
 
     def __init__(self, request: OperatorRequest[OperatorServices, Any]) -> None:
         self._request = request
-        self._seen: dict[str, object] | None = None
+        self._versions: Mapping[str, object] = {}
         self._next_at = 0.0
         self._registry: object = None  # its version, at which what is visible was worked out
-        self._visible: Mapping[str, object] = {}
+        self._visible: Mapping[str, str] = {}
 
-    async def __call__(self) -> Iterable[bytes]:
+    async def __call__(self) -> Mapping[str, object]:
         now = asyncio.get_running_loop().time()
-        if now < self._next_at:
-            return []
-        self._next_at = now + OWN_EVERY_S
-        versions = await self._versions()
-        if self._seen is None:
-            self._seen = dict(versions)
-            return []
-        return _changed(self._seen, versions)
+        if now >= self._next_at:
+            self._next_at = now + OWN_EVERY_S
+            self._versions = await self._of_now()
+        return self._versions
 
-    async def _versions(self) -> Mapping[str, object]:
-        calls = [
-            (kept.committed_at, kept.record.id)
-            for kept in (await newest(self._request, self._request.services.spool))[:1]
-        ]
-        if self._registry != (version := self._request.registry.version):
+    async def _of_now(self) -> Mapping[str, object]:
+        request = self._request
+        newest_one = (await newest(request, request.services.spool))[:1]
+        calls = [(kept.committed_at, kept.record.id) for kept in newest_one]
+        if self._registry != (version := request.registry.version):
             self._registry, self._visible = version, await self._of_registry()
-        of_calls = dict.fromkeys(("records", "ledger", "budgets"), calls)
-        versions = {**of_calls, **self._visible, "budgets": (calls, self._visible["budgets"])}
-        return {name: each for name, each in versions.items() if _may_open(self._request, name)}
+        spent = self._visible["budgets"], calls  # a call moves what was spent
+        return {**self._visible, "records": calls, "ledger": calls, "budgets": spent}
 
-    async def _of_registry(self) -> Mapping[str, object]:
-        """Return a hash for each list of the registry, over the rows that the person may see."""
+    async def _of_registry(self) -> Mapping[str, str]:
         registry, visible = self._request.registry, await visible_to(self._request)
+        annotations = registry.table(AnnotationTable).all()
         insights, savings = await registry.insights.found(), await registry.recommendations.all()
-        found: Mapping[str, Sequence[object]] = {
-            "views": [each for each in registry.views.all() if visible.view(each)],
-            "annotations": [
-                each for each in registry.table(AnnotationTable).all() if visible.named(each.view_id)
-            ],
-            "budgets": [each for each in registry.budgets.all() if visible.budget(each)],
-            "insights": [each for each in insights if visible.insight(each)],
-            "recommendations": [each for each in savings if visible.recommendation(each)],
+        return {
+            "views": version_of([each for each in registry.views.all() if visible.view(each)]),
+            "annotations": version_of([each for each in annotations if visible.named(each.view_id)]),
+            "budgets": version_of([each for each in registry.budgets.all() if visible.budget(each)]),
+            "insights": version_of([each for each in insights if visible.insight(each)]),
+            "recommendations": version_of([each for each in savings if visible.recommendation(each)]),
         }
-        return {name: hash(repr(rows)) for name, rows in found.items()}
-
-
-def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
-    """Return for each list a function whose value differs after a change of the list."""
-    log = services.spool.log
-    deliveries = services.spool.deliveries
-    registry = services.installation.registry
-    files = services.senders.container_files
-    tables = [
-        each.table for each in (services.senders.devices, services.senders.clusters) if each is not None
-    ]
-
-    def closed() -> object:
-        return [log.closed_below(topic) for topic in TOPICS]
-
-    def kept() -> object:
-        return registry and registry.version
-
-    return {
-        "records": lambda: [closed(), *map(log.next_number, TOPICS)],
-        "ledger": lambda: log.closed_below(AI_TELEMETRY),
-        "routes": lambda: [deliveries.version, closed()],
-        "dead": lambda: deliveries.dead_version,
-        "insights": kept,
-        **dict.fromkeys(
-            ("views", "annotations", "budgets", "recommendations", "notifications", "statements", "roles"),
-            kept,
-        ),
-        "container_files": lambda: files and files.sums.books(),
-        "devices": lambda: [table.version for table in tables],
-        "keys": kept,
-        "connections": lambda: [kept(), log.next_number(BILLING_DATA)],
-        "streams": lambda: [log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)],
-    }
 
 
 async def follow(
