@@ -283,7 +283,7 @@ OPERATOR_AREAS = (
         paths=("/notifications", "/notification-channels", "/channel-names"),
     ),
     Area(
-        modules=("gateway.api.scheduled_reports", "gateway.addresses.operator.money.scheduled_reports"),
+        modules=("gateway.scheduled_reports.declared", "gateway.addresses.operator.money.scheduled_reports"),
         paths=("/scheduled-reports",),
     ),
     Area(

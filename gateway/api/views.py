@@ -6,7 +6,7 @@ What a person does not see is answered as if it were not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
-from gateway.http.visible import EVERYTHING, SLICED, Visible
+from gateway.http.visible import EVERYTHING, SLICED, Visible, check_usable
 from gateway.resources.declaration import answer, stated
 from gateway.resources.views import NewView, OneView, Values, ViewChanges, ViewItem
 from spool.errors import NotThere
@@ -148,14 +148,6 @@ def usable_view(money: MoneyServices, word: str, sees: Visible = EVERYTHING) -> 
 
 def unknown_view(error: NotThere) -> Refusal:
     return Refusal(400, "invalid_parameter", f"view: {error}")
-
-
-def check_usable(dimensions: Collection[str], view: View) -> View:
-    """The view itself. Refusal 400 for a broken one."""
-    reason = view.broken(dimensions)
-    if reason:
-        raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")
-    return view
 
 
 def _add_state(money: MoneyServices, view: View) -> ShownView:

@@ -20,6 +20,7 @@ from gateway.http.services import Background, OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.memory import make_full_rounds
 from gateway.monitoring.metrics import Metrics
+from gateway.scheduled_reports.declared import ScheduledReportTable
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolError
 from spool.leases import Leases
@@ -128,7 +129,7 @@ async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
 
 async def _report(operators: OperatorServices) -> None:
     """Send scheduled reports, once there is one."""
-    await until(lambda: bool(operators.money.require_registry().scheduled_reports.count()))
+    await until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
     reports = await imported("gateway.operator.costs.scheduled_reports")
     await reports.sender(operators).run()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.errors import Refusal
@@ -82,3 +82,11 @@ class Visible:
 
 
 EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
+
+
+def check_usable(dimensions: Collection[str], view: View) -> View:
+    """The view itself. Refusal 400 for a broken one."""
+    reason = view.broken(dimensions)
+    if reason:
+        raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")
+    return view

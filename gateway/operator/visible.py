@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.api import visible
-from gateway.api.views import check_usable, unknown_view
+from gateway.api.views import unknown_view
 from gateway.api.visible import visible_in
-from gateway.http.visible import Visible
+from gateway.http.visible import Visible, check_usable
 from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
 from spool.ledger.derived import Derived

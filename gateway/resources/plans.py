@@ -83,9 +83,7 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = []
 
 
-PlanChanges = changes_of(
-    NewPlan,
-)
+PlanChanges = changes_of(NewPlan)
 PlanItem = item_of(
     NewPlan,
     "A plan as it is answered; times are RFC 3339.",

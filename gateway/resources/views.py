@@ -88,9 +88,7 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     range: Annotated[str, words("The time that its reports cover."), Option(choices=tuple(RANGES))] = "mtd"
 
 
-ViewChanges = changes_of(
-    NewView,
-)
+ViewChanges = changes_of(NewView)
 ViewItem = item_of(
     NewView,
     "A view as it is answered; times are epoch seconds as text. `broken` says why it cannot be asked.",

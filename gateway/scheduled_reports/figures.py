@@ -19,6 +19,7 @@ from gateway.errors import Refusal
 from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import Visible
+from gateway.scheduled_reports.declared import WEEK, ScheduledReport
 from gateway.scheduled_reports.readers import NotReadable
 from gateway.scheduled_reports.words import CHANGES, TOP, ReportFigures
 from spool.ledger import money
@@ -29,7 +30,6 @@ from spool.ledger.slices import SlicedLedger
 from spool.registry.insights import OPEN, Insight
 from spool.registry.registry import Registry
 from spool.registry.roles import Rights
-from spool.registry.scheduled_reports import WEEK, ScheduledReport
 from spool.registry.shared.cost_types import COUNTED_TYPES
 from spool.registry.views import View
 from spool.turns.ordering import ordered

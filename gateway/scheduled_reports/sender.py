@@ -16,6 +16,7 @@ from datetime import timedelta
 from gateway.http.holders.money import MoneyServices
 from gateway.mounts import page_link
 from gateway.scheduled_reports import words
+from gateway.scheduled_reports.declared import ScheduledReport, ScheduledReportTable
 from gateway.scheduled_reports.figures import figures_of, reader_of
 from gateway.scheduled_reports.readers import IsDefault, NotReadable, rights_of
 from spool.clock import Clock
@@ -23,8 +24,6 @@ from spool.errors import NotKept
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.notices import INFO, REPORT, Notice
 from spool.registry.roles import Rights
-from spool.registry.scheduled_reports import ScheduledReport
-from spool.registry.tables.scheduled_reports import ScheduledReportTable
 from spool.registry.views import View
 
 LOOK_S = 15.0
@@ -121,7 +120,7 @@ class ReportSender:
 
     @property
     def _table(self) -> ScheduledReportTable:
-        return self.services.require_registry().scheduled_reports
+        return self.services.require_registry().table(ScheduledReportTable)
 
 
 def _shown(report: ScheduledReport, view: View, due: float) -> Mapping[str, Sequence[str]]:

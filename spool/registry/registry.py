@@ -31,7 +31,6 @@ from spool.registry.tables.org_context import OrgContextTable
 from spool.registry.tables.plans import PlanTable
 from spool.registry.tables.recommendations import RecommendationTable
 from spool.registry.tables.roles import RoleTable
-from spool.registry.tables.scheduled_reports import ScheduledReportTable
 from spool.registry.tables.statements import StatementTable
 from spool.registry.tables.tool_calls import ToolCallTable
 from spool.registry.tables.views import ViewTable
@@ -66,7 +65,6 @@ class Registry:
         self.connections = ConnectionTable(changes)
         self.views = ViewTable(changes)
         self.budgets = BudgetTable(changes)
-        self.scheduled_reports = ScheduledReportTable(changes)
         self.plans = PlanTable(changes)
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import secrets
 
-from gateway.api.scheduled_reports import SCHEDULED_REPORT
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.operator.body import RequestBody
 from gateway.operator.managed import asking_person
 from gateway.operator.requests import OperatorRequest, is_default
+from gateway.scheduled_reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable
 from gateway.scheduled_reports.readers import NotReadable
 from gateway.scheduled_reports.sender import ReportSender
 from spool.errors import NotAllowed
-from spool.registry.scheduled_reports import ScheduledReport
 
 
 class SendReport(RequestBody):
@@ -51,7 +50,7 @@ async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendR
     told, problem = await writer.written(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
     if not told:
         raise NotAllowed(problem or "there is nobody to send it to")
-    await request.registry.scheduled_reports.send(report, told, actor=request.actor)
+    await request.registry.table(ScheduledReportTable).send(report, told, actor=request.actor)
     ids = [f"{channel}:{notice.id}" for notice, channel in told]
     return {"notifications": ids, "problem": problem or None}
 

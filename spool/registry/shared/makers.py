@@ -15,7 +15,7 @@ from spool.registry.registry_rows import RegistryRows
 from spool.shares import may_add
 
 VIEWS, BUDGETS, CONNECTIONS, ROLES = "views.max", "budgets.max", "billing.max_connections", "roles.max"
-SCHEDULED_REPORTS, CHANNELS = "scheduled_reports.max", "channels.max"
+CHANNELS = "channels.max"
 PLANS = "plans.max"
 NAMESPACES, JOBS, INSIGHTS = "allocation.max_namespaces", "allocation.max_jobs", "insights"
 

@@ -7,15 +7,16 @@ from pkgutil import walk_packages
 
 import pytest
 
-from gateway import addresses, api, mcp, money, operator, receivers
+from gateway import addresses, api, mcp, operator, receivers
 from gateway.addresses.areas import FOR_SENDERS, OPERATOR_AREAS, Area, operator_rows, sender_rows
 from gateway.api import status
 from gateway.http.address import collect
 from gateway.http.managed import resources_of
 from gateway.mounts import OPERATOR_API
+from gateway.resources.list import RESOURCES
 
 AREAS = [*FOR_SENDERS, *OPERATOR_AREAS]
-HOMES = (addresses, api, mcp, money, operator, receivers)
+HOMES = (addresses, api, mcp, operator, receivers)
 
 every_area = pytest.mark.parametrize("area", AREAS, ids=lambda area: area.paths[0])
 
@@ -29,6 +30,7 @@ def test_every_module_with_rows_is_of_an_area() -> None:
     """If an area does not name the module of a handler, its paths are not found. Health is of none."""
     known = {status.__name__, *(name for area in AREAS for name in area.modules)}
     modules = [each.name for home in HOMES for each in walk_packages(home.__path__, f"{home.__name__}.")]
+    modules += [f"{package}.declared" for package in RESOURCES.values()]
     with_rows = {name for name in modules if any(collect(import_module(name)))}
     assert with_rows <= known, "name it with its paths in gateway/addresses/areas.py"
     assert known - with_rows <= {name for name in modules if any(resources_of(import_module(name)))}

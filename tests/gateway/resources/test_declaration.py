@@ -14,11 +14,11 @@ from gateway.api.budgets import BUDGET
 from gateway.api.connections import CONNECTION
 from gateway.api.plans import PLAN
 from gateway.api.roles import ROLE
-from gateway.api.scheduled_reports import SCHEDULED_REPORT
 from gateway.api.views import VIEW
 from gateway.http.managed import ManagedResource
 from gateway.money.annotations.declared import ANNOTATION
 from gateway.resources.declaration import answer, changes_of, item_of, stated, words
+from gateway.scheduled_reports.declared import SCHEDULED_REPORT
 
 
 class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

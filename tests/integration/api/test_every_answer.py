@@ -24,6 +24,7 @@ from gateway.intake.publisher import Publisher
 from gateway.monitoring.spend import SpendSeries
 from gateway.mounts import AS, OPERATOR_API, socket_path
 from gateway.operator.insights import inspector
+from gateway.scheduled_reports.declared import ScheduledReport
 from gateway.scheduled_reports.figures import Reader, figures_of
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
@@ -31,7 +32,6 @@ from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.registry.roles import LedgerSlice
-from spool.registry.scheduled_reports import ScheduledReport
 from spool.registry.views import Anomalies, ViewDraft
 from spool.settings import SpoolSettings
 from spool.streams import StreamBook

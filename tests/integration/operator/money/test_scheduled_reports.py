@@ -16,6 +16,8 @@ from click.testing import CliRunner
 from exporters.notifications.notifier import Notifier
 from gateway.cli import main
 from gateway.operator.costs.scheduled_reports import sender
+from gateway.resources.list import declared_tables
+from gateway.scheduled_reports.declared import ScheduledReportTable
 from spool.engines import SQLITE
 from spool.registry.notices import SENT
 from spool.registry.operators import VIEWER, Actor
@@ -106,9 +108,11 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     twins = [sender(server.services) for _ in range(2)]
     assert 1 == sum(await asyncio.gather(*(each.send_due() for each in twins)))
     store = await SqliteRegistry.open(tmp_path)  # as another gateway, which holds what it read before
-    other = await Registry.open(store, secret=b"i" * 32, clock=server.clock)
-    [kept] = other.scheduled_reports.all()
-    assert not await other.scheduled_reports.keep_sent(kept, kept.due(MONDAY), [], "")
+    other = await Registry.open(
+        store, secret=b"i" * 32, clock=server.clock, declared=tuple(declared_tables())
+    )
+    [kept] = other.table(ScheduledReportTable).all()
+    assert not await other.table(ScheduledReportTable).keep_sent(kept, kept.due(MONDAY), [], "")
     await other.close()
     mails = await reporting.mails()
     assert ["finance@example.com"] == list(mails)
@@ -165,7 +169,7 @@ async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) 
     assert {LEAD, "cfo@example.com"} == set(mails)
     assert "$2.00" in mails[LEAD] and "search" not in mails[LEAD] and "$42.00" not in mails[LEAD]
     assert "$42.00 (+320 %)" in mails["cfo@example.com"]
-    [report] = server.registry.scheduled_reports.all()
+    [report] = server.registry.table(ScheduledReportTable).all()
     assert "not sent: gone@example.com has no account" == report.problem
 
 

@@ -27,6 +27,7 @@ from gateway.operator.address import SLICED, WHOLE, OperatorAddress
 from gateway.operator.log import changes
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
+from gateway.scheduled_reports.declared import ScheduledReportDraft, ScheduledReportTable
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.record import USAGE_EVENTS, UsageEvent
@@ -35,7 +36,6 @@ from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.registry import Registry
 from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
-from spool.registry.scheduled_reports import ScheduledReportDraft
 from spool.registry.scopes import ENROLL
 from spool.registry.shared.cost_types import ROLE_COST_TYPES
 from tests.integration.operator.people.test_sign_in import PASSWORD, headers_of, signed_in
@@ -253,7 +253,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
 async def schedule(registry: Registry, world: World, owner: str) -> None:
     """Make a scheduled report of the team's view in the name of its owner."""
     draft = ScheduledReportDraft(name=f"{world.team} report", view_id=world.ids["views"], channels=(CHANNEL,))
-    report = await registry.scheduled_reports.create(draft, owner=owner, most=10, actor=ROOT)
+    report = await registry.table(ScheduledReportTable).create(draft, owner=owner, most=10, actor=ROOT)
     world.ids["scheduled-reports"] = report.id
 
 

@@ -1,0 +1,353 @@
+"""
+Scheduled reports: a view's costs by mail or chat, each week or month at a time of day.
+
+A report is cut to what its owner may see when it is sent; the owner "" stands for everything. People who see only some
+calls see and make their own.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import UNSET
+
+from gateway.errors import Refusal
+from gateway.http.lists import Filter, List, Sort
+from gateway.http.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.http.visible import SLICED, check_usable
+from gateway.resources.declaration import Option, answer, changes_of, item_of, one_of, stated, words
+from spool.errors import Invalid, NotAllowed
+from spool.record import moment
+from spool.registry.notices import Notice
+from spool.registry.operators import Actor, check_email
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.shared.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.shared.documents import DocumentKind
+from spool.registry.shared.edits import version_of
+from spool.registry.shared.texts import check_one_of, check_text
+from spool.registry.tables.notices import add_notices
+from spool.registry.views import NO_VIEW, VIEWS
+
+WEEK, MONTH = "week", "month"
+EVERY = (WEEK, MONTH)
+MAX_NAME = 200
+MAX_CHANNELS = 50
+MAX_PEOPLE = 50
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledReportDraft:
+    """
+    What a person states. `day`: of a week 1 for Monday to 7, of a month 1 to 28. `at` is a time of day in the zone.
+
+    With `people`, channels of e-mail write to each of them, cut to what each may see, and to nobody else.
+    """
+
+    name: str
+    view_id: str
+    every: str = WEEK
+    day: int = 1
+    at: str = "08:00"
+    time_zone: str = "UTC"
+    channels: tuple[str, ...]
+    people: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledReport(ScheduledReportDraft):
+    """As it is kept. Times are epoch seconds. `done` is the newest moment of the schedule that needs nothing more."""
+
+    id: str
+    owner: str
+    created: float
+    last_updated: float
+    done: float
+    problem: str = ""
+
+    @property
+    def version(self) -> str:
+        return version_of(replace(self, done=0.0, problem=""))
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.time_zone)
+
+    def due(self, now: float) -> float:
+        """The newest moment of the schedule that is not after `now`."""
+        local = datetime.fromtimestamp(now, self.zone)
+        day = self._day(local.date())
+        moment = self._moment(day)
+        return moment if moment <= now else self._moment(self._day(day - timedelta(days=1)))
+
+    def latest(self, now: float) -> float:
+        """The moment of the newest day of the schedule, which today may still lie ahead."""
+        return self._moment(self._day(datetime.fromtimestamp(now, self.zone).date()))
+
+    def next_due(self, now: float) -> float:
+        """The first moment of the schedule after `now`."""
+        day = datetime.fromtimestamp(self.due(now), self.zone).date()
+        later = day + timedelta(days=7 if self.every == WEEK else monthrange(day.year, day.month)[1])
+        return self._moment(later)
+
+    def span(self, due: float) -> tuple[datetime, datetime]:
+        """Return the span of the report of a moment: the seven days before its day, or the calendar month before."""
+        midnight = datetime.fromtimestamp(due, self.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        if self.every == WEEK:
+            return midnight - timedelta(days=7), midnight
+        until = midnight.replace(day=1)
+        return (until - timedelta(days=1)).replace(day=1), until
+
+    def _day(self, latest: date) -> date:
+        """The newest day of the schedule that is not after `latest`."""
+        if self.every == WEEK:
+            return latest - timedelta(days=(latest.isoweekday() - self.day) % 7)
+        this = latest.replace(day=self.day)
+        return this if this <= latest else (latest.replace(day=1) - timedelta(days=1)).replace(day=self.day)
+
+    def _moment(self, day: date) -> float:
+        return datetime.combine(day, time.fromisoformat(self.at), self.zone).timestamp()
+
+
+KIND = DocumentKind("scheduled_report", ScheduledReport, "scheduled report")
+
+
+def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
+    """The draft in its stored form; Invalid names the field and the rule. Which channels exist is asked elsewhere."""
+    check_one_of("every", draft.every, EVERY)
+    last = 7 if draft.every == WEEK else 28
+    if not 1 <= draft.day <= last:
+        raise Invalid(f"day is 1 to {last} for every {draft.every}{' (1 is Monday)' * (draft.every == WEEK)}")
+    if not _TIME.fullmatch(draft.at):
+        raise Invalid('at is a time of day such as "08:00"')
+    try:
+        ZoneInfo(draft.time_zone)
+    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
+        raise Invalid("time_zone is the name of a time zone, such as Europe/Berlin") from None
+    if not 1 <= len(draft.channels) <= MAX_CHANNELS:
+        raise Invalid(f"channels names 1 to {MAX_CHANNELS} channels")
+    if len(draft.people) > MAX_PEOPLE:
+        raise Invalid(f"people has at most {MAX_PEOPLE} e-mail addresses")
+    return replace(
+        draft,
+        name=check_text("name", draft.name, MAX_NAME),
+        channels=tuple(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
+        people=tuple(dict.fromkeys(map(check_email, draft.people))),
+    )
+
+
+class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """With `people`, a channel of e-mail writes to each of them, cut to what each may see, and to nobody else."""
+
+    name: Annotated[str, words(f"Unique, whatever the case: 1 to {MAX_NAME} printable characters.")]
+    view: Annotated[str, words("The view whose costs are sent, by its id or its name.")]
+    channels: Annotated[
+        list[str],
+        words(f"Where it goes: 1 to {MAX_CHANNELS} channels."),
+        Option("--channel", "NAME", help="Where it goes."),
+    ]
+    every: Annotated[
+        Literal["week", "month"],
+        words("How often: of a week the seven days before, of a month the one before."),
+    ] = "week"
+    day: Annotated[int, words("Of a week 1 (Monday) to 7, of a month 1 to 28."), Option(metavar="NUMBER")] = 1
+    at: Annotated[str, words('The time of day, such as "08:00".'), Option(metavar="HH:MM")] = "08:00"
+    time_zone: Annotated[str, words("Whose days and clock it goes by."), Option("--tz", "ZONE")] = "UTC"
+    people: Annotated[
+        list[str],
+        words(f"At most {MAX_PEOPLE} accounts that get it by mail, each with the calls that they may see."),
+        Option("--person", "EMAIL", help="An account that gets it by mail, with the calls that it may see."),
+    ] = []
+
+
+ScheduledReportChanges = changes_of(NewScheduledReport)
+ScheduledReportItem = item_of(
+    NewScheduledReport,
+    "A scheduled report as it is answered; times are RFC 3339.",
+    answered={
+        "view_name": Annotated[str | None, words("The name of the view; null while it is gone.")],
+        "owner": Annotated[str, words("Whose calls channels get notices about; empty for everything.")],
+        "next": Annotated[str, words("When it is sent next.")],
+        "last": Annotated[str | None, words("When it was sent last by its schedule.")],
+        "problem": Annotated[str | None, words("Who did not get the last one, and why.")],
+        "version": Annotated[str, words("Another one after each change; given back with an edit.")],
+    },
+)
+OneScheduledReport = one_of(NewScheduledReport, ScheduledReportItem)
+
+
+class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledReport]):
+    """Create, change and delete them. One that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+
+    kind, draft = KIND, ScheduledReportDraft
+    limit, action = "scheduled_reports.max", "scheduled_report"
+
+    def checked(self, draft: ScheduledReportDraft) -> ScheduledReportDraft:
+        return check_scheduled_report(draft)
+
+    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+        """The first is sent at the next moment of its schedule."""
+        return {"done": now}
+
+    def changed(
+        self, before: ScheduledReport, after: ScheduledReport, actor: Actor, now: float
+    ) -> ScheduledReport:
+        """A schedule that was changed begins at its next moment."""
+        return replace(after, done=now, problem="")
+
+    def check_place(
+        self,
+        rows: RegistryRows,
+        stored: Mapping[str, ScheduledReport],
+        row: ScheduledReport,
+        sees: Sees[ScheduledReport],
+    ) -> None:
+        check_name(stored.values(), row, noun="scheduled report", sees=sees)
+        if VIEWS.find(rows, row.view_id) is None:
+            raise NotAllowed(NO_VIEW)
+
+    async def keep_sent(
+        self, report: ScheduledReport, due: float, told: Sequence[tuple[Notice, str]], problem: str
+    ) -> bool:
+        """
+        Store the notices of a moment, each with its channel, and that it is done, in one transaction.
+
+        False, and nothing is stored, if that was done before or the report is another one by now.
+        """
+
+        def work(rows: RegistryRows) -> ScheduledReport | None:
+            kept = KIND.find(rows, report.id)
+            if kept is None or kept.version != report.version or kept.done >= due:
+                return None
+            for notice, channel in told:
+                add_notices(rows, [notice], [channel])
+            after = replace(kept, done=due, problem=problem)
+            KIND.put(rows, after)
+            return after
+
+        after = await self._changes.change(work)
+        if after is not None:
+            self._remember(after)
+        return after is not None
+
+    async def send(
+        self, report: ScheduledReport, told: Sequence[tuple[Notice, str]], *, actor: Actor
+    ) -> None:
+        """Store the notices of a report that somebody wants now; its schedule stays as it is."""
+
+        def work(rows: RegistryRows) -> None:
+            for notice, channel in told:
+                add_notices(rows, [notice], [channel])
+            after = {"notices": [f"{channel}:{notice.id}" for notice, channel in told]}
+            rows.add_audit(self._changes.now(), actor, "scheduled_report.send", report.id, after=after)
+
+        await self._changes.change(work)
+
+
+def _item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
+    report, view, now = row
+    sent = report.done > report.created and report.done == report.due(report.done)
+    return answer(
+        ScheduledReportItem,
+        report,
+        view=report.view_id,
+        view_name=view,
+        next=moment(report.next_due(now)),
+        last=moment(report.done) if sent else None,
+        problem=report.problem or None,
+    )
+
+
+SCHEDULED_REPORTS: List[tuple[ScheduledReport, str | None, float]] = List(
+    root="scheduled_reports",
+    show=_item,
+    identity=Sort(value=lambda row: row[0].id),
+    sorts={
+        "name": Sort(value=lambda row: row[0].name),
+        "next": Sort(value=lambda row: row[0].next_due(row[2])),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "every": Filter(values=lambda row: (row[0].every,), valid_values=EVERY),
+        "view": Filter(values=lambda row: (row[0].view_id,)),
+    },
+)
+
+
+class ScheduledReportResource(ManagedResource[ScheduledReport]):
+    noun = "scheduled_report"
+    table = ScheduledReportTable
+    lists = SCHEDULED_REPORTS
+    new = NewScheduledReport
+    changes = ScheduledReportChanges
+    item = ScheduledReportItem
+    one = OneScheduledReport
+    people = ByPeople(
+        path="/scheduled-reports",
+        reads=VIEW_COSTS,
+        changes=MODIFY_VIEWS_AND_BUDGETS,
+        shows=SLICED,
+        words={SHOW: "Show a scheduled report, by its id or its name"},
+    )
+
+    async def sees(self, asking: Asker[Any]) -> Sees[ScheduledReport]:
+        is_whole, owner = (await asking.sees()).is_whole, _owner(asking)
+        return lambda row: is_whole or (row.owner == owner and owner != "")
+
+    async def shown(
+        self, asking: Asker[Any], row: ScheduledReport
+    ) -> tuple[ScheduledReport, str | None, float]:
+        """The name of the view is None where the person who asks may not see it any more."""
+        view = asking.registry.views.find(row.view_id)
+        is_seen = view is not None and (await asking.sees()).view(view)
+        return row, view.name if view is not None and is_seen else None, asking.shared.clock.now()
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        found = stated(given)
+        if given.view is not UNSET:
+            view = await asking.view_named(found.pop("view"))
+            found["view_id"] = check_usable(asking.services.ledger.dimensions(), view).id
+        return found
+
+    async def check(
+        self, asking: Asker[Any], fields: Mapping[str, Any], before: ScheduledReport | None
+    ) -> None:
+        """Invalid, or Refusal 403, for what this person cannot have sent."""
+        channels, people = (
+            fields.get(name, () if before is None else getattr(before, name))
+            for name in ("channels", "people")
+        )
+        notices = asking.registry.notices
+        notices.check_report_channels("channels", channels)
+        if people and not notices.mail_channels.intersection(channels):
+            raise Invalid("people are written to by a channel of type email: name one in channels")
+        owner = _owner(asking)
+        if not (await asking.sees()).is_whole and set(people) - {owner}:
+            raise Refusal(
+                403, "limited_data", "who may see some calls alone has reports sent to himself alone"
+            )
+        known = {each.email for each in await asking.registry.operators.all()}
+        for person in people:
+            if person.strip().casefold() not in known:
+                raise Invalid(f"people: {person[:100]} has no account, so that nobody knows what it may see")
+
+    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+        return {"owner": _owner(asking)}
+
+
+def _owner(asking: Asker[Any]) -> str:
+    """
+    Return the person whose rights limit the report; "" for everything, at the server itself and for a console link.
+    """
+    return "" if asking.holder is None else asking.holder.person
+
+
+SCHEDULED_REPORT = ScheduledReportResource()
