@@ -1,22 +1,36 @@
-"""Assistants over HTTP: one message a request, with a key or with the token of a person."""
+"""
+Assistants over HTTP: one message a request, with a key or with the token of a person.
+
+A page in somebody's browser can be made to speak to a server on loopback under a foreign name (DNS rebinding). So a
+loopback listener answers only under names that are known to be its own, and no listener answers pages of other origins.
+"""
 
 from __future__ import annotations
 
 from functools import partial
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from gateway.authentication.assistant_people import AssistantPerson, step_up
+from gateway.authentication.access import Bearer
+from gateway.authentication.assistant_people import (
+    AssistantPerson,
+    bad_token,
+    no_credential,
+    step_up,
+    takes_tokens,
+)
+from gateway.authentication.hosts import authority, host_name, is_own_name
+from gateway.configuration.addresses import is_loopback
 from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
+from gateway.configuration.sections import McpOAuthSettings
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.address import ERROR, Address
 from gateway.http.answers import JSON
-from gateway.http.key_carriage import AS_API_KEY
+from gateway.http.key_carriage import API_KEY_HEADER, AS_API_KEY, authorization
 from gateway.http.requests import KeyRequest, Result, check_json
-from gateway.http.services import OperatorServices
-from gateway.mcp.credentials import admit_person
-from gateway.mcp.hosts import check_host
+from gateway.http.services import OperatorServices, Services
 from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
@@ -24,6 +38,73 @@ from gateway.schemas import OBJECT, TEXT, closed
 from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS
 from spool.registry.roles import EVERYTHING, Rights
 from spool.registry.scopes import AI_HUB
+
+
+def check_host(request: web.Request, services: Services) -> None:
+    """Refusal 403 for a foreign Host on loopback, and for a foreign Origin everywhere."""
+    host = request.headers.get("Host", "")
+    operators = services.operators
+    mcp = operators.assistants.mcp()
+    named = {*mcp.hosts, host_name(urlsplit(mcp.oauth.resource).netloc)}
+    is_own = is_own_name(host_name(host), operators.people.hosts | {name.lower() for name in named if name})
+    if not is_own and _is_local(request):
+        raise Refusal(
+            403, "foreign_host", "this host name is not known here; an operator may add it to mcp.hosts"
+        )
+    origin = request.headers.get("Origin")
+    if origin is not None and not (is_own and authority(origin) == host.lower()):
+        message = "pages of this origin may not ask; an operator may add the name of this server to mcp.hosts"
+        raise Refusal(403, "foreign_origin", message)
+
+
+def _is_local(request: web.Request) -> bool:
+    """True if the listener is on loopback."""
+    name = request.transport.get_extra_info("sockname") if request.transport else None
+    return isinstance(name, tuple) and is_loopback(str(name[0]))
+
+
+_KEYS = ("th_", "thd_")  # how the secrets of this installation begin
+_BEARER = "bearer "
+
+
+async def admit_person(request: web.Request, services: Services) -> Bearer | None:
+    """
+    The bearer of a person's token; None where a key is asked for or given, whose rules are those of every
+    address. Refusal 401 with a challenge, without any credential or for a token that proves nothing.
+    """
+    operators = services.operators
+    oauth = operators.assistants.mcp().oauth
+    if not takes_tokens(oauth, request.path):
+        return None
+    given = authorization(request)
+    if request.headers.get(API_KEY_HEADER):
+        return None
+    if not given or not given.strip():
+        raise no_credential(oauth)
+    token = _token(given, oauth, takes_keys=services.receivers.access.takes_prefix)
+    if token is None:
+        return None
+    people = operators.people.assistants
+    if people is None:
+        message = "who signs in here is not known now: repeat later, or use an API key"
+        raise Refusal(503, "people_unavailable", message, retry_after_s=30)
+    person = await people.admit(token, address=request.remote or "")
+    return Bearer(person.principal, frozenset({AI_HUB}), person=person)
+
+
+def _token(given: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
+    """The token of Bearer; None for a key. Refusal 401 for what is neither."""
+    if given[: len(_BEARER)].lower() != _BEARER:
+        return None
+    text = given[len(_BEARER) :].strip()
+    if text.startswith(_KEYS):
+        return None
+    if text.count(".") == 2:
+        return text
+    if takes_keys:
+        return None
+    raise bad_token(oauth, "it is not a signed token in the compact form")
+
 
 MAX_BYTES = 256 * 1024  # of a message: questions are small
 

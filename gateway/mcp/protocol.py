@@ -1,11 +1,13 @@
 """
 The Model Context Protocol, without a transport: one message in, at most one out, and nothing remembered in between.
 
-Both kinds of clients are served: those of the stateless revision, and those that begin with `initialize`.
+Both kinds of clients are served. A modern request stands alone and says its revision in `_meta`; HTTP headers repeat
+what is in the body. A legacy client begins with `initialize`, and says the revision in a header afterwards.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -17,9 +19,11 @@ from gateway.http.confirming import NOT_THERE, OF_WHAT_IS_THERE, confirmed
 from gateway.http.services import OperatorServices
 from gateway.http.visible import WHOLE
 from gateway.mcp.messages import (
+    HEADER_MISMATCH,
     INSUFFICIENT_SCOPE,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    UNSUPPORTED_VERSION,
     Called,
     McpError,
     McpMessage,
@@ -32,12 +36,83 @@ from gateway.mcp.messages import (
     result,
 )
 from gateway.mcp.resources import read_resource, resource_list, resource_templates
-from gateway.mcp.revisions import MODERN, SERVER_INFO, is_modern, negotiated
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
 from gateway.mcp.tools.list import TOOLS, is_enabled, listed, offered
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.shared.cost_types import COUNTED_TYPES
+
+MODERN = "2026-07-28"
+LEGACY = ("2025-11-25", "2025-06-18")
+INITIALIZE = "initialize"
+
+_PREFIX = "io.modelcontextprotocol/"
+_VERSION, _CLIENT_CAPABILITIES = f"{_PREFIX}protocolVersion", f"{_PREFIX}clientCapabilities"
+SERVER_INFO = f"{_PREFIX}serverInfo"
+_VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
+# By method, the parameter that the header repeats.
+_NAMED = {"tools/call": "name", "resources/read": "uri"}
+
+
+def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
+    """
+    True if a request follows MODERN; McpError if it breaks its rules, or names a revision that is not spoken here.
+
+    `headers` is None where there are none: on stdio.
+    """
+    meta = message.params.get("_meta")
+    header = None if headers is None else headers.get(_VERSION_HEADER)
+    says_so = isinstance(meta, dict) and _VERSION in meta
+    if not says_so and (message.method == INITIALIZE or header in (None, *LEGACY)):
+        return False
+    if not isinstance(meta, dict) or not {_VERSION, _CLIENT_CAPABILITIES} <= meta.keys():
+        if header not in (None, MODERN):
+            raise _unsupported(header)
+        message_text = f"params._meta must hold {_VERSION} and {_CLIENT_CAPABILITIES}"
+        raise McpError(INVALID_PARAMS, message_text, status=400)
+    version = meta[_VERSION]
+    if headers is not None:
+        _check_headers(message, version, headers)
+    if not isinstance(version, str):
+        raise McpError(INVALID_PARAMS, f"{_VERSION} must be text", status=400)
+    if not isinstance(meta[_CLIENT_CAPABILITIES], dict):
+        raise McpError(INVALID_PARAMS, f"{_CLIENT_CAPABILITIES} must be an object", status=400)
+    if version != MODERN:
+        raise _unsupported(version)
+    return True
+
+
+def negotiated(asked: str) -> str:
+    """The legacy revision for a client that asks for one: the same if it is known, else the newest."""
+    return asked if asked in LEGACY else LEGACY[0]
+
+
+def _check_headers(message: McpMessage, version: object, headers: Mapping[str, str]) -> None:
+    expected = {_VERSION_HEADER: version, _METHOD_HEADER: message.method}
+    if message.method in _NAMED:
+        expected[_NAME_HEADER] = message.params.get(_NAMED[message.method])
+    for name, value in expected.items():
+        header = headers.get(name)
+        if header is None or _plain(header) != value:
+            raise McpError(HEADER_MISMATCH, f"the header {name} must repeat what the body says", status=400)
+
+
+def _plain(value: str) -> str | None:
+    """The text of a header value, which is Base64 in a fixed form where it is not plain ASCII; None if malformed."""
+    if not (value.startswith("=?base64?") and value.endswith("?=")):
+        return value
+    try:
+        return base64.b64decode(value[len("=?base64?") : -len("?=")], validate=True).decode()
+    except ValueError:
+        return None
+
+
+def _unsupported(version: str | None) -> McpError:
+    data = {"supported": [MODERN, *LEGACY], "requested": version}
+    return McpError(
+        UNSUPPORTED_VERSION, "this revision of the protocol is not spoken here", status=400, data=data
+    )
+
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""What was found and what could be saved: insights and recommendations in one list."""
+"""Insights: those that were found and what could be saved, in one list; and those that an assistant writes down."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from gateway.http.holders.installation import InstallationServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, clean_text, money_text, table
 from spool.listing import DESCENDING, ListQuery, SortField
 from spool.record import moment
-from spool.registry.insights import MAX_INSIGHTS, Insight, web_link
+from spool.registry.insights import MAX_CATEGORY, MAX_INSIGHTS, MAX_TEXT, MAX_TITLE, Draft, Insight, web_link
+from spool.registry.permission_sets import WORK_ON_INSIGHTS
 from spool.registry.recommendations import Recommendation
 
 MOST = 50
@@ -176,4 +177,51 @@ TOOL = Tool(
     gives=InsightLines,
     run=run,
     shows=SLICED,
+)
+
+
+class InsightWords(ToolInput):
+    title: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TITLE, description="One sentence")]
+    text: Annotated[
+        str, msgspec.Meta(max_length=MAX_TEXT, description="What was found, with its numbers")
+    ] = ""
+    category: Annotated[str, msgspec.Meta(max_length=MAX_CATEGORY, description="A word to group by")] = (
+        "assistant"
+    )
+
+
+class LoggedInsight(ToolOutput):
+    id: str
+    title: str
+    category: str
+    status: str
+
+
+async def log(asked: InsightWords, asking: Asking[InstallationServices]) -> ToolAnswer:
+    draft = Draft(
+        title=clean(asked.title), description=clean_text(asked.text), category=clean(asked.category)
+    )
+    kept = await asking.shared.require_registry().insights.log(draft, actor=asking.actor)
+    content = LoggedInsight(
+        id=kept.id, title=clean(kept.title), category=clean(kept.category), status=kept.status
+    )
+    return ToolAnswer(
+        text=f"The insight {cell(kept.title)} is logged; its status is {kept.status}.", content=content
+    )
+
+
+LOG_TOOL = Tool(
+    name="log_insight",
+    title="Log an insight",
+    description=(
+        "Write down something about AI spend that people should see and follow up: it is listed with the "
+        "insights that "
+        "were found automatically. The same words again change nothing, and are answered with the status by "
+        "then."
+    ),
+    takes=InsightWords,
+    gives=LoggedInsight,
+    run=log,
+    writes=True,
+    needs=WORK_ON_INSIGHTS,
 )

@@ -17,10 +17,8 @@ from gateway.mcp.tools import (
     cost_data,
     dimension_values,
     dimensions,
-    insight_log,
     insights,
     org_context,
-    org_context_setting,
     plan_costs,
     recommendations,
     reconciliation,
@@ -32,26 +30,26 @@ from gateway.mcp.tools import (
 )
 
 TOOLS: Mapping[str, Tool[Any]] = {
-    each.TOOL.name: each.TOOL
-    for each in (
-        org_context,
-        dimensions,
-        dimension_values,
-        cost_data,
-        cost_comparison,
-        budgets,
-        insights,
-        recommendations,
-        savings,
-        allocation,
-        reconciliation,
-        plan_costs,
-        telemetry_streams,
-        telemetry_data,
-        resource_metadata,
-        reference_info,
-        insight_log,
-        org_context_setting,
+    tool.name: tool
+    for tool in (
+        org_context.TOOL,
+        dimensions.TOOL,
+        dimension_values.TOOL,
+        cost_data.TOOL,
+        cost_comparison.TOOL,
+        budgets.TOOL,
+        insights.TOOL,
+        recommendations.TOOL,
+        savings.TOOL,
+        allocation.TOOL,
+        reconciliation.TOOL,
+        plan_costs.TOOL,
+        telemetry_streams.TOOL,
+        telemetry_data.TOOL,
+        resource_metadata.TOOL,
+        reference_info.TOOL,
+        insights.LOG_TOOL,
+        org_context.SET_TOOL,
     )
 }
 

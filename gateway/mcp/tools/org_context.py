@@ -1,4 +1,7 @@
-"""What an assistant has to know first: which data there is, in which unit, and what is set up."""
+"""
+What an assistant has to know first: which data there is, in which unit, and what is set up; and the notes on the
+organization that an assistant may set.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from heapq import nsmallest
+from typing import Annotated
+
+import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
+from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import page
@@ -21,6 +28,8 @@ from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
 from spool.record import moment
+from spool.registry.org_context import MAX_TEXT
+from spool.registry.permission_sets import WORK_ON_INSIGHTS
 from spool.registry.registry import Registry
 
 _TOP = 5
@@ -196,4 +205,51 @@ TOOL = Tool(
     gives=ContextAnswer,
     run=run,
     shows=SLICED,
+)
+
+
+class NewOrgContext(ToolInput):
+    text: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=MAX_TEXT,
+            description=f"All the notes, at most {MAX_TEXT} characters; they replace those before, none removes them",
+        ),
+    ]
+
+
+class OrgContextSet(ToolOutput):
+    """The notes as they are kept."""
+
+    text: str
+    set_by: str | None
+
+
+async def set_notes(asked: NewOrgContext, asking: Asking[InstallationServices]) -> ToolAnswer:
+    table = asking.shared.require_registry().org_context
+    kept = await table.set(clean_text(asked.text), actor=asking.actor)
+    content = OrgContextSet(
+        text="" if kept is None else kept.text, set_by=None if kept is None else kept.set_by
+    )
+    said = "removed" if kept is None else f"set, {len(kept.text)} characters"
+    return ToolAnswer(
+        text=f"The notes on the organization are {said}; get_org_context gives them.", content=content
+    )
+
+
+SET_TOOL = Tool(
+    name="set_org_context",
+    title="Set the notes on the organization",
+    description=(
+        "Write down what every assistant should know of the organization, such as which team owns which "
+        "service. "
+        "Replaces the notes that get_org_context gives as org_context: read them first, and keep what stays "
+        "true."
+    ),
+    takes=NewOrgContext,
+    gives=OrgContextSet,
+    run=set_notes,
+    writes=True,
+    needs=WORK_ON_INSIGHTS,
+    replaces=True,
 )

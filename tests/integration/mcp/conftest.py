@@ -11,7 +11,7 @@ from typing import Any
 import pytest_asyncio
 
 from gateway.configuration.sections import Config
-from gateway.mcp.revisions import MODERN
+from gateway.mcp.protocol import MODERN
 from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import Answer, Serve, Serving
 from tests.integration.payloads import json_span, json_traces

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
-from gateway.mcp.revisions import MODERN
+from gateway.mcp.protocol import MODERN
 from spool.registry.registry import Registry
 from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from spool.settings import SpoolSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.mcp.revisions import LEGACY, MODERN
+from gateway.mcp.protocol import LEGACY, MODERN
 from tests.integration.mcp.conftest import CAPABILITIES, META, VERSION, Assistant
 
 pytestmark = pytest.mark.asyncio

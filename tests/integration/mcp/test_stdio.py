@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.mcp.revisions import LEGACY, MODERN
+from gateway.mcp.protocol import LEGACY, MODERN
 from tests.integration.mcp.conftest import META, Assistant
 from tests.processes.copied import copying_command
 

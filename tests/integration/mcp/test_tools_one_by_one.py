@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gateway.mcp.protocol import MODERN
 from gateway.mcp.resources import CONTEXT_URI
-from gateway.mcp.revisions import MODERN
 from gateway.mcp.tools import list as tool_list
 from gateway.mcp.tools.list import TOOLS
 from gateway.mounts import socket_path
