@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any, TypeVar, cast
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 DAY_S = 86400.0
 MAX_DEAD_LETTERS = 10_000
+MOST_HOUR = 1_000_000  # dollars, for what one node has
 MAX_SENDERS = "spool.max_senders"
 MAX_SERIES = "spool.max_series"
 COUNTED_ITEMS = "spool.pending_items, counted"  # counters that may be taken back
@@ -197,6 +199,14 @@ class SpoolSettings:
         """Seconds for which delivered records stay while there is room."""
         return max(self.retention, self.hold + self.late_window)
 
+    def problems(self, _: str) -> Iterator[str]:
+        if self.late_window > DAY_S:
+            yield "spool.late_window must be at most 1d"
+        if self.hold >= self.retention:
+            yield "spool.hold must be shorter than spool.retention, or records expire before they are sent"
+        if self.stream_retention < self.retention:
+            yield "spool.stream_retention must not be shorter than spool.retention"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPrice:
@@ -210,6 +220,11 @@ class ContainerPrice:
     cpu_hour: Decimal = setting(Decimal(0), "for a core")
     memory_hour: Decimal = setting(Decimal(0), "for a GiB of memory")
     gpu_hour: Decimal = setting(Decimal(0), "for a graphics processor")
+
+    def problems(self, at: str) -> Iterator[str]:
+        hours = (self.cpu_hour, self.memory_hour, self.gpu_hour)
+        if not any(hours) or not all(each.is_finite() and 0 <= each <= MOST_HOUR for each in hours):
+            yield f"{at} needs cpu_hour, memory_hour or gpu_hour, in dollars from 0 to {MOST_HOUR}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """
 Typed configuration: one frozen dataclass per section, every key with its default.
 
+What one section says of its own values is its method `problems`; `problems.py` has the rules between sections.
 Read once at start by gateway.configuration.reader; every other module receives its own section as a value.
 Sizes and durations are bytes and seconds here. The sections that belong to the packages below are defined
 there and taken here.
@@ -10,13 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
+from datetime import date
 from decimal import Decimal
 from functools import cache
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
-from spool.registry.operators import ROLES
+from gateway.configuration.addresses import is_loopback, is_safe_address, split_address
+from gateway.normalise.reading.content import may_hold_content
+from spool.devices.device import is_device_id
+from spool.meters import METERS
+from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
 from spool.settings import (
     DAY_S,
     GIB,
@@ -46,6 +54,13 @@ PULLED_SOURCES = (
 # Lists of who has a seat of a plan.
 OF_GOOGLE = ("code_assist_licenses", "gemini_licenses")
 SEAT_SOURCES = ("github_copilot_seats", "cursor_members", "claude_members", *OF_GOOGLE)
+LEAST_WORKER_MEMORY = 6  # times the largest body: that, its records, and what decoding takes meanwhile
+MOST_WORKERS = 64
+LISTENING = ("server.listen", "server.grpc_listen", "server.operator_listen", "server.metrics_listen")
+MAX_LEDGER_TAGS = 8
+MOST_PULL_DAYS = 31
+MAX_SKEW_S = 300.0
+ROW_OWNERS = ("team", "user", "device", "api_key")
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
 
@@ -201,6 +216,37 @@ class ServerSettings:
     tls_key_file: Path | None = setting(None, "its private key")
     tls_client_ca_file: Path | None = setting(None, "certificates of senders must be signed by one of these")
 
+    def problems(self, _: str) -> Iterator[str]:
+        for name in LISTENING:
+            address = getattr(self, name.partition(".")[2])
+            if (address or name == "server.listen") and not _is_address(address):
+                yield f'{name} must be HOST:PORT, such as "127.0.0.1:4318"'
+        if _is_public(self.operator_listen) and not (self.tls_cert_file or self.operator_plaintext):
+            yield (
+                "server.operator_listen is public: passwords, sessions and /metrics would travel in the clear; "
+                "set "
+                "server.tls_cert_file and server.tls_key_file, or server.operator_plaintext = true if a proxy "
+                "encrypts"
+            )
+        for place, name in enumerate(self.trusted_proxies):
+            if not _is_network(name):
+                yield (
+                    f"server.trusted_proxies[{place}] must be an address or a network, such as "
+                    '"10.0.0.5" or "10.0.0.0/28", and not every address'
+                )
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            yield "server.tls_cert_file and server.tls_key_file go together"
+        if self.tls_client_ca_file and not self.tls_cert_file:
+            yield "server.tls_client_ca_file needs server.tls_cert_file and server.tls_key_file"
+        if self.max_inflight_bytes < self.max_body_bytes:
+            yield "server.max_inflight_bytes must not be less than server.max_body_bytes"
+        if self.workers and self.worker_memory < LEAST_WORKER_MEMORY * self.max_body_bytes:
+            yield f"server.worker_memory must be at least {LEAST_WORKER_MEMORY} times server.max_body_bytes"
+        if self.workers > MOST_WORKERS:
+            yield f"server.workers must be at most {MOST_WORKERS}"
+        if self.small_body_reserve < 2 * self.small_body_bytes:
+            yield "server.small_body_reserve must be at least twice server.small_body_bytes"
+
 
 @dataclass(frozen=True, kw_only=True)
 class UnitCostStream:
@@ -210,6 +256,9 @@ class UnitCostStream:
     single_writer: bool = setting(
         False, "no other gateway writes the stream, so its totals may replace those of the service"
     )
+
+    def problems(self, at: str) -> Iterator[str]:
+        yield from stream_name(f"{at}.name", self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +273,11 @@ class Publication:
     )
     granularity: str = setting("DAILY", "the time that one sum covers", choices=("HOURLY", "DAILY"))
     dimensions: Mapping[str, str] = setting({}, "name in the stream = dimension of the ledger; at most 5")
+
+    def problems(self, at: str) -> Iterator[str]:
+        yield from stream_name(f"{at}.stream", self.stream)
+        if len(self.dimensions) > MAX_STREAM_KEYS:
+            yield f"{at}.dimensions must be at most {MAX_STREAM_KEYS}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +327,13 @@ class AgentSettings:
     user: str = setting("", "of the device; fills what reports leave empty")
     labels: Mapping[str, str] = setting({}, "of the device, such as team; fill what reports leave empty")
 
+    def problems(self, _: str) -> Iterator[str]:
+        yield from url("agent.gateway", self.gateway)
+        if self.enrolment_key_file and self.enrolment_key_env:
+            yield "agent needs enrolment_key_file or enrolment_key_env, and not both"
+        if self.device_id and not is_device_id(self.device_id):
+            yield "agent.device_id: 1 to 128 letters, digits and any of . _ : @ -"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
@@ -296,6 +357,11 @@ class PrivacySettings:
         least=1,
     )
 
+    def problems(self, _: str) -> Iterator[str]:
+        for name in self.keep_attributes:
+            if may_hold_content(name):
+                yield f"privacy.keep_attributes: {name} is message content and can never be kept"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PriceOverride:
@@ -318,6 +384,17 @@ class PriceOverride:
         {}, 'what is not text, by its meter, such as `web_searches = "8"` for a thousand searches'
     )
 
+    def problems(self, at: str) -> Iterator[str]:
+        if not self.model:
+            yield f"{at}.model is required"
+        if self.input is None and self.output is None and not self.meters:
+            yield f"{at} needs input or output, in dollars per million tokens, or meters"
+        for name in self.meters:
+            if name not in METERS:
+                yield f"{at}.meters.{name} is not a meter; docs/meters.md lists them"
+        if self.since and not _is_day(self.since):
+            yield f'{at}.since must be a day such as "2026-11-20"'
+
 
 @dataclass(frozen=True, kw_only=True)
 class PriceSettings:
@@ -334,6 +411,14 @@ class CurrencyRate:
     currency: str = setting("", 'the code of the currency, such as "EUR"')
     usd: Decimal | None = setting(None, "dollars for one of it")
     since: str = setting("", 'from this day on (UTC), such as "2026-01-01"; empty: always')
+
+    def problems(self, at: str) -> Iterator[str]:
+        if self.usd is None or not self.usd.is_finite() or self.usd <= 0:
+            yield f"{at}.usd is required: dollars for one, more than 0"
+        if not _is_foreign(self.currency):
+            yield f'{at}.currency must be the code of a currency other than USD, such as "EUR"'
+        if self.since and not _is_day(self.since):
+            yield f'{at}.since must be a day such as "2026-11-20"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,6 +466,12 @@ class AttributionRule:
     match: Match = setting(Match(), "which calls")
     set: Assignment = setting(Assignment(), "what is filled where it is null")
 
+    def problems(self, at: str) -> Iterator[str]:
+        if self.match == Match():
+            yield f"{at}.match needs api_key, user, device, model or tag"
+        if self.set == Assignment():
+            yield f"{at}.set needs team, user or tags"
+
 
 @dataclass(frozen=True, kw_only=True)
 class BillingSettings:
@@ -420,6 +511,11 @@ class BillingSettings:
         "empty: `team`, by the tag `team`",
     )
 
+    def problems(self, at: str) -> Iterator[str]:
+        for name in self.owner_tags:
+            if name not in ROW_OWNERS:
+                yield f"{at}.owner_tags.{name[:40]} is none of {', '.join(ROW_OWNERS)}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class BilledSettings:
@@ -451,6 +547,10 @@ class LedgerSettings:
         ("service",),
         "tags that costs can be grouped by, at most 8; a change holds for what is counted from then on",
     )
+
+    def problems(self, at: str) -> Iterator[str]:
+        if len(self.tags) > MAX_LEDGER_TAGS or not all(self.tags):
+            yield f"{at}.tags must be at most {MAX_LEDGER_TAGS} names of tags"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -582,6 +682,12 @@ class KeyOwner:
     team: str = setting("", "calls of this team")
     source: str = setting("", "calls of this source")
 
+    def problems(self, at: str) -> Iterator[str]:
+        if not (self.provider and self.billed):
+            yield f"{at} needs provider and billed, as the report names them"
+        if not (self.api_key or self.team or self.source):
+            yield f"{at} needs api_key, team or source"
+
 
 @dataclass(frozen=True, kw_only=True)
 class StatementPullSettings:
@@ -601,6 +707,24 @@ class StatementPullSettings:
     names_file: Path | None = setting(
         None, "of a list of seats: a CSV file of its names and of what telemetry calls these people"
     )
+
+    def problems(self, at: str) -> Iterator[str]:
+        yield from one_of(f"{at}.source", self.source, (*PULLED_SOURCES, *SEAT_SOURCES))
+        if (self.source in SEAT_SOURCES) != bool(self.plan):
+            yield f"{at}.plan is required of a list of seats, and of no other source"
+        if self.key_file is None:
+            yield f"{at}.key_file is required: the file with an admin key of the provider"
+        yield from url(f"{at}.base_url", self.base_url)
+        if any(mark in self.base_url for mark in "?#"):
+            yield f"{at}.base_url must be an address alone, without a query or a fragment: the key is a file"
+        if self.source == "litellm_spend_logs" and not self.base_url:
+            yield f"{at}.base_url is required: the address of your LiteLLM"
+        if self.source.startswith("github_copilot") and not self.account:
+            yield f"{at}.account is required: the name of your organization at GitHub"
+        if self.source in OF_GOOGLE and not self.account:
+            yield f"{at}.account is required: the resource at Google that has the licenses"
+        if self.days > MOST_PULL_DAYS:
+            yield f"{at}.days must be at most {MOST_PULL_DAYS}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -646,6 +770,21 @@ class ReconciliationSettings:
     )
     pull: tuple[StatementPullSettings, ...] = setting((), "reports that are pulled")
     owner: tuple[KeyOwner, ...] = setting((), "keys and accounts of providers that have other names here")
+
+    def problems(self, at: str) -> Iterator[str]:
+        for name in ("tolerance_money", "tolerance_tokens"):
+            if not 0 <= getattr(self, name) <= 100:
+                yield f"{at}.{name} must be a percentage from 0 to 100"
+        names: set[str] = set()
+        reports: dict[tuple[str, str, str], str] = {}
+        for place, pull in enumerate(self.pull):
+            shown = f"{at}.pull[{place}]"
+            if not pull.name or pull.name in names:
+                yield f"{shown}.name is required, and each is used once"
+            names.add(pull.name)
+            before = reports.setdefault((pull.source, pull.account, pull.plan), shown)
+            if before != shown and pull.source:
+                yield f"{shown}.account must differ from that of {before}: each would replace the days of the other"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -777,6 +916,28 @@ class OidcSettings:
     ca_file: Path | None = setting(None, "certificates that sign the provider's; empty: those of the system")
     proxy: str = setting("", "an HTTP proxy on the way to the provider", secret=True)
 
+    def problems(self, _: str) -> Iterator[str]:
+        if not self.issuer:
+            if self != OidcSettings():
+                yield "oidc.issuer is required when other settings of [oidc] are given"
+            return
+        for name, address in (("issuer", self.issuer), ("console", self.console)):
+            if not is_safe_address(address):
+                yield f"oidc.{name} must be an address with https, or with http on this machine alone"
+        if not self.console.endswith("/console/"):
+            yield 'oidc.console ends with "/console/", such as "https://tollhouse.example.com/console/"'
+        if not self.client_id:
+            yield "oidc.client_id is required with oidc.issuer"
+        if "openid" not in self.scopes:
+            yield "oidc.scopes must have openid"
+        if self.clock_skew > MAX_SKEW_S:
+            yield "oidc.clock_skew must be at most 5m; set the clock of this machine instead"
+        if self.session > SESSION_LIFE_S:
+            yield "oidc.session must be at most 12h"
+        for group, role in self.roles.items():
+            yield from one_of(f"oidc.roles.{group}", role, ROLES)
+        yield from url("oidc.proxy", self.proxy)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorSettings:
@@ -787,6 +948,11 @@ class OperatorSettings:
         'user of the system = e-mail address: `root = "ops@example.com"`. Else `TOLLHOUSE_AS`, and without '
         "both USER@HOSTNAME",
     )
+
+    def problems(self, at: str) -> Iterator[str]:
+        for user, email in self.local.items():
+            if not is_email(email):
+                yield f"{at}.local.{user} must be an e-mail address, such as ops@example.com"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -801,6 +967,10 @@ class SourceSettings:
     signing_secret_file: Path | None = setting(
         None, "of helicone alone: webhooks that are not signed with this secret are refused"
     )
+
+    def problems(self, at: str) -> Iterator[str]:
+        if self.signing_secret_file and at != "sources.helicone":
+            yield f"{at}.signing_secret_file: only helicone signs what it sends; remove it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -906,3 +1076,33 @@ def types_of(section: type) -> Mapping[str, Any]:
 def names_some(pattern: str) -> bool:
     """True if a pattern matches some names, and not all."""
     return bool(pattern.strip("*?"))
+
+
+def _is_foreign(code: str) -> bool:
+    """True for the code of a currency that amounts are converted from."""
+    from spool.currencies.codes import DECIMALS  # only where a currency is configured
+
+    return code in DECIMALS and code != "USD"
+
+
+def _is_public(address: str) -> bool:
+    return _is_address(address) and not is_loopback(split_address(address)[0])
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _is_network(text: str) -> bool:
+    try:
+        return ip_network(text, strict=False).prefixlen > 0
+    except ValueError:
+        return False
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and int(port) < 65536
