@@ -118,7 +118,7 @@ def test_no_gateway_format_knows_another() -> None:
     for own in formats.iterdir():
         if own.stem in ("__init__", "__pycache__", "engine", "list"):
             continue
-        allowed = (f"{package}.engine.declaration", f"{package}.engine.rules", f"{package}.{own.stem}")
+        allowed = (f"{package}.engine.declaration", f"{package}.{own.stem}")
         for path in own.rglob("*.py") if own.is_dir() else [own]:
             known = {name for name in imported(path) if name.startswith(package)}
             assert not [

@@ -33,9 +33,8 @@ from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.langfuse.merger import released_at_once
-from gateway.normalise.formats.list import FORMAT_NAMES
+from gateway.normalise.formats.list import FORMAT_NAMES, recognised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, UNRECOGNISED_AI, Dropped, Outcome
 from spool.clock import SystemClock

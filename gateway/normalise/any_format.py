@@ -3,16 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Literal, cast
+from itertools import chain, islice
+from typing import Final, Literal, NamedTuple, cast
 
 from gateway.errors import BadPayload
-from gateway.normalise import export_requests, otlp
+from gateway.normalise import otlp
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, Normalised
-from gateway.normalise.formats.list import BY_NAME
+from gateway.normalise.formats.list import BY_NAME, format_of, recognise
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, Outcome
+from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
+
+_NEAR: Final = 4096  # an OTLP request has no other member that its name could stand behind
+
+
+def recognise_signal(body: bytes) -> str | None:
+    """The signal of a JSON body, whatever it was called."""
+    if b"resource" not in body[:_NEAR]:
+        return None
+    found = recognise(body)
+    return found if found in OTLP_SIGNALS else None
+
+
+def is_json(body: bytes) -> bool:
+    """True if a body is JSON; protobuf may begin with what JSON takes for a blank line and a brace."""
+    text = payload.unmarked(body)
+    if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
+        return True
+    return recognise(body) in OTLP_SIGNALS
+
+
+class Joined(NamedTuple):
+    """Several requests as one, and the places of those that are none."""
+
+    request: bytes
+    other_places: list[int]
+
+
+def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
+    """
+    Join the requests of a JSON body: collectors write one a line, people put them into arrays. Each `next`
+    works through a slice of them.
+
+    BadPayload if one of them is of another signal; what is not JSON at all is left for the decoder to refuse.
+    """
+    text = payload.unmarked(body)
+    try:
+        requests = payload.items(text)
+        start = list(islice(requests, 2))
+    except BadPayload:
+        return Joined(text, [])
+    if len(start) == 1 and text.lstrip()[:1] == b"{":
+        return Joined(text, [])
+    resources: list[payload.Raw] = []
+    other_places: list[int] = []
+    for index, request in enumerate(chain(start, requests)):
+        if not len(request):
+            yield
+            continue
+        allowance.count(1, len(request))
+        if allowance.is_due(len(request)):
+            yield
+        members = payload.peek(request)
+        arrays = [members[name] for name in OTLP_SIGNALS[named] if name in members]
+        if arrays:
+            for resource in payload.array(arrays[0]):
+                if not len(resource):
+                    yield
+                    continue
+                allowance.count(1, len(resource))
+                if allowance.is_due(len(resource)):
+                    yield
+                resources.append(resource)
+        elif format_of(members) in OTLP_SIGNALS:
+            raise BadPayload(f"request {index} is not of the signal {named}: send each signal by itself")
+        elif bytes(request) not in (b"{}", b"null"):
+            other_places.append(index)
+    name, elements = OTLP_SIGNALS[named][0].encode(), b",".join(map(bytes, resources))
+    return Joined(b'{"%s":[%s]}' % (name, elements), other_places)
 
 
 def normalise(
@@ -27,7 +97,7 @@ def normalise(
     items take beyond it.
     """
     allowance = Allowance(options.max_items, hold)
-    named = format if format in OTLP_SIGNALS else export_requests.recognise_signal(body) or format
+    named = format if format in OTLP_SIGNALS else recognise_signal(body) or format
     if named in OTLP_SIGNALS:
         return Normalised((yield from _otlp(named, body, options, allowance)))
     found = BY_NAME.get(named)
@@ -40,9 +110,9 @@ def normalise(
 
 def _otlp(named: str, body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Outcome]:
     signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
-    if not export_requests.is_json(body):
+    if not is_json(body):
         return (yield from otlp.normalise(signal, body, json=False, options=options, hold=allowance.hold))
-    request, other_places = yield from export_requests.joined(named, body, allowance.again())
+    request, other_places = yield from joined(named, body, allowance.again())
     outcome = yield from otlp.normalise(signal, request, json=True, options=options, hold=allowance.hold)
     for place in other_places:
         outcome.reject(outcome.received, MALFORMED, f"request {place} is not an export request")

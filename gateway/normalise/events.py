@@ -21,8 +21,7 @@ import msgspec
 
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance
-from gateway.normalise.payload.item_count import check_count
+from gateway.normalise.payload.body_limits import Allowance, check_count
 from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content

@@ -24,11 +24,10 @@ from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.key_carriage import AS_BASIC, AS_BEARER, IN_PATH, KEY, KeyCarriage, authorization
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside, drive_aside
-from gateway.normalise.formats.engine.answers import answer_to, refusal_to
 from gateway.normalise.formats.engine.declaration import FormatAnswer
-from gateway.normalise.formats.engine.recognise import recognised
+from gateway.normalise.formats.engine.driver import answer_to, refusal_to
 from gateway.normalise.formats.helicone import helicone_signed
-from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS
+from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, recognised
 from gateway.normalise.otlp.decoding.json_schema import JsonTraces
 from gateway.receivers.decoding import decoded
 from gateway.receivers.otlp_http import export, otlp_row

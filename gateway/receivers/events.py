@@ -16,7 +16,7 @@ from gateway.http.idempotency import names_of
 from gateway.http.requests import KeyRequest
 from gateway.http.turns import LARGE, aside, drive, drive_aside
 from gateway.normalise.events import BINARY, Events, is_binary, read, read_binary
-from gateway.normalise.payload import long_lists
+from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.schemas import ANYTHING, COUNT, TEXT, array, closed
 from spool.registry.scopes import CREATE_EVENT
@@ -74,7 +74,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         raise Refusal(400, "malformed", answers.reasons(events.rejects))
     names = names_of(request, *_told_in_headers(headers))
     receipt = await request.services.deposits.events(events, request.bearer, request=names)
-    fates = await drive(long_lists.encoded(_fates(events)))
+    fates = await drive(body_limits.encoded_list(_fates(events)))
     said = {
         "accepted": len(events.records),
         "rejected": len(events.rejects),

@@ -42,9 +42,8 @@ from gateway.cli.send.upload import (
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import ExampleCall
-from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.langfuse.merger import released_at_once
-from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS
+from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS, recognised
 from gateway.normalise.options import Options
 from spool.printable import printable
 

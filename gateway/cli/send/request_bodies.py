@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats.engine.recognise import format_of
+from gateway.normalise.formats.list import format_of
 from gateway.normalise.payload import items as payload
 
 MAX_ITEMS: Final = 512

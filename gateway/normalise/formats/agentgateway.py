@@ -7,8 +7,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import column, count_tokens, fail_by_status
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    Members,
+    column,
+    count_tokens,
+    fail_by_status,
+)
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata

@@ -7,8 +7,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, all_of
-from gateway.normalise.formats.engine.rules import count_tokens, fail, fail_by_status
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    all_of,
+    count_tokens,
+    fail,
+    fail_by_status,
+)
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.meters import of_numbers

@@ -20,11 +20,11 @@ from gateway.normalise.formats.engine.declaration import (
     Items,
     Members,
     any_inside,
+    count_tokens,
 )
-from gateway.normalise.formats.engine.rules import count_tokens
 from gateway.normalise.outcome import MERGED, NOT_AI
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.unfolding import Unfolding
+from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS

@@ -22,12 +22,13 @@ from gateway.normalise.formats.engine.declaration import (
     Members,
     Unreadable,
     any_inside,
+    count_tokens,
+    fail,
     json_answer,
 )
-from gateway.normalise.formats.engine.rules import count_tokens, fail
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.unfolding import MAX_PIECE, Unfolding
+from gateway.normalise.payload.items import MAX_PIECE, Unfolding
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS

@@ -13,10 +13,19 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Items, any_of
-from gateway.normalise.formats.engine.rules import column, count_tokens, fail, tag_tier
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    Items,
+    any_of,
+    column,
+    count_tokens,
+    fail,
+    tag_tier,
+)
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.unfolding import Unfolding
+from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
 from gateway.normalise.reading.models import model_name, provider

@@ -14,10 +14,12 @@ from gateway.normalise.formats.engine.declaration import (
     Items,
     Members,
     any_inside,
+    count_tokens,
+    fail,
+    fail_by_status,
 )
-from gateway.normalise.formats.engine.rules import count_tokens, fail, fail_by_status
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.unfolding import Unfolding
+from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider

@@ -10,8 +10,16 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, any_of
-from gateway.normalise.formats.engine.rules import column, count_tokens, fail, fail_by_status
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    any_of,
+    column,
+    count_tokens,
+    fail,
+    fail_by_status,
+)
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import of_path

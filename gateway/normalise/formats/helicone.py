@@ -9,8 +9,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import count_tokens, tag_tier
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    Members,
+    count_tokens,
+    tag_tier,
+)
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata

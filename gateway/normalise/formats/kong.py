@@ -7,8 +7,16 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members, all_of
-from gateway.normalise.formats.engine.rules import count_tokens, fail_by_status, is_call
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    Members,
+    all_of,
+    count_tokens,
+    fail_by_status,
+    is_call,
+)
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name

@@ -13,8 +13,16 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import column, count_tokens, fail, tag_tier
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    Members,
+    column,
+    count_tokens,
+    fail,
+    tag_tier,
+)
 from gateway.normalise.litellm_calls import identity_of, names_of
 from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import of_literal

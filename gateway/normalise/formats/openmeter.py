@@ -17,8 +17,8 @@ from gateway.normalise.formats.engine.declaration import (
     FormatAnswer,
     ItemFormat,
     any_of,
+    count_tokens,
 )
-from gateway.normalise.formats.engine.rules import count_tokens
 from gateway.normalise.litellm_calls import is_call_id
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading.metadata import Metadata

@@ -8,8 +8,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members, any_inside
-from gateway.normalise.formats.engine.rules import count_tokens, fail
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    Members,
+    any_inside,
+    count_tokens,
+    fail,
+)
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.meters import of_numbers
 from gateway.normalise.reading.models import model_name, provider

@@ -12,8 +12,12 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members, any_inside
-from gateway.normalise.formats.engine.rules import (
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    Members,
+    any_inside,
     column,
     count_tokens,
     fail,

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members
-from gateway.normalise.formats.engine.rules import count_tokens
+from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members, count_tokens
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.regions import region_of

@@ -9,8 +9,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, all_of
-from gateway.normalise.formats.engine.rules import count_tokens, fail, tag_tier
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    all_of,
+    count_tokens,
+    fail,
+    tag_tier,
+)
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name

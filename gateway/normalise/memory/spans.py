@@ -20,8 +20,15 @@ from gateway.normalise.memory import slots
 from gateway.normalise.memory.alone import LearnedKind, LookedUp, are_alone, book
 from gateway.normalise.memory.contexts import Context, Contexts, EncodedResource
 from gateway.normalise.memory.learning import ReadOtherwise, learn, read_otherwise
-from gateway.normalise.memory.pace import MemoryPace, Trials, TriedSender
-from gateway.normalise.memory.samples import Sample, Samples, names_of, without_content
+from gateway.normalise.memory.pace import (
+    MemoryPace,
+    Sample,
+    Samples,
+    Trials,
+    TriedSender,
+    names_of,
+    without_content,
+)
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.admission import REDUCED, RULES
 from gateway.normalise.otlp.decoding import protobuf_decoder

@@ -16,8 +16,7 @@ from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.outcome import MALFORMED
 from gateway.normalise.reading import models, regions, values
 from gateway.normalise.reading import tags as tag_rules
-from gateway.normalise.reading.error_types import first_readable
-from gateway.normalise.reading.values import ABSENT, MAX_TEXT, MAX_TOKENS, BadValue, text
+from gateway.normalise.reading.values import ABSENT, MAX_TEXT, MAX_TOKENS, BadValue, first_readable, text
 from spool import meters
 from spool.meters import MODALITIES
 from spool.providers import FRAMEWORKS

@@ -9,6 +9,7 @@ for a `Decimal`. A value that cannot be what its field is for raises `BadValue`,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -217,3 +218,12 @@ class _Map(msgspec.Struct):
 
 
 _MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=exact)
+
+
+OTHER = "_OTHER"
+_READABLE = re.compile(r"[\w.:/,$+-]{1,128}")  # `com.shop.Client$Timeout`, `Shop.Client+Timeout`
+
+
+def first_readable(types: Iterable[str | None]) -> str:
+    """The first type that has the form of a name or a code; `_OTHER` if none has."""
+    return next((found for found in types if found is not None and _READABLE.fullmatch(found)), OTHER)

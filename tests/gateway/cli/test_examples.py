@@ -8,8 +8,7 @@ from time import time_ns
 import pytest
 
 from gateway.cli.send.command import EXAMPLES, example
-from gateway.normalise.formats.engine.recognise import recognise
-from gateway.normalise.formats.list import FORMAT_NAMES
+from gateway.normalise.formats.list import FORMAT_NAMES, recognise
 from spool.record import NS
 from tests.gateway.normalise.formats.payloads import one
 

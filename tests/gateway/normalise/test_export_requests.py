@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import BadPayload
 from gateway.normalise import any_format
-from gateway.normalise.formats.engine.recognise import recognise
+from gateway.normalise.formats.list import recognise
 from gateway.normalise.options import Options
 from gateway.normalise.payload import body_limits
 from tests.gateway.normalise.formats.payloads import read, run

@@ -15,9 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise.memory import alone, learning, slots, spans
 from gateway.normalise.memory.alone import CallAlone
-from gateway.normalise.memory.observing import ObservedAttributes
-from gateway.normalise.memory.pace import AT_ONCE, MemoryPace, Trials, TriedSender
-from gateway.normalise.memory.samples import MOST_SAMPLES, Samples
+from gateway.normalise.memory.learning import ObservedAttributes
+from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples, Trials, TriedSender
 from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.model import Span

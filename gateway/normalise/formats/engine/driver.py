@@ -1,20 +1,39 @@
-"""Reads the items of a body by one format, in slices. Every item is counted; a bad one is rejected alone."""
+"""
+Reads the items of a body by one format, in slices, and says what is answered to its sender.
+
+Every item is counted; a bad one is rejected alone. OTLP items that are rows of a gateway's own log are read alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from functools import partial
+from collections.abc import Generator, Mapping
+from functools import cache, partial
+from types import MappingProxyType
 from typing import Any, Final
 
-from gateway.normalise.formats.engine.declaration import Call, Count, ItemFormat, Items, Unreadable, explained
-from gateway.normalise.formats.engine.recognise import format_of
-from gateway.normalise.formats.engine.rules import is_call
+import msgspec
+
+from gateway.errors import Refusal
+from gateway.normalise.formats.engine.declaration import (
+    Answering,
+    Call,
+    Count,
+    FormatAnswer,
+    ItemFormat,
+    Items,
+    Unreadable,
+    explained,
+    is_call,
+    json_answer,
+)
+from gateway.normalise.formats.list import BY_NAME, FORMATS, format_of
 from gateway.normalise.options import Options
-from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome, Reject
+from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance
-from gateway.normalise.payload.item_count import check_count, has_any
-from gateway.normalise.payload.unfolding import Unfolding
+from gateway.normalise.payload.body_limits import Allowance, check_count, has_any
+from gateway.normalise.payload.items import Unfolding
+from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.ai_names import ai_names
 from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decoded
@@ -112,3 +131,101 @@ def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: A
     outcome.ignored[UNRECOGNISED_AI] += 1
     if len(outcome.unrecognised) < MAX_SHAPES:
         outcome.show_shape(members.keys() - set(names), of=names)
+
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answering:
+    """
+    Answer a payload that was read and is on disk; `body` is as it arrived, inflated.
+
+    A payload in which every item is malformed was not taken: it is refused with 400.
+    """
+    format = BY_NAME.get(name)  # None for OTLP
+    if _is_all_malformed(outcome) and not (format and format.answers_each_item):
+        first = outcome.rejects[0]
+        message = f"every item is malformed; the first ({first.item}): {first.message}"
+        return refusal_to(NO_HEADERS, body, Refusal(400, "bad_payload", message), now=now, format=name)
+    own = format.answer(body, outcome, now) if format and format.answer else None
+    if isinstance(own, Generator):
+        own = yield from own
+    return own or json_answer(
+        200,
+        {
+            "format": name,
+            "accepted": outcome.count + len(outcome.records) + len(outcome.points),
+            "ignored": outcome.ignored.total(),
+            "rejected": msgspec.Raw((yield from body_limits.encoded_list(map(_reject, outcome.rejects)))),
+        },
+    )
+
+
+def refusal_to(
+    headers: Mapping[str, str], body: bytes, refusal: Refusal, *, now: float, format: str | None = None
+) -> FormatAnswer:
+    """Answer a request that was refused as a whole. `format` is None before it is known."""
+    for one in FORMATS:
+        own = one.refuse(headers, body, refusal, now) if one.refuse and format in (None, one.name) else None
+        if own is not None:
+            return own
+    return json_answer(refusal.status, {"error": {"type": refusal.type, "message": refusal.message}})
+
+
+def _is_all_malformed(outcome: Outcome) -> bool:
+    # A figure that no call can have was read, and Firehose and Kong would only send it again and again.
+    are_malformed = all(reject.reason == MALFORMED for reject in outcome.rejects)
+    return 0 < outcome.received + outcome.split == len(outcome.rejects) and are_malformed
+
+
+def _reject(reject: Reject) -> dict[str, object]:
+    return {"item": reject.item, "reason": reject.reason, "message": reject.message}
+
+
+_METADATA = "metadata."
+
+
+def take_row(
+    format: ItemFormat,
+    place: int,
+    item: Any,
+    outcome: Outcome,
+    *,
+    tags: Mapping[str, str],
+    device: str | None,
+) -> bool:
+    """
+    Add the calls of an OTLP item that is a row of a gateway's own table or log, each column an attribute.
+
+    False when it is not a call. `tags` and `device` are its resource's.
+    """
+    found = calls_of(format, _event(format.event, item.attributes))
+    for call in found:
+        if isinstance(call, BadValue):
+            outcome.reject(place, call.reason, f"item {place}: {call.message}")
+            continue
+        record = call.record
+        own = dict(record.tags)
+        outcome.left_out += call.left_out + tag_rules.drop_free_texts(own, outcome.keep_tags)
+        for name, value in tags.items():
+            outcome.left_out += name not in own and not tag_rules.put(own, name, value)
+        record.tags = own
+        why = None if outcome.why is None else explained(format.origins, record)
+        outcome.add(record, call.identity, why, device=device)
+    return bool(found)
+
+
+def _event(type: type[msgspec.Struct], attributes: Mapping[str, Any]) -> msgspec.Struct:
+    columns = {field: attributes[column] for field, column in _columns(type) if column in attributes}
+    if "metadata" in type.__struct_fields__:
+        named = [name for name in attributes if name.startswith(_METADATA)]
+        metadata = {name.removeprefix(_METADATA): attributes[name] for name in named}
+        if metadata:
+            columns["metadata"] = metadata
+    return type(**columns)
+
+
+@cache
+def _columns(type: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    fields = msgspec.structs.fields(type)
+    return tuple((field.name, field.encode_name) for field in fields if field.name != "metadata")

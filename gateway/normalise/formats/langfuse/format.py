@@ -20,8 +20,8 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events_of, read
 from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
 from gateway.normalise.outcome import Outcome
+from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload import long_lists
 from gateway.normalise.reading.values import decoded
 from gateway.schemas import COUNT, TEXT, array, closed
 
@@ -75,8 +75,8 @@ def answer(body: bytes, outcome: Outcome, _: float) -> Answering:
                     {"id": event_id, "status": 400, "message": reject.message, "error": reject.reason}
                 )
 
-    taken = yield from long_lists.encoded(successes())
-    refused = yield from long_lists.encoded(errors)
+    taken = yield from body_limits.encoded_list(successes())
+    refused = yield from body_limits.encoded_list(errors)
     return json_answer(207, {"successes": msgspec.Raw(taken), "errors": msgspec.Raw(refused)})
 
 

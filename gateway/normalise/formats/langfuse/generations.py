@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call
-from gateway.normalise.formats.engine.rules import count_tokens, fail, is_call
+from gateway.normalise.formats.engine.declaration import Call, count_tokens, fail, is_call
 from gateway.normalise.litellm_calls import identity_of
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.tags import put

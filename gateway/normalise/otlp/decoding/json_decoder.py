@@ -33,8 +33,7 @@ from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, Piece, 
 from gateway.normalise.otlp.metric_points import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
-from gateway.normalise.payload.body_limits import Allowance
-from gateway.normalise.payload.item_count import may_hold_more
+from gateway.normalise.payload.body_limits import Allowance, may_hold_more
 from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, finished
 
 T = TypeVar("T")

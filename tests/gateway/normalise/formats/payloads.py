@@ -10,8 +10,8 @@ from typing import Any
 
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.langfuse.merger import waiting
+from gateway.normalise.formats.list import recognised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference, as_json

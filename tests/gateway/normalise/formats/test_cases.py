@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.formats.engine.recognise import recognise
-from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES
+from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, recognise
 from gateway.normalise.options import Options
 from spool.record import as_json
 from tests.gateway.normalise.formats.payloads import Case, cases, read

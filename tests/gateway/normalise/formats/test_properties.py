@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import BadPayload
 from gateway.normalise import any_format
-from gateway.normalise.formats.engine.recognise import recognised
 from gateway.normalise.formats.langfuse.merger import released_at_once, waiting
-from gateway.normalise.formats.list import FORMAT_NAMES
+from gateway.normalise.formats.list import FORMAT_NAMES, recognised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from spool.record import Inference, UsageMetric, as_json, pack

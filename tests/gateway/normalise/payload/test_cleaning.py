@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.payload.cleaning import clean
+from gateway.normalise.payload.json_pieces import clean
 
 TEXTS = st.text(st.sampled_from(list('aN"\\\ud800\ud83d\ude00\né-I{}[],')), max_size=20)
 VALUES = st.recursive(

@@ -20,7 +20,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder, wire
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.outcome import Outcome
-from gateway.normalise.payload import item_count
+from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
 from tests.gateway.normalise.formats.payloads import cases, run
 
@@ -197,11 +197,11 @@ def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("window", [3, 4, 100])
 def test_a_sign_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     """Also across two of the windows that are looked through; between them the event loop has its turn."""
-    monkeypatch.setattr(item_count, "_WINDOW", window)
+    monkeypatch.setattr(body_limits, "_WINDOW", window)
 
     def found(body: bytes) -> tuple[bool, int]:
         turns = 0
-        looking = item_count.has_any(body, (b"sign", b"more"))
+        looking = body_limits.has_any(body, (b"sign", b"more"))
         try:
             while True:
                 next(looking)

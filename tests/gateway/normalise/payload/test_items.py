@@ -16,7 +16,7 @@ import pytest
 from gateway.errors import BadPayload, Refusal
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload import json_cut, json_pieces
-from gateway.normalise.payload.cleaning import clean
+from gateway.normalise.payload.json_pieces import clean
 
 
 def whole(work: Generator[bytes, None, bytes]) -> bytes:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.formats.engine.recognise import recognise
-from gateway.normalise.payload.large_items import LARGE
-from gateway.normalise.payload.outline import KEPT, outlined
+from gateway.normalise.formats.list import recognise
+from gateway.normalise.payload.large_items import KEPT, LARGE, outlined
 from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
 from tests.rounds import IS_LONG
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.normalise.reading.buckets import is_bucket, sums
-from gateway.normalise.reading.tokens import Tokens
+from gateway.normalise.reading.tokens import Tokens, is_bucket, sums
 
 
 @pytest.mark.parametrize(

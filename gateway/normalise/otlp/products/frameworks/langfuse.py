@@ -10,8 +10,8 @@ from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
 from gateway.normalise.otlp.usage_objects import openai_usage
 from gateway.normalise.reading import operations, values
-from gateway.normalise.reading.buckets import is_bucket, sums
 from gateway.normalise.reading.meters import of_buckets
+from gateway.normalise.reading.tokens import is_bucket, sums
 
 _KIND = "langfuse.observation.type"
 _OPERATIONS = {"generation": operations.CHAT, "embedding": operations.EMBEDDINGS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.normalise.formats import envoy_ai_gateway
-from gateway.normalise.otlp.format_rows import take_row
+from gateway.normalise.formats.engine.driver import take_row
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.normalise.formats import portkey
-from gateway.normalise.otlp.format_rows import take_row
+from gateway.normalise.formats.engine.driver import take_row
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(

@@ -11,7 +11,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.errors import Refusal
-from gateway.normalise.formats.engine import answers
+from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.helicone import helicone_signed
 from gateway.receivers.ai_telemetry import langfuse_error
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
@@ -21,7 +21,7 @@ NOW = 1_763_632_810.5
 
 
 def said(format: str, body: bytes) -> tuple[int, Any]:
-    answering = answers.answer_to(format, body, read(format, body), now=NOW)
+    answering = driver.answer_to(format, body, read(format, body), now=NOW)
     while True:
         try:
             next(answering)
@@ -104,7 +104,7 @@ def test_firehose_reads_its_own_request_id() -> None:
     body = body_of("bedrock", "cloudwatch-subscription-via-firehose")
     request_id = json.loads(body)["requestId"]
     assert (200, {"requestId": request_id, "timestamp": 1763632810500}) == said("bedrock", body)
-    refused = answers.refusal_to({}, body, Refusal(401, "no_key", "send a key"), now=NOW, format="bedrock")
+    refused = driver.refusal_to({}, body, Refusal(401, "no_key", "send a key"), now=NOW, format="bedrock")
     assert (401, {"requestId": request_id, "timestamp": 1763632810500, "errorMessage": "send a key"}) == (
         refused.status, json.loads(refused.body),
     )  # fmt: skip
@@ -127,7 +127,7 @@ LATER = Refusal(429, "too_many", "later")
 @pytest.mark.parametrize("format", ["kong", None])
 def test_a_refusal_is_in_the_form_that_its_sender_reads(format: str | None) -> None:
     """With the same status."""
-    answer = answers.refusal_to({}, b"{}", LATER, now=NOW, format=format)
+    answer = driver.refusal_to({}, b"{}", LATER, now=NOW, format=format)
     assert (429, True) == (answer.status, "error" in json.loads(answer.body))
 
 

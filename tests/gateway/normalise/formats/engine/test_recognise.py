@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import BadPayload
-from gateway.normalise.formats.engine.recognise import recognise, recognised
-from gateway.normalise.formats.list import FORMAT_NAMES
+from gateway.normalise.formats.list import FORMAT_NAMES, recognise, recognised
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
 from tests.gateway.normalise.formats.payloads import Case, case, cases, read, told
 
