@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.configuration.sections import Config, RoleSettings
 from gateway.http.holders.receivers import ReceiverServices
-from gateway.monitoring.limits import Limit
+from gateway.monitoring.snapshot import Limit
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.values import RouteState
 from spool.devices.device import Device

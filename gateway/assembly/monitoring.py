@@ -12,17 +12,15 @@ from gateway.assembly.parts import Assembler
 from gateway.first_use import Once
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.monitoring.health import Health
-from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import Exposition, Metrics
-from gateway.monitoring.money import ReconciledRatio
-from gateway.monitoring.snapshot import Snapshot
+from gateway.monitoring.snapshot import Limit, ReconciledRatio, Snapshot
 from spool.installation import public_id
 from spool.settings import MAX_SENDERS
 from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
     from gateway.budgets.evaluator import BudgetEvaluator
-    from gateway.monitoring.money import BudgetGauge
+    from gateway.monitoring.snapshot import BudgetGauge
     from gateway.monitoring.spend import SpendSeries
     from gateway.reconciliation.reconciler import Reconciler
 

@@ -7,7 +7,7 @@ What was opened is closed in reverse order at the end, also when a later part ca
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -27,10 +27,10 @@ from gateway.http.services import Services
 from gateway.intake.attribution import Attribution
 from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
 from gateway.monitoring.metrics import Metrics
-from gateway.monitoring.observers import Observers
 from spool.clock import Clock
 from spool.errors import SpoolDamaged
 from spool.log.protocols import Observer
+from spool.log.values import Commit
 from spool.packed.native import NativeUse, use
 
 _log = logging.getLogger(__name__)
@@ -175,3 +175,14 @@ def _named_sources() -> set[str]:
     formats = import_here("gateway.normalise.formats.list")
     products = import_here("gateway.normalise.otlp.products")
     return {*formats.BY_NAME, *(product.source for product in products.PRODUCTS)}
+
+
+class Observers:
+    """Notifies each, in order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def committed(self, commit: Commit) -> None:
+        for observer in self._observers:
+            observer.committed(commit)

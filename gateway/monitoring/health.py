@@ -11,12 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from gateway.monitoring.nodes import describe_nodes
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.errors import SpoolError
-from spool.leases import Leases, SoleNode
+from spool.leases import Leases, NodeState, SoleNode
 from spool.ledger.ledger import Soundness
 from spool.log.protocols import Log
 from spool.log.values import LogStats
@@ -195,3 +194,25 @@ def describe_route(route: RouteState) -> dict[str, object]:
         "unknown": route.unknown,
         "ambiguous": route.ambiguous,
     }
+
+
+def describe_node(node: NodeState, now: float) -> dict[str, object]:
+    """`leases` are the routes and tasks that it runs, and no other gateway."""
+    return {
+        "node": node.id,
+        "name": node.name,
+        "version": node.version,
+        "live": node.is_live,
+        "this": node.is_this,
+        "up_s": max(0.0, now - node.started_at),
+        "seen_s": max(0.0, now - node.seen_at),
+        "leases": list(node.leases),
+    }
+
+
+async def describe_nodes(leases: Leases, now: float) -> Sequence[dict[str, object]]:
+    """None where one gateway has the storage for itself, and while they cannot be read."""
+    try:
+        return [describe_node(node, now) for node in await leases.nodes()]
+    except SpoolError:
+        return []

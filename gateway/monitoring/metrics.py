@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from gateway.monitoring.snapshot import Snapshot, SnapshotCollector
 from spool.errors import SpoolUnavailable
@@ -23,9 +24,6 @@ from spool.log.books import CONFLICT, LEFT_OUT, METER_TOO_LARGE
 from spool.log.values import Commit
 from spool.packed.native import NativeUse
 from spool.record import TOPICS
-
-if TYPE_CHECKING:
-    from gateway.monitoring.memory_counts import ReadMemory
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
@@ -184,8 +182,6 @@ class Metrics:
         kinds.set_function(lambda: memory.kinds)
         size = Gauge("tollhouse_memory_bytes", "Bytes of keys, names and texts in it", registry=self.registry)
         size.set_function(lambda: memory.size)
-        from gateway.monitoring.memory_counts import MemoryCounts  # where the compiled module is
-
         self.registry.register(MemoryCounts(memory))
 
     def worker_died(self, reason: str) -> None:
@@ -306,3 +302,43 @@ class LoopLag:
             due = now() + LAG_EVERY_S
             await asyncio.sleep(LAG_EVERY_S)
             self._samples.append(max(0.0, now() - due))
+
+
+class ReadMemory(Protocol):
+    """The memory of spans, as far as metrics show it."""
+
+    @property
+    def spans(self) -> Mapping[str, int]: ...
+
+    @property
+    def misses(self) -> Mapping[str, int]: ...
+
+    @property
+    def compared(self) -> Mapping[str, int]: ...
+
+    @property
+    def kinds(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+class MemoryCounts(Collector):
+    """Reads the counts when they are asked for."""
+
+    def __init__(self, memory: ReadMemory) -> None:
+        self._memory = memory
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield spans by who read them, misses by reason, and comparisons by result."""
+        memory = self._memory
+        yield _family("spans", "Spans that were read by the memory or by the rules", "by", memory.spans)
+        yield _family("misses", "Spans or bodies that the memory did not know", "reason", memory.misses)
+        yield _family("compared", "Spans that were read both ways", "result", memory.compared)
+
+
+def _family(name: str, words: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"tollhouse_memory_{name}", words, labels=[label])
+    for value, count in counts.items():
+        family.add_metric([value], count)
+    return family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gateway.monitoring.money import ReconciledRatio
+from gateway.monitoring.snapshot import ReconciledRatio
 from gateway.reconciliation.comparing import Reconciliation
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from gateway.monitoring.database import figures
+from gateway.monitoring.snapshot import figures
 from gateway.monitoring.spend import SpendCounts
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
 from tests.acceptance.test_metrics import scraped
