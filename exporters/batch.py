@@ -1,14 +1,21 @@
-"""Which records of a delivery are sent: pure, from its entries."""
+"""Which records of a delivery are sent, from its entries; and work on them in short turns of the event loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from exporters.errors import Rejected
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import Record
+from spool.turns.fair_turns import pause
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+TURN: Final = 64  # records in one turn, about half a millisecond: a whole delivery takes 5 to 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +107,13 @@ def _numbered(entries: Sequence[Entry]) -> Iterator[tuple[int, Record | None, fl
     for entry in entries:
         for number, record in enumerate(entry.records, start=entry.first):
             yield number, record, entry.committed_at
+
+
+async def in_turns(items: Sequence[T], work: Callable[[Sequence[T]], U]) -> list[U]:
+    """Apply `work` to TURN items at a time, in order, and let other tasks run in between."""
+    made = []
+    for start in range(0, len(items), TURN):
+        if start:
+            await pause()
+        made.append(work(items[start : start + TURN]))
+    return made

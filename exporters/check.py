@@ -16,18 +16,17 @@ from urllib.parse import urlsplit
 from exporters.destinations.catalogue import TYPES, secret_of
 from exporters.errors import SendError
 from exporters.http.client import Client
-from exporters.keyring import Keyring
 from exporters.marked_call import try_call
 from exporters.notifications.catalogue import build as build_channel
 from exporters.otlp.telemetry import METRICS, TRACES
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED, Probe, failed, try_connection, try_export
 from exporters.service.billing_drops import STREAM as BILLING_DROPS
-from exporters.service.billing_validation import STREAM as BILLING_VALIDATION
-from exporters.service.billing_validation import try_validation
+from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
+from exporters.service.billing_drops import try_validation
 from exporters.service.events import STREAM as EVENTS
 from exporters.service.paths import STREAMS, Paths
 from exporters.service.unit_cost import STREAM as UNIT_COST
-from exporters.service.upstream_client import client_of
+from exporters.service.upstream_client import Keyring, client_of
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from spool.clock import Clock
 from spool.record import AI_TELEMETRY

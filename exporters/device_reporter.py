@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from exporters.backoff import Backoff
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import Client
+from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
 

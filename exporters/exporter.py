@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from exporters.backoff import Backoff
 from exporters.errors import Misconfigured
+from exporters.pace import Backoff
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.log.values import Entry
 

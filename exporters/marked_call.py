@@ -14,8 +14,8 @@ from typing import Final
 from exporters.errors import Rejected, SendError
 from exporters.http.answers import RECEIPT, HttpAnswer, refuse_page
 from exporters.http.client import PROTOBUF, Client
-from exporters.otlp.partial import rejected
 from exporters.otlp.spans import SpanEncoder
+from exporters.otlp.telemetry import rejected
 from exporters.probe import OK, REFUSED, Probe, answered, failed, send_nothing
 from spool.clock import Clock
 from spool.identity import CHECK_ID

@@ -1,16 +1,39 @@
-"""How fast and in which order requests may be sent, for destinations that limit it."""
+"""When a request may leave: the wait after failures, and the rate and order that a destination wants."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from exporters.errors import Misconfigured, Retryable
 from spool.clock import Clock
 from spool.deliveries.values import Delivery
 from spool.turns.token_bucket import TokenBucket
+
+LONGEST_HINT_S = 86_400.0  # a date further away comes from a wrong clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backoff:
+    """Exponential from `first_s` to `most_s`, with jitter so that gateways do not return all at once."""
+
+    first_s: float = 1.0
+    most_s: float = 30.0
+
+    def delay_s(self, failures: int, hint_s: float | None = None, *, chance: float | None = None) -> float:
+        """
+        The wait after `failures` (at least 1) failures in a row, at least as long as the destination asked for.
+
+        `chance` from 0 to 1 is drawn when not given: the wait lies between half and the whole of the step.
+        """
+        step = min(self.most_s, self.first_s * 2.0 ** min(max(failures, 1), 32))
+        drawn = random.random() if chance is None else chance
+        waiting = max(self.first_s, step * (0.5 + 0.5 * drawn))
+        return max(waiting, min(hint_s or 0.0, LONGEST_HINT_S))
 
 
 class Pace:

@@ -1,7 +1,7 @@
 """
 The loop of one (destination, topic): take a delivery, send it, record what became of it.
 
-What an answer means for the route as a whole (which worker may send, and when) is kept in `exporters.throttle`.
+What an answer means for the route as a whole (which worker may send, and when) is kept in `exporters.route_pace`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from exporters.backoff import Backoff
 from exporters.errors import (
     DeliveryTooLarge,
     Divide,
@@ -27,9 +26,8 @@ from exporters.errors import (
     SendError,
 )
 from exporters.exporter import Exporter, LandingExporter
-from exporters.linger import CommitLinger, Linger
-from exporters.resting_workers import RestingWorkers
-from exporters.throttle import RouteThrottle
+from exporters.pace import Backoff
+from exporters.route_pace import CommitLinger, Linger, RestingWorkers, RouteThrottle
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from exporters.batch import TURN
 from exporters.clickhouse.server import ClickHouseServer
 from exporters.errors import Misconfigured
 from exporters.exporter import KeepMark, keep_or_compare
@@ -20,7 +21,6 @@ from exporters.lake.columns import COLUMNS, row_of
 from exporters.lake.digest import RowDigest
 from exporters.lake.ndjson import line_of
 from exporters.lake.tables.left_out import LeftOut
-from exporters.turns import TURN
 from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from exporters.declared import Declared
 from exporters.problems import headers, one_of, url
 from exporters.secret_source import SecretSource
-from exporters.service.upstream_settings import UPSTREAM
+from exporters.service.paths import UPSTREAM
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import Clock
 from spool.record import TOPICS

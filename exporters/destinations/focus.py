@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from exporters import batch as batches
+from exporters.batch import in_turns
 from exporters.destinations.declaration import DestinationType
 from exporters.focus import charges
 from exporters.focus.charges import Charge
@@ -16,7 +17,6 @@ from exporters.probe import Probe, try_file
 from exporters.record_file import FileExporter, Write
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
-from exporters.turns import in_turns
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.ledger.repricing import LinesOf

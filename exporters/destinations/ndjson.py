@@ -9,12 +9,12 @@ from pathlib import Path
 import orjson
 
 from exporters import batch as batches
+from exporters.batch import in_turns
 from exporters.destinations.declaration import DestinationType
 from exporters.probe import Probe, try_file
 from exporters.record_file import FileExporter
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
-from exporters.turns import in_turns
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry

@@ -15,10 +15,9 @@ from exporters.otlp.telemetry import TelemetryExporter
 from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks
 from exporters.service.events import STREAM as EVENTS
 from exporters.service.events import EventExporter, StreamMapper
-from exporters.service.paths import Paths
+from exporters.service.paths import UPSTREAM, Paths
 from exporters.service.unit_cost import UnitCostExporter
 from exporters.service.upstream_client import UpstreamClient
-from exporters.service.upstream_settings import UPSTREAM
 from exporters.settings import UpstreamSettings
 from spool.clock import Clock
 from spool.deliveries.values import RouteSpec

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import orjson
 
 from exporters import batch as batches
+from exporters.batch import in_turns
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import DeliveryTooLarge, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
@@ -26,7 +27,6 @@ from exporters.probe import Probe, failed, try_connection
 from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
-from exporters.turns import in_turns
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry

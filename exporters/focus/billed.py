@@ -14,8 +14,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from exporters.focus.charge_lines import unit_of
-from exporters.focus.charges import COUNTED, DIMENSIONS, VERSIONS, Charge, month_after, row_of, time_text
+from exporters.focus.charges import (
+    COUNTED,
+    DIMENSIONS,
+    VERSIONS,
+    Charge,
+    month_after,
+    row_of,
+    time_text,
+    unit_of,
+)
 from exporters.focus.report_rows import of_report
 from spool.csv_cells import csv_lines
 from spool.ledger import money

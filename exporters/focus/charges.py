@@ -16,15 +16,15 @@ from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 from functools import partial
 from itertools import chain, groupby
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from exporters.focus.charge_lines import by_lines
-from exporters.turns import in_turns
+from exporters.batch import in_turns
 from spool.csv_cells import csv_lines
 from spool.ledger import money
 from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, hour_of
 from spool.log.values import Entry
+from spool.meters import METERS, quantity_of
 from spool.providers import display_name
 from spool.record import CURRENCY, Correction, Record, UsageMetric
 
@@ -53,6 +53,26 @@ UNKNOWN = "Unknown"
 COUNTED = tuple(name for name in COUNTS if name != "reasoning_tokens")
 EXACT = Context(prec=100)
 TAGS = ("user", "api_key", "device", "source", "status")
+_COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
+_TOTALS: Final = (
+    "x_CacheReadTokens",
+    "x_CacheWriteTokens",
+    "x_CacheWriteOneHourTokens",
+    "x_Calls",
+    "x_InputTokens",
+    "x_OutputTokens",
+)
+# Words of the units of meters; what is charged by the piece is a request. Counts of a record are tokens.
+_UNITS: Final = {
+    "tokens": "Tokens",
+    "seconds": "Seconds",
+    "images": "Images",
+    "pixels": "Pixels",
+    "characters": "Characters",
+    "pages": "Pages",
+    "results": "Results",
+}
+_REQUESTS: Final = "Requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,3 +370,34 @@ def month_after(month: datetime) -> datetime:
 
 def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[str, str]]:
+    """
+    Yield the row of a charge once for each line of its estimate: a quantity that one price holds for. The totals of
+    its calls are only in the first.
+
+    Lines are those of the price book in force, and are taken where they add up to the estimate that is on record, to
+    the last digit. What a source reported, what another book estimated, and corrections have no lines.
+    """
+    totals: Mapping[str, str] = {}
+    for line in lines:
+        quantity, unit = str(quantity_of(line.quantity)), unit_of(line.meter)
+        costs = dict.fromkeys(_COSTS, money.text(line.amount))
+        of_line = {
+            "ChargeDescription": f"{row['ChargeDescription']}: {line.meter}",
+            "ConsumedQuantity": quantity,
+            "ConsumedUnit": unit,
+            "PricingQuantity": quantity,
+            "PricingUnit": unit,
+            "SkuMeter": line.meter if row["SkuMeter"] else "",
+        }
+        yield {**row, **costs, **of_line, **totals}
+        totals = dict.fromkeys(_TOTALS, "0")
+
+
+def unit_of(meter: str) -> str:
+    """The unit of a meter in the words of FOCUS."""
+    if meter in METERS:
+        return _UNITS.get(METERS[meter].unit, _REQUESTS)
+    return "Tokens" if meter.endswith("_tokens") else _REQUESTS

@@ -1,16 +1,20 @@
 """
-The keys of the AWS identity of a machine, a container or a pod, as the services around it give them: for
-`aws-msk-iam` without a file of keys.
+The keys of the AWS identity of a machine, a container or a pod, as the services around it give them, and the token that
+is signed with keys: for `aws-msk-iam`, with or without a file of keys.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import reduce
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
 
 import msgspec
@@ -28,6 +32,9 @@ _CONTAINER: Final = "http://169.254.170.2"
 _ROLES: Final = "/latest/meta-data/iam/security-credentials/"
 _SESSION: Final = "x-aws-ec2-metadata-token"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+ENDS_S: Final = 900  # the longest that is taken
+_ALGORITHM: Final = "AWS4-HMAC-SHA256"
+_SERVICE: Final = "kafka-cluster"
 
 
 class AwsKeys(NamedTuple):
@@ -160,3 +167,32 @@ def _text(file: Path) -> str:
 def _is_safe(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in _LOOPBACK
+
+
+def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float) -> str:
+    """
+    Return the token that a cluster of Amazon MSK takes: an address of its service, signed with the keys (Signature
+    Version 4 in the query), in base64. `session` is that of temporary keys, else empty.
+    """
+    at = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+    host, scope = f"kafka.{region}.amazonaws.com", f"{at[:8]}/{region}/{_SERVICE}/aws4_request"
+    asked = {
+        "Action": "kafka-cluster:Connect",
+        "X-Amz-Algorithm": _ALGORITHM,
+        "X-Amz-Credential": f"{key_id}/{scope}",
+        "X-Amz-Date": at,
+        "X-Amz-Expires": str(ENDS_S),
+        "X-Amz-SignedHeaders": "host",
+    }
+    if session:
+        asked["X-Amz-Security-Token"] = session
+    query = urlencode(sorted(asked.items()), quote_via=quote, safe="")
+    request = f"GET\n/\n{query}\nhost:{host}\n\nhost\n{sha256().hexdigest()}"
+    text = f"{_ALGORITHM}\n{at}\n{scope}\n{sha256(request.encode()).hexdigest()}"
+    signature = reduce(_signed, [*scope.split("/"), text], f"AWS4{secret}".encode()).hex()
+    address = f"https://{host}/?{query}&X-Amz-Signature={signature}&User-Agent=tollhouse"
+    return urlsafe_b64encode(address.encode()).rstrip(b"=").decode()
+
+
+def _signed(key: bytes, words: str) -> bytes:
+    return hmac.digest(key, words.encode(), "sha256")

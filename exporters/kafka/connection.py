@@ -1,24 +1,27 @@
-"""How a client of the library connects: the addresses, TLS and the identity; and its errors as `exporters.errors`."""
+"""
+How a client of the library connects (the addresses, TLS and the identity) and reads; and its errors as
+`exporters.errors`.
+"""
 
 from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import collect_hosts, create_conn
 
 from exporters.errors import Misconfigured, Retryable
-from exporters.kafka.aws_identity import AwsIdentity
-from exporters.kafka.aws_token import aws_token
-from exporters.kafka.messages import AWS
+from exporters.kafka.aws_identity import AwsIdentity, aws_token
+from exporters.kafka.messages import AWS, TopicProgress, read_progress
 from exporters.redaction import lines_of, redact
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -47,6 +50,8 @@ _FAULTS: Final = (
     kafka.InvalidReplicationFactorError,
     ssl.SSLCertVerificationError,
 )
+_READ_S: Final = 0.5
+_MOST_S: Final = 90.0  # a transaction that nobody goes on with ends before
 
 
 def options_of(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
@@ -207,3 +212,58 @@ def _words(error: BaseException, secrets: Iterable[str]) -> str:
     said = text if name in text else f"{name.removesuffix('Error')}: {text}"
     cause = f" ({error.__cause__})" if isinstance(error.__cause__, ssl.SSLError) else ""
     return redact(f"{said}{cause}", secrets)
+
+
+@asynccontextmanager
+async def reader_of(options: Mapping[str, Any]) -> AsyncIterator[Any]:
+    """Yield a consumer that is in no group and leaves nothing behind."""
+    reader = AIOKafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)
+    try:
+        await start(reader, options)
+        yield reader
+    finally:
+        await reader.stop()
+
+
+async def partitions_of(reader: Any, topic: str) -> list[int]:
+    """Return the partitions of a topic; none if it is not there."""
+    cluster = (
+        await reader._client.fetch_all_metadata()
+    )  # the reader itself knows of topics that it reads alone
+    return sorted(cluster.partitions_for_topic(topic) or ())
+
+
+async def begin(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
+    """Go to the beginning of partitions; return those whose first messages are not kept any more."""
+    places = [TopicPartition(topic, each) for each in partitions]
+    reader.assign(places)
+    begins = await reader.beginning_offsets(places)
+    for place, offset in begins.items():
+        reader.seek(place, offset)
+    return {place.partition for place, offset in begins.items() if offset}
+
+
+async def messages(reader: Any) -> AsyncIterator[Any]:
+    """Yield what there is by now, those of a partition in their order. TimeoutError if a transaction has no end."""
+    ends = await reader.end_offsets(reader.assignment())
+    waited = 0.0
+    while [place for place, end in ends.items() if await reader.position(place) < end]:
+        read = await reader.getmany(timeout_ms=int(_READ_S * 1000))
+        waited = 0.0 if read else waited + _READ_S
+        if waited > _MOST_S:
+            raise TimeoutError(f"no message came for {_MOST_S:.0f} s")
+        for found in read.values():
+            for message in found:
+                yield message
+
+
+async def read_progresses(
+    reader: Any, topic: str, is_wanted: Callable[[bytes], bool]
+) -> Mapping[bytes, TopicProgress]:
+    """Return the newest progress under each key that is wanted."""
+    await begin(reader, topic, [0])
+    return {
+        message.key: read_progress(message.value)
+        async for message in messages(reader)
+        if is_wanted(message.key or b"")
+    }

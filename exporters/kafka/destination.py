@@ -16,7 +16,7 @@ from spool.clock import Clock
 
 if TYPE_CHECKING:
     from exporters.exporter import LandingExporter
-    from exporters.kafka.brokers import Brokers
+    from exporters.kafka.exporter import Brokers
     from exporters.lake.exporter import LakeContext
     from exporters.lake.watch import CountedNumbers, LakeLook
     from exporters.probe import Probe
@@ -38,7 +38,7 @@ def build(
 def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
     """The brokers of a destination, for one topic. ValueError if the extra is missing."""
     try:
-        from exporters.kafka.brokers import Brokers
+        from exporters.kafka.exporter import Brokers
     except ImportError as error:
         raise ValueError("type 'kafka' needs a library: pip install 'tollhouse[kafka]'") from error
     return Brokers(settings, secret, topic=topic)
@@ -89,7 +89,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
 
 
 async def _setup_probe(settings: DestinationSettings, secret: SecretSource | None) -> Probe:
-    from exporters.kafka.setup import problems_of, setups_of
+    from exporters.kafka.exporter import problems_of, setups_of
     from exporters.probe import OK, REFUSED, Probe
 
     names = [settings.topic.replace("{topic}", topic) for topic in settings.topics]

@@ -9,17 +9,152 @@ message says. The brokers let one sender go on under an id, and end what the one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
+from aiokafka import AIOKafkaProducer
+from aiokafka import errors as kafka
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.partitioner import DefaultPartitioner
+
+from exporters.batch import TURN
 from exporters.errors import Misconfigured
 from exporters.exporter import KeepMark, keep_or_compare
-from exporters.kafka.brokers import Brokers
-from exporters.kafka.messages import TopicMessage, TopicProgress, digest_of, messages_of, progress_key
-from exporters.turns import TURN
+from exporters.kafka.connection import options_of, read_progresses, reader_of, start, translated
+from exporters.kafka.messages import (
+    TopicMessage,
+    TopicProgress,
+    digest_of,
+    messages_of,
+    progress_key,
+    write_progress,
+)
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
 from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
+
+TRANSACTION_S: Final = 60.0  # after which a broker ends a transaction that nobody goes on with
+CLOSE_S: Final = 5.0
+_MOST_BYTES: Final = 16 * 1024 * 1024  # of one request; the broker's own limit is smaller and counts
+_POLICY, _LEAST = "cleanup.policy", "min.insync.replicas"
+_NOT_ALLOWED: Final = 29
+
+
+class Brokers:
+    """
+    One route's way to the brokers: one transaction after another, and what the last one brought in.
+
+    After any failure nothing is known of the transaction in hand: `open` again ends it, shuts out whoever else goes
+    by the same `id`, and reads what was brought in.
+
+    Brokers without transactions get the messages first, and the progress once they have them: what is repeated after
+    a crash is there twice. Raises Misconfigured where the operator has to change something, else Retryable.
+    """
+
+    def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, topic: str) -> None:
+        self._settings = settings
+        self._secret = secret
+        self._topic = settings.topic.replace("{topic}", topic)
+        self._progress_topic = settings.topic.replace("{topic}", "progress")
+        self._producer: Any = None
+        self._partition = DefaultPartitioner()
+        self._partitions: list[int] = []
+
+    async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
+        """Begin to send under an id; return the newest progress under each key, as it is from then on."""
+        with translated(self._settings, self._secret):
+            options = options_of(self._settings, self._secret)
+            if self._settings.transactions:
+                options |= {"transactional_id": id, "transaction_timeout_ms": int(TRANSACTION_S * 1000)}
+            producer = AIOKafkaProducer(
+                **options,
+                acks="all",
+                enable_idempotence=self._settings.transactions,
+                compression_type="gzip",
+                max_request_size=_MOST_BYTES,
+            )
+            try:
+                await start(producer, options)
+                progress = await self._progress(keys)
+                self._partitions = sorted(await producer.partitions_for(self._topic))
+            except BaseException:
+                await _end(producer)
+                raise
+        self._producer = producer
+        return progress
+
+    async def bring(
+        self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
+    ) -> None:
+        """Send the messages and the progress as one transaction: both are there, or neither is."""
+        producer = self._producer
+        has_transactions = self._settings.transactions
+        with translated(self._settings, self._secret):
+            # A commit whose broker goes away has no end of its own.
+            async with asyncio.timeout(TRANSACTION_S):
+                if has_transactions:
+                    await producer.begin_transaction()
+                sent = [await self._send(producer, message) for message in messages]
+                if not has_transactions:
+                    await asyncio.gather(*sent)
+                place = {"key": progress_key(edition, route), "partition": 0}
+                sent.append(await producer.send(self._progress_topic, write_progress(progress), **place))
+                await asyncio.gather(*sent)
+                if has_transactions:
+                    await producer.commit_transaction()
+
+    async def try_transaction(self) -> None:
+        """Begin a transaction and end it without a message; nothing where there are none."""
+        if not self._settings.transactions:
+            return
+        with translated(self._settings, self._secret):
+            await self._producer.begin_transaction()
+            await self._producer.abort_transaction()
+
+    async def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await _end(producer)
+
+    async def _send(self, producer: Any, message: TopicMessage) -> Any:
+        place = self._partition(message.place, self._partitions, self._partitions)
+        return await producer.send(
+            self._topic,
+            message.value,
+            key=message.key,
+            partition=place,
+            timestamp_ms=message.timestamp_ms,
+            headers=message.headers,
+        )
+
+    async def _progress(self, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
+        async with reader_of(options_of(self._settings, self._secret)) as reader:
+            self._check_topics(await reader.topics())
+            return await read_progresses(reader, self._progress_topic, lambda key: key in keys)
+
+    def _check_topics(self, there: Collection[str]) -> None:
+        for topic, how in (
+            (self._topic, "cleanup.policy=delete"),
+            (self._progress_topic, "one partition and cleanup.policy=compact"),
+        ):
+            if topic not in there:
+                raise Misconfigured(f"there is no topic {topic}: create it, with {how}", answered=False)
+
+
+async def _end(producer: Any) -> None:
+    """Let go of a producer and its tasks. Messages that are not committed are not wanted: the delivery is repeated."""
+    # Else `stop` waits for brokers to take them, and if it is given up, its sender and connections stay for good.
+    producer._message_accumulator.fail_all(kafka.ProducerClosed())
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await producer.stop()
+    except TimeoutError:  # brokers that are away keep nobody from stopping
+        await producer.client.close()
 
 
 class KafkaExporter:
@@ -87,3 +222,64 @@ async def _messages(entries: AsyncIterator[Entry], route: str, edition: str) -> 
             messages += messages_of(part, route=route, edition=edition)
             await asyncio.sleep(0)
     return messages
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSetup:
+    """
+    How the brokers keep a topic. `policy` and `least_in_sync` are empty where the user may not ask for them
+    (DescribeConfigs).
+    """
+
+    partitions: int
+    replicas: int
+    policy: str
+    least_in_sync: str
+
+    def __str__(self) -> str:
+        least = f", {_LEAST} {self.least_in_sync}" if self.least_in_sync else ""
+        return f"{self.partitions} partitions, {self.replicas} replicas{least}"
+
+
+async def setups_of(
+    settings: DestinationSettings, secret: SecretSource | None, topics: Sequence[str]
+) -> Mapping[str, TopicSetup]:
+    """Ask for topics that are there, by their names."""
+    with translated(settings, secret):
+        options = options_of(settings, secret)
+        admin = AIOKafkaAdminClient(**options)
+        try:
+            await start(admin, options)
+            shown = {each["topic"]: each["partitions"] for each in await admin.describe_topics(list(topics))}
+            kept = {topic: await _settings(admin, topic) for topic in topics}
+        finally:
+            await admin.close()
+    return {
+        topic: TopicSetup(
+            partitions=len(partitions),
+            replicas=min((len(each["replicas"]) for each in partitions), default=0),
+            policy=kept[topic].get(_POLICY, ""),
+            least_in_sync=kept[topic].get(_LEAST, ""),
+        )
+        for topic, partitions in shown.items()
+    }
+
+
+async def _settings(admin: AIOKafkaAdminClient, topic: str) -> Mapping[str, str]:
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={_POLICY: None, _LEAST: None})
+    (answer,) = await admin.describe_configs([resource])
+    ((error, words, _, _, entries),) = answer.resources
+    if error == _NOT_ALLOWED:
+        return {}
+    if error:
+        raise TimeoutError(f"the settings of {topic}: {words}")
+    return {name: value for name, value, *_ in entries}
+
+
+def problems_of(topic: str, setup: TopicSetup, *, is_progress: bool) -> Iterator[str]:
+    """Name what would forget how far a route has come, or keep messages for ever."""
+    policy = {each.strip() for each in setup.policy.split(",") if each.strip()}
+    if is_progress and "delete" in policy:
+        yield f"{topic}: {_POLICY} is {setup.policy}, which forgets how far routes have come: set compact"
+    if not is_progress and policy == {"compact"}:
+        yield f"{topic}: {_POLICY} is compact, which never ends: set delete"

@@ -13,9 +13,16 @@ from hashlib import sha256
 from typing import Any, Final
 
 from exporters.errors import Misconfigured
-from exporters.kafka.connection import options_of, translated
+from exporters.kafka.connection import (
+    begin,
+    messages,
+    options_of,
+    partitions_of,
+    read_progresses,
+    reader_of,
+    translated,
+)
 from exporters.kafka.messages import MOST_RECORDS, TopicProgress, edition_of
-from exporters.kafka.reading import begin, messages, partitions_of, read_progresses, reader_of
 from exporters.lake.verification import CONTENT, FOREIGN, HOLE, MISSING, OVERLAP, LakeDifference
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings

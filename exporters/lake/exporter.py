@@ -19,6 +19,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from exporters.batch import TURN
 from exporters.errors import Misconfigured, Retryable
 from exporters.exporter import KeepMark, keep_or_compare
 from exporters.lake import manifest, names
@@ -28,7 +29,6 @@ from exporters.lake.owner import claim
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.stores import Store
 from exporters.lake.tables.catalogue import table_of
-from exporters.turns import TURN
 from spool.clock import Clock
 from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK

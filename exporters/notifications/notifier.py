@@ -5,21 +5,202 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
+from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.notifications.catalogue import TYPES, build
-from exporters.notifications.channel import KeptSettings
-from exporters.notifications.channel_sender import ChannelSender
-from exporters.notifications.schedule import schedule_of
+from exporters.notifications.channel import Channel, KeptSettings, Message, ReachedSome
+from exporters.notifications.schedule import Schedule, next_message, schedule_of
+from exporters.pace import Backoff
 from exporters.settings import NotifySettings
 from spool.clock import Clock
-from spool.errors import SpoolError
-from spool.registry.notices import REMOVED, ChannelCounts, ChannelState, InsightSubscription
+from spool.errors import SpoolError, SpoolUnavailable
+from spool.registry.notices import (
+    FAILED,
+    FAILING,
+    PARKED,
+    REMOVED,
+    RUNNING,
+    SENT,
+    ChannelCounts,
+    ChannelState,
+    InsightSubscription,
+    Notification,
+)
 from spool.registry.tables.notices import NoticeTable
 
+LOOK_EVERY_S = 1.0
+LOOK_AGAIN_S = 60.0  # whether something is due by the time of day, whatever was thought before
+PARKED_S = 60.0
+SPOOL_AGAIN_S = 5.0  # after the spool was away, or could not say that what is to be sent is kept for good
+FAULT = "fault:"  # begins the reason while something fails inside of Tollhouse
+GIVE_UP_S = 86_400.0
+BACKOFF = Backoff(first_s=10.0, most_s=3600.0)
 TRIM_EVERY_S = 3600.0
 NO_INSIGHTS = "none"
 
 _log = logging.getLogger(__name__)
+
+
+class ChannelSender:
+    """
+    Sends the notifications of one channel, in their order and one message after the other.
+
+    Failures wait from 10 s to an hour and are given up after GIVE_UP_S. A channel whose address or secret is wrong
+    is parked: tried every PARKED_S, and at once when its files change, for as long as it takes.
+    """
+
+    def __init__(
+        self, name: str, channel: Channel, schedule: Schedule, table: NoticeTable, clock: Clock
+    ) -> None:
+        self.name = name
+        self.state = RUNNING
+        self._reason = ""
+        self._waits = ""  # for the spool
+        self._channel = channel
+        self._schedule = schedule
+        self._table = table
+        self._clock = clock
+        self._stamp = channel.stamp()
+        # the version of the registry that was looked at last, and of what waits for this channel
+        self._seen = 0
+        self._changes = -1
+        # A start, and a channel that was set up anew, try at once what waited for a later try.
+        self._is_eager = True
+
+    @property
+    def reason(self) -> str:
+        return f"waits: {self._waits}" if self._waits else self._reason
+
+    async def run(self) -> None:
+        """Send what is due for ever. Cancellation settles nothing: the message is sent again under the same id."""
+        wake = 0.0  # by the timer: a step of the wall clock makes nobody wait
+        while True:
+            try:
+                if await self._is_due(wake):
+                    rest_s = await self.send_due() - self._clock.now()
+                    wake = self._clock.monotonic() + min(rest_s, LOOK_AGAIN_S)
+                    self._waits = ""
+                    if self._reason.startswith(FAULT):
+                        self.state, self._reason = RUNNING, ""
+            except SpoolUnavailable as error:  # nothing was sent, or nothing was kept of what became of it
+                self._wait(str(error))
+                wake = self._clock.monotonic() + SPOOL_AGAIN_S
+            except Exception as error:  # noqa: BLE001 - the supervised loop
+                _log.exception(
+                    "notifications wait", extra={"action": "notifications_put_off", "channel": self.name}
+                )
+                self.state, self._reason = PARKED, f"{FAULT} {type(error).__name__}"
+                wake = self._clock.monotonic() + PARKED_S
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def send_due(self) -> float:
+        """Send every message that is due now; when the next one is."""
+        while True:
+            now = self._clock.now()
+            self._seen = self._table.version
+            self._changes = await self._table.changes(self.name)
+            mine = [each for each in await self._table.waiting() if each.channel == self.name]
+            if self._is_eager or self._is_mended():
+                mine = [replace(each, not_before=0.0) for each in mine]
+            group, at = next_message(mine, self._schedule, now=now)
+            if at > now:
+                return at
+            self._is_eager = False
+            await self._try(group, mine)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def _wait(self, words: str) -> None:
+        if words != self._waits:
+            facts = {"action": "notifications_put_off", "channel": self.name}
+            _log.warning("notifications of %s wait: %s", self.name, words, extra=facts)
+        self._waits = words
+
+    async def _is_due(self, wake: float) -> bool:
+        if self._clock.monotonic() >= wake or self._is_mended():
+            return True
+        if self._table.version == self._seen:
+            return False
+        self._seen = self._table.version
+        return await self._table.changes(self.name) != self._changes
+
+    def _is_mended(self) -> bool:
+        """True if a file was changed while the channel is parked."""
+        return self.state == PARKED and self._channel.stamp() != self._stamp
+
+    async def _try(self, group: Sequence[Notification], mine: Sequence[Notification]) -> None:
+        first = group[0]
+        if first.message is None:
+            group = [replace(each, message=first.number) for each in group]
+            await self._table.update(group)
+        await self._table.confirm()
+        self._stamp = self._channel.stamp()
+        try:
+            words = await self._channel.send(
+                Message(notices=[each.notice for each in group], reached=first.reached)
+            )
+        except Misconfigured as error:
+            self._note(PARKED, error)
+            await self._put_off(group, mine, error, wait_s=PARKED_S)
+        except Retryable as error:
+            self._note(FAILING, error)
+            await self._put_off(
+                group, mine, error, wait_s=BACKOFF.delay_s(first.attempts + 1, error.retry_after_s)
+            )
+        except SendError as error:
+            await self._refused(group, error)
+        else:
+            self.state, self._reason = RUNNING, ""
+            sent = [
+                replace(each, state=SENT, attempts=each.attempts + 1, error=words, failing_since=None)
+                for each in group
+            ]
+            await self._table.update(sent)
+
+    async def _put_off(
+        self, group: Sequence[Notification], mine: Sequence[Notification], error: SendError, *, wait_s: float
+    ) -> None:
+        """
+        Keep the message for later. What waits behind it fails with it: all that has waited for GIVE_UP_S on a
+        channel that fails is given up at once. Time on a parked channel does not count.
+        """
+        now = self._clock.now()
+        in_group = {each.id for each in group}
+        reached = error.reached if isinstance(error, ReachedSome) else group[0].reached
+        changed = []
+        for each in (*group, *(each for each in mine if each.id not in in_group)):
+            since = None if self.state == PARKED else each.failing_since or now
+            after = replace(each, failing_since=since)
+            if each.id in in_group:
+                after = replace(after, attempts=each.attempts + 1, error=str(error))
+                after = replace(after, not_before=now + wait_s, reached=reached)
+            if since is not None and now - since >= GIVE_UP_S:
+                after = replace(after, state=FAILED, error=str(error))
+            if after != each:
+                changed.append(after)
+        await self._table.update(changed)
+
+    async def _refused(self, group: Sequence[Notification], error: SendError) -> None:
+        """The receiver does not want these words: several notices are tried one by one, a single one has failed."""
+        extra = {"action": "notification_refused", "channel": self.name, "notices": len(group)}
+        _log.warning("a notification was refused: %s", error, extra=extra)
+        if len(group) > 1:
+            alone = [replace(each, message=each.number, attempts=each.attempts + 1) for each in group]
+            await self._table.update(alone)
+            return
+        [failed] = group
+        await self._table.update(
+            [replace(failed, state=FAILED, attempts=failed.attempts + 1, error=str(error))]
+        )
+
+    def _note(self, state: str, error: SendError) -> None:
+        """A channel that does not work is logged once, not at every try."""
+        if self.state != state:
+            extra = {"action": f"channel_{state}", "channel": self.name}
+            _log.warning("notifications do not arrive: %s", error, extra=extra)
+        self.state, self._reason = state, str(error)
 
 
 class Notifier:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from exporters.batch import Tally
+from exporters.batch import TURN, Tally
 from exporters.otlp import spans, wire
 from exporters.otlp.spans import SpanEncoder
-from exporters.turns import TURN
 from spool import identity
 from spool.deliveries.values import Delivery
 from spool.log.values import Entry

@@ -11,20 +11,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
+
+import orjson
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from exporters import batch as batches
-from exporters.batch import Batch, Tally
+from exporters.batch import Batch, Tally, in_turns
 from exporters.errors import DeliveryTooLarge, Divide, Rejected
-from exporters.http.answers import refuse_page
+from exporters.http.answers import HttpAnswer, refuse_page, rejected_by_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
 from exporters.otlp import encoding
 from exporters.otlp.encoding import Encoded, EncodeElsewhere
 from exporters.otlp.metrics import MetricsRequest
 from exporters.otlp.packed import PackedSpans, native_of
-from exporters.otlp.partial import rejected
 from exporters.otlp.spans import SpanEncoder, request_of
-from exporters.turns import in_turns
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import Correction, Inference, UsageMetric
@@ -33,6 +36,7 @@ CONTENT_TYPE = PROTOBUF
 TRACES = "traces"
 METRICS = "metrics"
 OUT_OF_RANGE = ValueError, OverflowError, IndexError, struct.error
+_JSON_COUNT = {"traces": "rejectedSpans", "metrics": "rejectedDataPoints"}
 
 
 class Target(Protocol):
@@ -162,3 +166,38 @@ class TelemetryExporter:
 def _unsendable(error: Exception) -> Rejected:
     """A number too large for OTLP: only its record is at fault, the others of the delivery must go on."""
     return Rejected(f"a record cannot be written as OTLP: {error}", answered=False)
+
+
+def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
+    """
+    Return how many items were rejected, and the message. The receipt of a Tollhouse counts too.
+
+    (0, None) if neither can be read: the status was a 2xx, so everything was accepted. A message without a
+    count is a warning.
+    """
+    is_json = answer.media_type == "application/json"
+    count, words = _json(answer.body, stream) if is_json else _protobuf(answer, stream)
+    count = max(count, rejected_by_receipt(answer))
+    return (count, answer.without_secrets(words) or None) if count > 0 else (0, None)
+
+
+def _protobuf(answer: HttpAnswer, stream: str) -> tuple[int, str]:
+    try:
+        if stream == "metrics":
+            metrics = ExportMetricsServiceResponse.FromString(answer.body).partial_success
+            return metrics.rejected_data_points, metrics.error_message
+        traces = ExportTraceServiceResponse.FromString(answer.body).partial_success
+    except DecodeError:
+        return 0, ""
+    return traces.rejected_spans, traces.error_message
+
+
+def _json(body: bytes, stream: str) -> tuple[int, str]:
+    try:
+        document: Any = orjson.loads(body)
+        partial = document["partialSuccess"]
+        count = int(partial.get(_JSON_COUNT[stream], 0))  # int64 is text in JSON
+        words = partial.get("errorMessage", "")
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        return 0, ""
+    return count, words if isinstance(words, str) else ""

@@ -16,15 +16,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 from uuid import uuid4
 
-from exporters.backoff import Backoff
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import Client
-from exporters.keyring import Keyring
+from exporters.pace import Backoff
 from exporters.service import cbf
 from exporters.service.billing_drops import STREAM, ConnectionLocks
 from exporters.service.cbf import Hour
 from exporters.service.paths import Paths
-from exporters.service.upstream_client import UpstreamClient
+from exporters.service.upstream_client import Keyring, UpstreamClient
 from exporters.settings import UpstreamSettings
 from spool.billing.hours import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock

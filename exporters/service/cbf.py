@@ -1,5 +1,5 @@
 """
-Hours of the ledger as billing rows, in the columns of the service's common bill format. Pure.
+Hours of the ledger, and fees of seats, as billing rows in the columns of the service's common bill format. Pure.
 
 Numbers are plain decimal text. An hour that is too large for a request or for the month has fewer dimensions:
 first no users, keys and devices, then the model alone. The sum stays the same to the last digit.
@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
+from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.meters import quantity_of
 
@@ -28,6 +30,7 @@ COARSEST = ("model",)
 LEVELS = (FINE, COARSER, COARSEST)
 
 Row = Mapping[str, str]
+SEAT_TAGS = ("plan", "user", "team")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +144,44 @@ def _is_tag(value: str | None) -> bool:
 
 def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def drop_of(plan_costs: Mapping[str, Any], seats: Iterable[Mapping[str, Any]], operation: str) -> bytes:
+    """
+    Encode the fees of seats of a month, as the operator API answers it: a row of the type Purchase for each seat.
+    Return b"" if no seat has a fee.
+    """
+    rows = list(_fee_rows(plan_costs, seats))
+    if not rows:
+        return b""
+    return msgspec.json.encode({"month": plan_costs["month"], "operation": operation, "data": rows})
+
+
+def _fee_rows(plan_costs: Mapping[str, Any], seats: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
+    start = _utc_time(plan_costs["start"])
+    end = _utc_time(plan_costs["end"])
+    for seat in seats:
+        fee = str(seat["fees"])
+        if not money.units(fee):
+            continue
+        row = {
+            "lineitem/type": "Purchase",
+            "lineitem/description": f"Seat of {seat['plan']}",
+            "time/usage_start": start,
+            "time/usage_end": end,
+            "resource/id": f"tollhouse:seat:{seat['plan']}:{seat['user']}:{seat['since']}",
+            "resource/service": str(seat["plan"]),
+            "resource/usage_family": "seats",
+            "usage/amount": "1",
+            "usage/units": "seats",
+            "cost/cost": fee,
+        }
+        for name in SEAT_TAGS:
+            value = seat[name]
+            if value:
+                row[f"resource/tag:{name}"] = str(value)[:MAX_TAG]
+        yield row
+
+
+def _utc_time(text: str) -> str:
+    return datetime.fromisoformat(text).strftime("%Y-%m-%dT%H:%M:%SZ")

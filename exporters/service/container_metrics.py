@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from exporters.backoff import Backoff
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.answers import HttpAnswer
+from exporters.pace import Backoff
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from exporters.backoff import Backoff
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
 from exporters.http.answers import HttpAnswer
+from exporters.pace import Backoff
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState

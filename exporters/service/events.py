@@ -15,13 +15,13 @@ import msgspec
 import orjson
 
 from exporters import batch as batches
+from exporters.batch import in_turns
 from exporters.errors import DeliveryTooLarge
 from exporters.http.answers import rejected_by_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import EventStream, UpstreamSettings
-from exporters.turns import in_turns
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import Identity, of_derived
 from spool.log.protocols import Log

@@ -343,7 +343,7 @@ class Assembler:
         """Return the function that asks the upstream about a drop; None without an upstream."""
         if not config.upstream.base_url:
             return None
-        from exporters.service.billing_validation import BillingValidation
+        from exporters.service.billing_drops import BillingValidation
 
         validation = BillingValidation(UpstreamClient.of(config.upstream, clock=self.clock))
         self.stack.push_async_callback(validation.close)

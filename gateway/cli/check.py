@@ -20,7 +20,7 @@ from exporters.check import (
 )
 from exporters.check import check as check_upstream
 from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, try_directory
-from exporters.service.billing_validation import STREAM as BILLING_VALIDATION
+from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
 from exporters.service.events import needs_mapping
 from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.assembly.sent_secrets import secret_problems

@@ -13,7 +13,7 @@ from typing import Any
 from exporters.destinations import catalogue
 from exporters.notifications import catalogue as notifications
 from exporters.problems import one_of, url
-from exporters.service import upstream_settings
+from exporters.service import paths
 from gateway.configuration import assistants
 from gateway.configuration.sections import Config, names_some
 from spool import engines
@@ -92,7 +92,7 @@ def _destination_problems(config: Config) -> Iterator[str]:
 # By section: what other modules know of it, and rules that look at another section, too.
 _MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
     "storage": lambda config: engines.problems(config.storage),
-    "upstream": lambda config: upstream_settings.problems(config.upstream),
+    "upstream": lambda config: paths.problems(config.upstream),
     "destinations": _destination_problems,
     "notify": lambda config: notifications.problems(config.notify),
     "container": lambda config: url("container.upload_url", config.container.upload_url),

@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable
 from exporters.http.answers import HttpAnswer, problem, retry_after_s, words
-from exporters.otlp.partial import rejected
+from exporters.otlp.telemetry import rejected
 from exporters.redaction import LONGEST_WORDS
 
 NOW = 1_790_000_000.0  # Mon, 21 Sep 2026 14:13:20 GMT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporters.backoff import LONGEST_HINT_S, Backoff
+from exporters.pace import LONGEST_HINT_S, Backoff
 
 
 @pytest.mark.parametrize(

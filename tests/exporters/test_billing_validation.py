@@ -6,7 +6,7 @@ import pytest
 
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
 from exporters.http.answers import HttpAnswer
-from exporters.service.billing_validation import MOST, BillingValidation
+from exporters.service.billing_drops import MOST, BillingValidation
 
 pytestmark = pytest.mark.asyncio
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from exporters.batch import TURN
 from exporters.destinations import focus as destination
 from exporters.focus import charges as focus
 from exporters.focus.report_rows import of_report
 from exporters.record_file import FileExporter
-from exporters.turns import TURN
 from spool.deliveries.values import Delivery
 from spool.log.values import Entry
 from spool.record import NS, Correction, Inference, Record

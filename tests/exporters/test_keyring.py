@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from exporters.errors import Misconfigured
-from exporters.keyring import Keyring
 from exporters.service.paths import STREAMS, Paths
+from exporters.service.upstream_client import Keyring
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.registry import scopes
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from exporters.backoff import Backoff
 from exporters.errors import (
     DeliveryTooLarge,
     Divide,
@@ -22,8 +21,9 @@ from exporters.errors import (
     Retryable,
     SendError,
 )
+from exporters.pace import Backoff
 from exporters.route_loop import FAULTS, RouteLoop
-from exporters.throttle import ANOTHER_SUSPECT_S, MAX_SUSPECTS, RouteThrottle
+from exporters.route_pace import ANOTHER_SUSPECT_S, MAX_SUSPECTS, RouteThrottle
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable
 from spool.log.values import Entry

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from exporters.batch import TURN
 from exporters.destinations.otlp import OtlpEndpoint
 from exporters.http.answers import HttpAnswer
 from exporters.http.client import Client, ClientSettings
 from exporters.otlp.spans import SpanEncoder
 from exporters.otlp.telemetry import TelemetryExporter
 from exporters.settings import DestinationSettings
-from exporters.turns import TURN
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from exporters.turns import TURN, in_turns
+from exporters.batch import TURN, in_turns
 
 
 @pytest.mark.asyncio

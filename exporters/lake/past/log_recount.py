@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
+from exporters.batch import TURN
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.digest import RowDigest
 from exporters.lake.manifest import LakeManifest
 from exporters.lake.tables.catalogue import TABLES
-from exporters.turns import TURN
 from spool.deliveries.lake_verdicts import LakeRecount
 from spool.deliveries.protocols import Landings
 from spool.log.protocols import ReadableLog

@@ -14,9 +14,15 @@ import orjson
 
 from exporters.errors import Rejected, SendError
 from exporters.http.client import Client
-from exporters.notifications.channel import ChannelType, Message, as_misconfigured, check_answer, secret_of
+from exporters.notifications.channel import (
+    ChannelType,
+    Message,
+    as_misconfigured,
+    check_answer,
+    letter_by_letter,
+    secret_of,
+)
 from exporters.notifications.channels.webhook import client_settings
-from exporters.notifications.words import letter_by_letter
 from exporters.probe import OK, Probe, failed
 from exporters.problems import headers, url
 from exporters.settings import NotifySettings

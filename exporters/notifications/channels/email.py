@@ -28,9 +28,11 @@ from exporters.notifications.channel import (
     Message,
     ReachedSome,
     has_secret,
+    in_header,
+    plain,
     secret_of,
+    subject,
 )
-from exporters.notifications.words import in_header, plain, subject
 from exporters.probe import OK, Probe, failed
 from exporters.redaction import redact
 from exporters.settings import NotifySettings

@@ -21,10 +21,10 @@ from exporters.notifications.channel import (
     as_misconfigured,
     check_answer,
     has_secret,
+    letter_by_letter,
     secret_of,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.notifications.words import letter_by_letter
 from exporters.probe import Probe, failed, try_connection
 from exporters.problems import url
 from exporters.secret_source import SecretSource

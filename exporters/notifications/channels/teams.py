@@ -18,9 +18,9 @@ from exporters.notifications.channel import (
     SecretAddress,
     as_misconfigured,
     check_answer,
+    letter_by_letter,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.notifications.words import letter_by_letter
 from exporters.probe import Probe, failed, try_connection
 from exporters.settings import NotifySettings
 from spool.clock import Clock

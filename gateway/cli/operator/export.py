@@ -155,8 +155,10 @@ def seat_fees(client: OperatorClient, month: str, output: Path | None, operation
 
     Nothing is sent: give it to a billing connection of its own. Calls that plans cover are no part of it.
     """
-    from exporters.service.cbf import MAX_BYTES  # only where a drop is written
-    from exporters.service.purchases import drop_of
+    from exporters.service.cbf import (
+        MAX_BYTES,  # only where a drop is written
+        drop_of,
+    )
 
     answer = client.request("GET", "/plan-costs", query=[("month", month)])
     if answer["plan_costs"]["truncated"]:

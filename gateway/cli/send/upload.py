@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from exporters.backoff import Backoff
 from exporters.http.answers import retry_after_s
+from exporters.pace import Backoff
 from gateway.cli.send.request_bodies import UploadBody
 from gateway.normalise.formats.engine.declaration import ItemFormat
 from gateway.normalise.formats.list import BY_NAME

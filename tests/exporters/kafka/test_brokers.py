@@ -13,8 +13,7 @@ from aiokafka.errors import ProducerClosed
 
 from exporters.destinations.catalogue import TYPES
 from exporters.errors import Misconfigured
-from exporters.kafka.brokers import Brokers
-from exporters.kafka.setup import TopicSetup, problems_of
+from exporters.kafka.exporter import Brokers, TopicSetup, problems_of
 from exporters.probe import REFUSED
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
@@ -45,7 +44,7 @@ async def test_close_ends_a_transaction_that_brokers_do_not_take(monkeypatch: py
         await close()
 
     monkeypatch.setattr(producer.client, "close", told)
-    monkeypatch.setattr("exporters.kafka.brokers.CLOSE_S", 0.1)
+    monkeypatch.setattr("exporters.kafka.exporter.CLOSE_S", 0.1)
     brokers = Brokers(SETTINGS, None, topic="ai-telemetry")
     brokers._producer = producer
     await brokers.close()

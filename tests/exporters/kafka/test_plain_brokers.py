@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from exporters.kafka.brokers import Brokers
+from exporters.kafka.exporter import Brokers
 from exporters.kafka.messages import TopicMessage, TopicProgress
 from exporters.settings import DestinationSettings
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from exporters.notifications.channel_sender import ChannelSender
+from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import Schedule
 from exporters.service.container_metrics import ContainerSync
 from exporters.service.device_sync import DeviceSync
@@ -101,7 +101,7 @@ async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> No
         def stamp(self) -> object:
             return 1
 
-    monkeypatch.setattr("exporters.notifications.channel_sender.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("exporters.notifications.notifier.LOOK_EVERY_S", 0.0)
     sender = ChannelSender("one", cast(Any, Channel()), Schedule(), cast(Any, Table()), clock)
     task = asyncio.create_task(sender.run())
     await _until(lambda: (sender.state, sender.reason) == ("parked", "fault: ValueError"))

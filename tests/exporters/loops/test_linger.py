@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 import spool.memory
-from exporters.linger import CommitLinger, Linger
+from exporters.route_pace import CommitLinger, Linger
 from spool.clock import AHEAD_S, elapsed_s
 from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY

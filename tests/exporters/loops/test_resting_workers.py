@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.resting_workers import RestingWorkers
 from exporters.route_loop import RouteLoop
+from exporters.route_pace import RestingWorkers
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from tests.exporters.capture import Capture

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from exporters.backoff import Backoff
 from exporters.errors import Retryable
 from exporters.lake.watch import LakeLook, LakeWatch
-from exporters.notifications.channel_sender import ChannelSender
+from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import Schedule
+from exporters.pace import Backoff
 from exporters.route_loop import RouteLoop
 from exporters.service.container_metrics import UPLOAD, ContainerSync
 from exporters.service.device_sync import DeviceSync

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.notifications.channel import Message
-from exporters.notifications.channel_sender import ChannelSender
+from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import schedule_of
 from exporters.probe import OK, Probe
 from spool.memory.registry import MemoryRegistry

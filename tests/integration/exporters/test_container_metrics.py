@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from exporters.backoff import Backoff
+from exporters.pace import Backoff
 from exporters.service.container_metrics import ContainerSync
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import UpstreamKey, UpstreamSettings

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from exporters.backoff import Backoff
 from exporters.device_reporter import REFUSED_S, DeviceReporter
+from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import client_of

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from exporters.backoff import Backoff
-from exporters.keyring import Keyring
+from exporters.pace import Backoff
 from exporters.service.device_sync import DeviceSync
 from exporters.service.paths import Paths
-from exporters.service.upstream_client import UpstreamClient, client_of
+from exporters.service.upstream_client import Keyring, UpstreamClient, client_of
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.devices.device import PENDING, REVOKED, Device

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from exporters.destinations.catalogue import build_routes, problems
 from exporters.destinations.focus import build, build_by_lines
 from exporters.focus import charges as focus
-from exporters.focus.charge_lines import unit_of
+from exporters.focus.charges import unit_of
 from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.configuration.sections import Config, PriceOverride, PriceSettings
 from gateway.intake.leaves import UNITS

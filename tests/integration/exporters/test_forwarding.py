@@ -15,11 +15,11 @@ import pytest_asyncio
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from exporters.backoff import Backoff
 from exporters.destinations.catalogue import build_routes
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from exporters.otlp.encoding import EncodeElsewhere, encode
+from exporters.pace import Backoff
 from exporters.redaction import LONGEST_WORDS
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock

@@ -15,10 +15,10 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from exporters.backoff import Backoff
 from exporters.destinations.catalogue import build_routes
 from exporters.destinations.upstream import UpstreamContext
 from exporters.forwarder import Forwarder
+from exporters.pace import Backoff
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock

@@ -13,7 +13,7 @@ from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.notifications.catalogue import TYPES, build
 from exporters.notifications.channel import Message
-from exporters.otlp.partial import rejected
+from exporters.otlp.telemetry import rejected
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
 from tests.exporters.upstream import FakeUpstream, Received, Reply
 from tests.integration.certificates import Certificates

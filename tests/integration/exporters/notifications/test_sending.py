@@ -10,8 +10,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from exporters.notifications.channel_sender import GIVE_UP_S, PARKED_S
-from exporters.notifications.notifier import Notifier
+from exporters.notifications.notifier import GIVE_UP_S, PARKED_S, Notifier
 from exporters.settings import NotifySettings
 from spool.registry.notices import FAILED, FAILING, PARKED, RUNNING, SENT, ChannelState
 from spool.registry.operators import Actor

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from exporters.notifications.channel import Channel, Message
-from exporters.notifications.channel_sender import ChannelSender
+from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import Schedule
 from exporters.probe import Probe
 from spool.container_files.files import ContainerFiles
