@@ -1,4 +1,4 @@
-"""What modules declare as TYPE, each imported when its declaration is asked for: a process pays for what it uses."""
+"""What modules declare, each imported when its declaration is asked for: a process pays for what it uses."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ T = TypeVar("T")
 
 
 class Declared(Mapping[str, T]):
-    """Declarations by name; `modules` has the name of each one's module. The names are known without an import."""
+    """
+    Declarations by name; `places` has the module of each, and its name there after a colon if that is not TYPE. The
+    names are known without an import.
+    """
 
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self._modules = modules
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
 
     def __getitem__(self, name: str) -> T:
-        declared: T = import_module(self._modules[name]).TYPE
+        module, _, attribute = self._places[name].partition(":")
+        declared: T = getattr(import_module(module), attribute or "TYPE")
         return declared
 
     def __contains__(self, name: object) -> bool:
-        return name in self._modules
+        return name in self._places
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._places)

@@ -121,9 +121,9 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     if not settings.required:
         yield f"{shown}.required: a table has every record: take `required = false` out"
     if settings.leave_out:
-        from exporters.lake.tables import left_out
+        from exporters.lake.tables import left_out_problems
 
-        yield from left_out.problems(shown, settings.leave_out, tuple(COLUMNS))
+        yield from left_out_problems(shown, settings.leave_out, tuple(COLUMNS))
 
 
 TYPE = DestinationType(

@@ -18,9 +18,8 @@ from exporters.clickhouse.server import ClickHouseServer
 from exporters.errors import Misconfigured
 from exporters.exporter import KeepMark, keep_or_compare
 from exporters.lake.columns import COLUMNS, row_of
-from exporters.lake.digest import RowDigest
 from exporters.lake.ndjson import line_of
-from exporters.lake.tables.left_out import LeftOut
+from exporters.lake.tables import LeftOut, RowDigest
 from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement

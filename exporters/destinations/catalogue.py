@@ -23,22 +23,18 @@ if TYPE_CHECKING:
     from exporters.otlp.encoding import EncodeElsewhere
     from spool.ledger.repricing import LinesOf
 
-_FOLDER = "exporters.destinations"
 TYPES: Declared[DestinationType] = Declared(
     {
-        name: f"{_FOLDER}.{name}"
-        for name in (
-            "ndjson",
-            "focus",
-            "otlp",
-            "webhook",
-            "file",
-            "s3",
-            "gcs",
-            "azure",
-            "kafka",
-            "clickhouse",
-        )
+        "ndjson": "exporters.destinations.ndjson",
+        "focus": "exporters.destinations.focus",
+        "otlp": "exporters.destinations.otlp",
+        "webhook": "exporters.destinations.webhook",
+        "file": "exporters.lake.destination:FOLDER",
+        "s3": "exporters.lake.destination:S3",
+        "gcs": "exporters.lake.destination:GCS",
+        "azure": "exporters.lake.destination:AZURE",
+        "kafka": "exporters.kafka.destination",
+        "clickhouse": "exporters.clickhouse.destination",
     }
 )
 

@@ -29,8 +29,7 @@ WITH_FILES: Final = (*SCHEMES, "file")  # the types
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
-def lake_type(name: str) -> DestinationType:
-    """The declaration of one type."""
+def _lake_type(name: str) -> DestinationType:
     return DestinationType(
         name=name,
         needs="url" if name in SCHEMES else "path",
@@ -49,7 +48,7 @@ def build(
 ) -> LakeExporter:
     from exporters.lake.exporter import LakeExporter
     from exporters.lake.formats import FORMATS
-    from exporters.lake.tables.catalogue import TABLES
+    from exporters.lake.tables import TABLES
 
     return LakeExporter(
         store_of(settings, secret),
@@ -104,7 +103,7 @@ def noted(
     """Return an exporter that writes down when a delivery landed, if somebody would read it."""
     if context.verdicts is None:
         return exporter
-    from exporters.lake.noted import NotedLandings
+    from exporters.lake.exporter import NotedLandings
 
     return NotedLandings(exporter, context.verdicts, route_of(settings), clock)
 
@@ -117,7 +116,7 @@ def route_of(settings: DestinationSettings) -> str:
 def store_of(settings: DestinationSettings, secret: SecretSource | None) -> Store:
     """The store of a destination. ValueError if the extra is missing."""
     if settings.type not in SCHEMES:
-        from exporters.lake.folder import Folder
+        from exporters.lake.stores import Folder
 
         return Folder(Path(settings.path or ""))
     try:
@@ -132,7 +131,7 @@ async def probe(
 ) -> Probe:
     """Try to write, to read and to list, as an installation; one small object stays."""
     from exporters.errors import SendError
-    from exporters.lake.owner import tried
+    from exporters.lake.exporter import tried
     from exporters.probe import REFUSED, Probe, failed
 
     try:
@@ -170,10 +169,9 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
 
 
 def _leave_out_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    from exporters.lake.tables import left_out
-    from exporters.lake.tables.catalogue import OPTIONAL
+    from exporters.lake.tables import OPTIONAL, left_out_problems
 
-    yield from left_out.problems(shown, settings.leave_out, OPTIONAL)
+    yield from left_out_problems(shown, settings.leave_out, OPTIONAL)
 
 
 def _store_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
@@ -202,3 +200,9 @@ def _endpoint_problems(shown: str, endpoint: str) -> Iterator[str]:
         yield f"{shown}: http:// is taken on loopback alone, because it shows every record: use https://"
     elif "@" in parts.netloc:
         yield f"{shown} must not hold a user or a password: take out what stands before the @"
+
+
+FOLDER: Final = _lake_type("file")
+S3: Final = _lake_type("s3")
+GCS: Final = _lake_type("gcs")
+AZURE: Final = _lake_type("azure")

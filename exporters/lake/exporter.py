@@ -9,36 +9,46 @@ names. What is there and holds other rows parks the route: nothing is ever overw
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import file_digest
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from exporters.batch import TURN
 from exporters.errors import Misconfigured, Retryable
-from exporters.exporter import KeepMark, keep_or_compare
+from exporters.exporter import KeepMark, LandingExporter, keep_or_compare
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.formats import files_of
-from exporters.lake.owner import claim
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.stores import Store
-from exporters.lake.tables.catalogue import table_of
+from exporters.lake.tables import table_of
+from exporters.probe import OK, Probe
 from spool.clock import Clock
+from spool.deliveries.lake_verdicts import keep_landed
 from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Landing, RouteState, Settlement
 from spool.directories import make_directory
+from spool.errors import SpoolError
 from spool.log.values import Books, Entry
 from spool.record import moment
 from spool.statements.protocols import Statements
 
 FOOTER_BYTES: Final = 1 << 20  # a footer has some 5 KiB for each group of rows
+OWNER_NAME: Final = "_tollhouse.json"
+_TRY_NAME: Final = "_check.json"  # where the installation has no data yet, and so no identity
+NOTED_EVERY_S: Final = 60.0  # at most once in this time: deliveries may land several times a second
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,3 +256,111 @@ def _foreign(name: str) -> Misconfigured:
         f"{name} holds other records: another installation, or a copy of this one, writes here",
         answered=False,
     )
+
+
+class _LakeOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Whose lake it is: one small object says which installation writes below a prefix.
+
+    The first installation makes it, and nobody changes it. A copy that is restored from a backup has the identity of
+    its original. Tollhouse up to 1.0 named no installation: the prefix is everybody's then.
+    """
+
+    lake: int = 1
+    installation: str | None = None
+    release: str | None = None
+
+
+_owner_decoder: Final = msgspec.json.Decoder(_LakeOwner)
+
+
+async def claim(store: Store, installation: str) -> None:
+    """Make the prefix that of an installation. Misconfigured if it belongs to another one."""
+    ours = _LakeOwner(installation=installation, release=version("tollhouse"))
+    if await store.create(OWNER_NAME, _owner_bytes(ours)):
+        return
+    owner = await _owner_of(store)
+    if owner not in (installation, None):
+        raise Misconfigured(
+            f"the prefix belongs to another installation ({owner}, as {OWNER_NAME} says): give this destination "
+            "another one (docs/lake.md)",
+            answered=False,
+        )
+
+
+async def tried(store: Store, installation: str | None) -> Probe:
+    """Write one small object, which stays, read it, write it once more and list what is there."""
+    if installation is None:
+        name, owner = _TRY_NAME, await _owner_of(store)
+        await store.create(name, _owner_bytes(_LakeOwner()))
+    else:
+        name, owner = OWNER_NAME, None
+        await claim(store, installation)
+    body = await _read_whole(store, name)
+    if body is None:
+        raise Retryable(f"{name} is not there after it was written", answered=False)
+    refuses = await store.refuses_again(name, body)
+    async for _ in store.names("_manifest/"):
+        break
+    words = [f"{name} is written there, and stays"]
+    if not refuses:
+        words.append("the store ignores conditions: files are written without")
+    if owner is not None:
+        words.append(f"the prefix belongs to the installation {owner}, and there is no data of one here yet")
+    return Probe(status=OK, words="; ".join(words))
+
+
+async def _owner_of(store: Store) -> str | None:
+    """None if no installation is named."""
+    body = await _read_whole(store, OWNER_NAME)
+    if body is None:
+        return None
+    try:
+        return _owner_decoder.decode(body).installation
+    except msgspec.DecodeError as error:
+        raise Misconfigured(f"{OWNER_NAME} is not of Tollhouse: {error}", answered=False) from error
+
+
+async def _read_whole(store: Store, name: str) -> bytes | None:
+    """None if there is no such object."""
+    size = await store.size(name)
+    return None if size is None else await store.end(name, size, size)
+
+
+def _owner_bytes(owner: _LakeOwner) -> bytes:
+    return msgspec.json.encode(owner) + b"\n"
+
+
+class NotedLandings:
+    """
+    An exporter that lands as another one does, and writes down when: for topics and tables, which keep no manifests
+    that would say it.
+    """
+
+    def __init__(self, exporter: LandingExporter, verdicts: Statements, route: str, clock: Clock) -> None:
+        self.in_flight, self.max_records = exporter.in_flight, exporter.max_records
+        self._exporter = exporter
+        self._verdicts = verdicts
+        self._route = route
+        self._clock = clock
+        self._noted_at: float | None = None  # by the monotonic clock
+
+    async def land(
+        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    ) -> Settlement:
+        settlement = await self._exporter.land(delivery, entries, keep_mark)
+        now = self._clock.monotonic()
+        if self._noted_at is None or now >= self._noted_at + NOTED_EVERY_S:
+            self._noted_at = now
+            await self._note()
+        return settlement
+
+    async def close(self) -> None:
+        await self._exporter.close()
+
+    async def _note(self) -> None:
+        try:
+            await keep_landed(self._verdicts, self._route, self._clock.now())
+        except SpoolError as error:  # it landed all the same
+            extra = {"action": "landing_not_noted", "route": self._route}
+            _log.warning("when %s landed was not written down: %s", self._route, error, extra=extra)

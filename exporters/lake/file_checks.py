@@ -10,8 +10,7 @@ from typing import Any, Final
 from exporters.lake.formats import FORMATS
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
-from exporters.lake.tables.catalogue import table_of
-from exporters.lake.tables.day_sums import LakeDays
+from exporters.lake.tables import LakeDays, table_of
 from spool.ledger import money
 from spool.record import CURRENCY
 

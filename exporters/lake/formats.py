@@ -112,6 +112,6 @@ def files_of(
     """Return what makes the files of a delivery: of its records, or of their charges."""
     if not format.is_focus:
         return DeliveryFiles(directory, series, route=route, format=format, leave_out=leave_out, table=table)
-    from exporters.lake.tables.focus import FocusFiles
+    from exporters.lake.charges import FocusFiles
 
     return FocusFiles(directory, series, route=route, format=format, leave_out=leave_out, table=table)

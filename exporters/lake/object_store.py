@@ -23,7 +23,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import ClientSettings
-from exporters.lake.identity.external_account import ExternalAccount
+from exporters.lake.external_account import ExternalAccount
 from exporters.lake.stores import StoredObject
 from exporters.redaction import lines_of, redact
 from exporters.secret_source import SecretSource

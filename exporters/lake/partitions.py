@@ -16,9 +16,8 @@ from typing import Any, Final, Protocol
 
 from exporters.lake import manifest
 from exporters.lake.columns import AI_TABLE, COLUMNS, VERSION, LakeTable, Row
-from exporters.lake.digest import RowDigest
 from exporters.lake.names import Series, data_name, date_of, stem_of
-from exporters.lake.tables.left_out import LeftOut
+from exporters.lake.tables import LeftOut, RowDigest
 from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import NS, rfc3339

@@ -26,7 +26,7 @@ from exporters.lake.formats import files_of
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import DeliveryFiles
 from exporters.lake.stores import Store
-from exporters.lake.tables.catalogue import TABLES
+from exporters.lake.tables import TABLES
 from spool.clock import Clock
 from spool.deliveries.lake_verdicts import LakeRepairs
 from spool.deliveries.protocols import Landings

@@ -1,10 +1,22 @@
-"""What a lake needs of a store of objects: names that are written once, sizes, ends and lists."""
+"""What a lake needs of a store of objects (names that are written once, sizes, ends and lists), and a folder as one."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from exporters.errors import Misconfigured, Retryable
+from spool.directories import flush_directory, make_directory
+
+T = TypeVar("T")
+_DRAFT: Final = ".tollhouse-"
+_LATER: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class StoredObject(NamedTuple):
@@ -44,3 +56,82 @@ class Store(Protocol):
     def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         """Objects whose name begins so, of those behind `after`, in order of their names."""
         ...
+
+
+class Folder:
+    """
+    A lake in a folder, as `Store` says: a file is written next to its name, flushed, and linked to the name, which
+    fails if the name is taken.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def create(self, name: str, content: Path | bytes) -> bool:
+        return await self._run(lambda: self._create(self._root / name, content))
+
+    def _create(self, path: Path, content: Path | bytes) -> bool:
+        make_directory(path.parent)
+        if path.exists():
+            return False
+        descriptor, draft = tempfile.mkstemp(prefix=_DRAFT, dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as target:
+                if isinstance(content, bytes):
+                    target.write(content)
+                else:
+                    with content.open("rb") as source:
+                        shutil.copyfileobj(source, target, 1 << 20)
+                target.flush()
+                os.fsync(target.fileno())
+            Path(draft).chmod(0o640)
+            try:
+                path.hardlink_to(draft)
+            except FileExistsError:
+                return False
+        finally:
+            Path(draft).unlink(missing_ok=True)
+        flush_directory(path.parent)
+        return True
+
+    async def refuses_again(self, name: str, content: bytes) -> bool:
+        return not await self.create(name, content)
+
+    async def size(self, name: str) -> int | None:
+        def look() -> int | None:
+            try:
+                return (self._root / name).stat().st_size
+            except FileNotFoundError:
+                return None
+
+        return await self._run(look)
+
+    async def end(self, name: str, size: int, count: int) -> bytes:
+        def read() -> bytes:
+            with (self._root / name).open("rb") as file:
+                file.seek(max(0, size - count))
+                return file.read(count)
+
+        return await self._run(read)
+
+    async def fetch(self, name: str, path: Path) -> None:
+        await asyncio.to_thread(shutil.copyfile, self._root / name, path)
+
+    async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
+        for found in await self._run(lambda: sorted(self._walk(prefix))):
+            if found.name > after:
+                yield found
+
+    def _walk(self, prefix: str) -> Iterator[StoredObject]:
+        for path in (self._root / prefix).rglob("*"):
+            if path.is_file() and not path.name.startswith(_DRAFT):
+                yield StoredObject(str(path.relative_to(self._root)), path.stat().st_size)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as error:
+            words = f"{self._root}: {error.strerror or error}"
+            if error.errno in _LATER:
+                raise Retryable(words, answered=False) from error
+            raise Misconfigured(words, answered=False) from error

@@ -22,7 +22,7 @@ from exporters.lake.file_checks import data_differs, footer_differs, format_of
 from exporters.lake.manifest import Adoption, LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.stores import Store
-from exporters.lake.tables.day_sums import LakeDays
+from exporters.lake.tables import LakeDays
 from spool.ledger import money
 
 LISTING, FOOTERS, DATA = "listing", "footers", "data"

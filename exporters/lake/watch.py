@@ -19,7 +19,7 @@ from exporters.lake import manifest, names
 from exporters.lake.exporter import LakeContext
 from exporters.lake.manifest import Adoption
 from exporters.lake.stores import Store
-from exporters.lake.tables.catalogue import table_of
+from exporters.lake.tables import table_of
 from exporters.lake.verification import (
     CONTENT,
     EDITION,

@@ -24,7 +24,7 @@ from exporters.lake import manifest
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import LakeFile
 from exporters.lake.partitions import FileFormat
-from exporters.lake.past.row_records import READ, past_record
+from exporters.lake.past.records import READ, past_record
 from exporters.lake.stores import Store
 from spool.deliveries.past_records import PastDates, PastRecord
 from spool.deliveries.protocols import Landings

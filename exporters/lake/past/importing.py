@@ -28,8 +28,7 @@ from exporters.lake.exporter import bring
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import ImportedPart, LakeManifest
 from exporters.lake.partitions import DeliveryFiles, FileFormat
-from exporters.lake.past.row_records import time_ns
-from exporters.lake.past.topic_records import RECORDS, TopicRecords
+from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
 from exporters.lake.stores import Store
 from spool.clock import Clock
 from spool.ledger import money

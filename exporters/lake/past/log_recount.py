@@ -1,25 +1,31 @@
-"""Compares the deliveries of a lake with the rows that the log gives now, while it has them; it changes nothing."""
+"""Compares a lake with the log, delivery by delivery, and with the ledger, day by day and to the last digit."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from exporters.batch import TURN
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
-from exporters.lake.digest import RowDigest
 from exporters.lake.manifest import LakeManifest
-from exporters.lake.tables.catalogue import TABLES
+from exporters.lake.tables import TABLES, LakeDay, RowDigest
+from exporters.lake.verification import FOREIGN, MISSING, LakeDifference
 from spool.deliveries.lake_verdicts import LakeRecount
 from spool.deliveries.protocols import Landings
+from spool.ledger import money
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 
 MOST_NUMBERS: Final = 500_000  # of one answer, which takes some ten seconds
 _READ_AT_ONCE: Final = 4096
 _ANY: Final = 2**62  # above every number
+# What no file can mend: prices that were made again, and calls from before the route began.
+REPRICED, BEFORE_START = "repriced", "before_start"
+EXPLAINED: Final = frozenset({REPRICED, BEFORE_START})
+_NONE: Final = LakeDay()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +100,34 @@ class LogRecount:
             )
             made.append(row.values)
         return made
+
+
+def ledger_differs(
+    lake: Mapping[str, LakeDay], ledger: Mapping[str, LakeDay], *, began_later: bool
+) -> Iterator[LakeDifference]:
+    """Yield the days that differ. `began_later`: the first calls of the ledger came before the route."""
+    for day in sorted({*lake, *ledger}):
+        ours = lake.get(day, _NONE)
+        theirs = ledger.get(day, _NONE)
+        if ours != theirs:
+            yield LakeDifference(_kind(ours, theirs, began_later), day, _words(ours, theirs))
+
+
+def _kind(ours: LakeDay, theirs: LakeDay, began_later: bool) -> str:
+    if ours._replace(spend=0) == theirs._replace(spend=0):
+        return REPRICED
+    is_less = ours.calls < theirs.calls or (
+        ours.calls == theirs.calls and ours.input_tokens <= theirs.input_tokens
+    )
+    if not is_less:
+        return FOREIGN
+    return BEFORE_START if began_later else MISSING
+
+
+def _words(ours: LakeDay, theirs: LakeDay) -> str:
+    return f"it has {_shown(ours)}, the ledger {_shown(theirs)}"
+
+
+def _shown(sum: LakeDay) -> str:
+    tokens = f"{sum.input_tokens} and {sum.output_tokens} tokens"
+    return f"{sum.calls} calls, ${money.text(sum.spend)}, {tokens}"

@@ -92,7 +92,7 @@ def verify(
     each delivery with those that the log gives now, while it has them. With --sample 5%
     the ends of all files are read, and one file of twenty whole, other ones each time.
     """
-    from exporters.lake.past.ledger_days import EXPLAINED
+    from exporters.lake.past.log_recount import EXPLAINED
     from exporters.lake.verification import ALL_DATES, EXPIRED, Dates
 
     if share is not None and level != "data":
@@ -125,7 +125,7 @@ def _verified(
     share: float | None,
 ) -> tuple[JsonObject, Sequence[LakeDifference]]:
     """Return what was found, and how it differs."""
-    from exporters.lake.tables.day_sums import LakeDays
+    from exporters.lake.tables import LakeDays
     from exporters.lake.verification import ALL_DATES, expired_before
 
     if settings.type == "clickhouse":
@@ -381,7 +381,7 @@ def _of_records(settings: DestinationSettings) -> DestinationSettings:
 async def _manifests(settings: DestinationSettings, route: str, month: str) -> list[Any]:
     import msgspec
 
-    from exporters.lake.tables.catalogue import table_of
+    from exporters.lake.tables import table_of
     from exporters.lake.verification import ReadManifest, read_manifests
 
     table = table_of(route).name

@@ -12,7 +12,7 @@ from exporters.lake.destination import USUAL_RECORDS, store_of
 from exporters.lake.formats import FORMATS
 from exporters.lake.past.adoption import Adopted, LakeAdoption
 from exporters.lake.past.importing import LakeImport
-from exporters.lake.past.topic_records import RECORDS
+from exporters.lake.past.records import RECORDS
 from exporters.settings import DestinationSettings
 from gateway.assembly.storage import open_storage
 from gateway.configuration.local_operator import local_address

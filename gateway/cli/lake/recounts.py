@@ -15,7 +15,7 @@ from gateway.cli.output import JsonObject
 from spool.record import CURRENCY
 
 if TYPE_CHECKING:
-    from exporters.lake.tables.day_sums import LakeDay, LakeDays
+    from exporters.lake.tables import LakeDay, LakeDays
     from exporters.lake.verification import Dates, LakeDifference, VerifiedLake
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
@@ -51,7 +51,7 @@ class RouteBooks:
 
     def of_ledger(self, first: str, last: str) -> Mapping[str, LakeDay] | None:
         """Sums of the ledger by days in UTC; None if it may lack records of them."""
-        from exporters.lake.tables.day_sums import LakeDay
+        from exporters.lake.tables import LakeDay
         from spool.ledger import money
 
         asked = {"per": "daily", "from": first, "to": last, "tz": "UTC", "currency": CURRENCY}
@@ -69,7 +69,7 @@ class RouteBooks:
 
 def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple[VerifiedLake, str]:
     """Add the days of a lake that differ from those of the ledger; say whether they were compared."""
-    from exporters.lake.past.ledger_days import ledger_differs
+    from exporters.lake.past.log_recount import ledger_differs
 
     if not days.days:
         return found, "nothing to compare"
@@ -127,7 +127,7 @@ async def verify_files(
     """Verify a lake of files; with a `share` of them, chosen by chance, whole."""
     from exporters.destinations.catalogue import secret_of
     from exporters.lake.destination import store_of
-    from exporters.lake.tables.catalogue import table_of
+    from exporters.lake.tables import table_of
     from exporters.lake.verification import read_manifests, verify
 
     store = store_of(settings, secret_of(settings))

@@ -9,7 +9,7 @@ import pytest
 from exporters.lake.formats import FORMATS, files_of
 from exporters.lake.names import Series
 from exporters.lake.partitions import FileFormat
-from exporters.lake.tables.catalogue import TABLES
+from exporters.lake.tables import TABLES
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, CURRENCY, NS, Correction, Inference, Record, UsageMetric
 from tests.exporters.lake.records import NOON

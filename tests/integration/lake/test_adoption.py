@@ -13,8 +13,8 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from exporters.lake.folder import Folder
 from exporters.lake.past.adoption import LakeAdoption
+from exporters.lake.stores import Folder
 from exporters.lake.verification import DATA, read_manifests, verify
 from exporters.lake.watch import recount
 from gateway.cli.lake.command import lake as command

@@ -14,9 +14,9 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from exporters.lake.folder import Folder
 from exporters.lake.formats import FORMATS
 from exporters.lake.past.importing import LakeImport
+from exporters.lake.stores import Folder
 from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify
 from exporters.lake.watch import recount
 from gateway.cli.lake.command import lake as command

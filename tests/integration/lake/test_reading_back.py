@@ -13,9 +13,9 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from exporters.errors import Retryable
-from exporters.lake.folder import Folder
 from exporters.lake.past import history
 from exporters.lake.past.history import LakeHistory
+from exporters.lake.stores import Folder
 from gateway.cli import main
 from spool.deliveries.past_records import PastDates
 from spool.deliveries.protocols import LANDINGS

@@ -17,7 +17,7 @@ from exporters.check import check_destinations
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured, Retryable
 from exporters.lake.destination import store_of
-from exporters.lake.owner import claim
+from exporters.lake.exporter import claim
 from exporters.lake.stores import Store
 from exporters.probe import OK
 from exporters.settings import DestinationSettings

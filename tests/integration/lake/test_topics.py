@@ -18,7 +18,7 @@ from exporters.lake.destination import store_of
 from exporters.lake.file_checks import format_of
 from exporters.lake.repair import LakeRepair
 from exporters.lake.stores import Store
-from exporters.lake.tables.catalogue import OPTIONAL, TABLES, table_of
+from exporters.lake.tables import OPTIONAL, TABLES, table_of
 from exporters.lake.verification import DATA, read_manifests, verify
 from exporters.lake.watch import recount
 from exporters.settings import DestinationSettings

@@ -19,9 +19,8 @@ from msgspec.structs import replace
 
 from exporters.lake import manifest
 from exporters.lake.file_checks import footer_differs
-from exporters.lake.folder import Folder
 from exporters.lake.formats import PARQUET
-from exporters.lake.stores import StoredObject
+from exporters.lake.stores import Folder, StoredObject
 from exporters.lake.verification import (
     DATA,
     FOOTERS,

@@ -12,8 +12,7 @@ import pytest
 
 from exporters.errors import Retryable
 from exporters.lake import watch
-from exporters.lake.folder import Folder
-from exporters.lake.stores import Store, StoredObject
+from exporters.lake.stores import Folder, Store, StoredObject
 from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, look_at_files
 from spool.deliveries.lake_verdicts import kept_verdict
 from tests.exporters.spools import StoppedClock, calls

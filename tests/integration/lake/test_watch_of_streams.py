@@ -17,7 +17,7 @@ from exporters.exporter import KeepMark
 from exporters.kafka import recount
 from exporters.kafka.messages import TopicProgress, progress_key
 from exporters.lake import watch
-from exporters.lake.noted import EVERY_S, NotedLandings
+from exporters.lake.exporter import NOTED_EVERY_S, NotedLandings
 from exporters.settings import DestinationSettings
 from gateway.assembly.lakes import lake_states
 from gateway.cli.doctor import doctor
@@ -166,14 +166,14 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
 
         began = clock.now()
         assert began == await landed()
-        clock.move(EVERY_S - 1)
+        clock.move(NOTED_EVERY_S - 1)
         assert began == await landed()
         clock.move(1)
         with monkeypatch.context() as patch:
             patch.setattr(verdicts, "keep_pull_state", AsyncMock(side_effect=SpoolUnavailable("away")))
             assert began == await landed()
-        clock.move(EVERY_S)
-        assert began + 2 * EVERY_S == await landed()
+        clock.move(NOTED_EVERY_S)
+        assert began + 2 * NOTED_EVERY_S == await landed()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from exporters.lake import exporter, formats
-from exporters.lake.folder import Folder
+from exporters.lake.stores import Folder
 from spool.deliveries.protocols import LANDINGS
 from spool.record import AI_TELEMETRY
 from tests.exporters.spools import calls

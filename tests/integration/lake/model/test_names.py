@@ -27,7 +27,7 @@ from exporters.lake import names, parquet
 from exporters.lake.exporter import LakeExporter
 from exporters.lake.formats import PARQUET
 from exporters.lake.past.adoption import LakeAdoption
-from exporters.lake.tables.catalogue import TABLES
+from exporters.lake.tables import TABLES
 from exporters.lake.verification import (
     CONTENT,
     DATA,

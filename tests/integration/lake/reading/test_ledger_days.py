@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from exporters.lake.past.ledger_days import ledger_differs
-from exporters.lake.tables.day_sums import LakeDay
+from exporters.lake.past.log_recount import ledger_differs
+from exporters.lake.tables import LakeDay
 from gateway.cli.lake.command import lake as command
 from gateway.cli.lake.recounts import RouteBooks
 from spool.ledger import money

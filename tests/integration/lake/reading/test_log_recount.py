@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace as changed
 
-from exporters.lake.folder import Folder
 from exporters.lake.past import log_recount
 from exporters.lake.past.log_recount import LogRecount
+from exporters.lake.stores import Folder
 from exporters.lake.watch import recount
 from gateway.cli.lake.command import lake as command
 from spool.deliveries.lake_verdicts import LakeRecount

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.lake.folder import Folder
 from exporters.lake.past.adoption import LakeAdoption
+from exporters.lake.stores import Folder
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
 from spool.engines import MEMORY, open_storage

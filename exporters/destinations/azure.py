@@ -1,7 +1,0 @@
-"""A lake in Azure Blob Storage: see `exporters.lake`."""
-
-from __future__ import annotations
-
-from exporters.lake.destination import lake_type
-
-TYPE = lake_type("azure")

@@ -1,0 +1,246 @@
+"""
+The tables of a lake by their topics, and rules of their rows: what is left out, sums by day, and their digest. Pure.
+
+The tables of usage events, of operations of unit-cost streams and of billing drops begin like that of AI telemetry. The
+ledger counts none of their rows, so `counted` is false everywhere. Values that have names of their own are JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from exporters.lake.columns import (
+    AI_TABLE,
+    COUNT,
+    FIRST,
+    KEPT,
+    MONEY,
+    TAGS,
+    TEXT,
+    TIME,
+    TRUTH,
+    WORD,
+    LakeTable,
+    Row,
+)
+from exporters.problems import one_of
+from spool import record
+from spool.ledger import money
+from spool.ledger.verdicts import time_of
+from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
+
+_US: Final = NS // 1_000_000
+_DAY_US: Final = 24 * 3600 * 1_000_000
+_EVENTS: Final[Mapping[str, str]] = {
+    **FIRST,
+    "source": TEXT,
+    "start_time": TIME,
+    "shadow": TRUTH,
+    "event_id": TEXT,
+    "event_type": WORD,
+    "subject": TEXT,
+    "data": TEXT,
+    "tags": TAGS,
+}
+_UNIT_COST: Final[Mapping[str, str]] = {
+    **FIRST,
+    "source": TEXT,
+    "start_time": TIME,
+    "shadow": TRUTH,
+    "stream": WORD,
+    "stream_type": WORD,
+    "operation": WORD,
+    "granularity": WORD,
+    "element_name": TEXT,
+    "dimensions": TEXT,
+    "value": MONEY,
+}
+_BILLING: Final[Mapping[str, str]] = {
+    **FIRST,
+    "source": TEXT,
+    "start_time": TIME,
+    "shadow": TRUTH,
+    "connection_id": TEXT,
+    "month": WORD,
+    "operation": WORD,
+    "rows": COUNT,
+    "body": TEXT,
+    "upstream_id": TEXT,
+}
+TAG_PREFIX: Final = "tags."  # before the name of a tag
+_TAGS_COLUMN: Final = "tags"
+
+RowValues = tuple[Any, ...]
+_DIGEST_COLUMNS: Final = ("number", "id", "spend", "input_tokens", "output_tokens")
+
+
+def _of_event(event: UsageEvent) -> dict[str, Any]:
+    return {
+        "event_id": event.event_id,
+        "event_type": event.event_type,
+        "subject": event.subject,
+        "data": _json(event.data),
+        "tags": list(event.tags.items()) or None,
+    }
+
+
+def _of_operation(operation: UnitCostOperation) -> dict[str, Any]:
+    return {
+        "stream": operation.stream,
+        "stream_type": operation.stream_type,
+        "operation": operation.operation,
+        "granularity": operation.granularity,
+        "element_name": operation.element_name,
+        "dimensions": _json(operation.dimensions),
+        "value": None if operation.value is None else money.units(operation.value),
+    }
+
+
+def _of_drop(drop: BillingDrop) -> dict[str, Any]:
+    return {
+        "connection_id": drop.connection_id,
+        "month": drop.month,
+        "operation": drop.operation,
+        "rows": drop.rows,
+        "body": drop.body.decode(),
+        "upstream_id": drop.upstream_id,
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str | None:
+    return msgspec.json.encode(value).decode() if value else None
+
+
+def _table(name: str, columns: Mapping[str, str], fields_of: Callable[[Any], dict[str, Any]]) -> LakeTable:
+    def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> Row:
+        at = time_of(record, committed_at)
+        row: dict[str, Any] = {
+            **dict.fromkeys(columns),
+            "edition": edition,
+            "number": number,
+            "at": at,
+            "committed_at": int(committed_at * 1_000_000),
+            "kind": record.kind,
+            "counted": False,
+            "calls": 0,
+            "id": record.id.hex(),
+            "source": record.source,
+            "start_time": None if record.start_time is None else record.start_time // _US,
+            "shadow": record.shadow,
+            **fields_of(record),
+        }
+        return Row(at // _DAY_US, tuple(row.values()))
+
+    return LakeTable(name=name, columns=columns, row_of=row_of)
+
+
+TABLES: Final[Mapping[str, LakeTable]] = {
+    record.AI_TELEMETRY: AI_TABLE,
+    record.USAGE_EVENTS: _table("usage_events", _EVENTS, _of_event),
+    record.UNIT_COST: _table("unit_cost", _UNIT_COST, _of_operation),
+    record.BILLING_DATA: _table("billing_data", _BILLING, _of_drop),
+}
+# What may be left out of the tables of some topics.
+OPTIONAL: Final = tuple(
+    dict.fromkeys(name for table in TABLES.values() for name in table.columns if name not in KEPT)
+)
+
+
+def table_of(route: str) -> LakeTable:
+    """The table of a route: its topic is the second part of its name."""
+    return TABLES[route.partition("/")[2]]
+
+
+class LakeDay(NamedTuple):
+    """The calls of one day (UTC), as the ledger has them. `spend` is in units of `spool.ledger.money`."""
+
+    calls: int = 0
+    spend: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def with_more(self, calls: int, spend: int, given: int, made: int) -> LakeDay:
+        return LakeDay(
+            self.calls + calls, self.spend + spend, self.input_tokens + given, self.output_tokens + made
+        )
+
+
+class LakeDays:
+    """Those of the rows of all deliveries that count; what was imported is in no ledger."""
+
+    def __init__(self) -> None:
+        self._days: dict[str, LakeDay] = {}
+
+    def add(self, at: datetime | str, calls: int, spend: int, given: int, made: int) -> None:
+        day = at[:10] if isinstance(at, str) else at.strftime("%Y-%m-%d")
+        self._days[day] = self._days.get(day, LakeDay()).with_more(calls, spend, given, made)
+
+    @property
+    def days(self) -> Mapping[str, LakeDay]:
+        return self._days
+
+
+class LeftOut:
+    """
+    What rows do not show, as `leave_out` of a destination names it: columns, and single tags. Names that a table has
+    no column for are of another table.
+    """
+
+    def __init__(self, names: Sequence[str], table: LakeTable = AI_TABLE) -> None:
+        places = [table.place(name) for name in names]
+        self._places = [place for place in places if place is not None]
+        self._tags_at = table.place(_TAGS_COLUMN)
+        self._tags = {name.removeprefix(TAG_PREFIX) for name in names if name.startswith(TAG_PREFIX)}
+
+    def cut(self, rows: Sequence[RowValues]) -> Sequence[RowValues]:
+        """The rows without what is left out."""
+        if self._places or self._tags:
+            return [self._without(row) for row in rows]
+        return rows
+
+    def _without(self, row: RowValues) -> RowValues:
+        values = list(row)
+        tags = None if self._tags_at is None else values[self._tags_at]
+        if self._tags_at is not None and tags:
+            kept = [pair for pair in tags if pair[0] not in self._tags]
+            values[self._tags_at] = kept or None
+        for place in self._places:
+            values[place] = None
+        return tuple(values)
+
+
+def left_out_problems(shown: str, names: Sequence[str], columns: tuple[str, ...]) -> Iterator[str]:
+    """Yield what cannot be left out: what sums and proofs rest on, and what is no column and no tag."""
+    for name in names:
+        if name in KEPT:
+            yield f"{shown}.leave_out: {name!r} cannot be left out: sums and proofs rest on it"
+        elif name == TAG_PREFIX:
+            yield f"{shown}.leave_out: {name!r} names no tag: tags.NAME"
+        elif not name.startswith(TAG_PREFIX):
+            yield from one_of(f"{shown}.leave_out", name, columns)
+
+
+class RowDigest:
+    """
+    The proof that two files hold the same rows, whichever release and library wrote them: SHA-256 over number, id,
+    spend and tokens of rows, in the order of their numbers, as far as a table has them.
+    """
+
+    def __init__(self, table: LakeTable = AI_TABLE) -> None:
+        self._sum = sha256()
+        places = [place for name in _DIGEST_COLUMNS if (place := table.place(name)) is not None]
+        self._values_of = itemgetter(*places)
+        self._line = " ".join(["%s"] * len(places)) + "\n"
+
+    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        lines = [self._line % values for values in map(self._values_of, rows)]
+        self._sum.update("".join(lines).encode())
+
+    def text(self) -> str:
+        return self._sum.hexdigest()
