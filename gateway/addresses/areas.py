@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.first_use import imported
 from gateway.http.address import Address, collect
-from gateway.http.managed import resources_of
+from gateway.http.managed import ManagedResource
 from gateway.operator.address import OperatorAddress
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ FOR_SENDERS = (
     Area(
         modules=(
             "gateway.receivers.billing",
-            "gateway.addresses.billing",
+            "gateway.api.connections",
         ),
         paths=("/v2/connections/billing",),
         endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
@@ -122,12 +122,12 @@ FOR_SENDERS = (
     ),
     Area(modules=("gateway.api.views",), paths=("/v2/views",), endpoints=("views",)),
     Area(
-        modules=("gateway.api.budgets", "gateway.addresses.budgets"),
+        modules=("gateway.api.budgets",),
         paths=("/v2/budgets",),
         endpoints=("budgets", "budgets/one", "budgets/one/owners", "budgets/one/alerts"),
     ),
     Area(
-        modules=("gateway.addresses.allocation",),
+        modules=("gateway.api.allocation",),
         paths=("/v2/allocation", "/v2/costformation"),
         endpoints=("allocation",),
     ),
@@ -141,7 +141,7 @@ FOR_SENDERS = (
         endpoints=("mcp", "mcp/metadata"),
     ),
     Area(
-        modules=("gateway.api.roles", "gateway.addresses.roles"),
+        modules=("gateway.api.roles",),
         paths=("/v2/access-control",),
         endpoints=("roles",),
     ),
@@ -262,7 +262,10 @@ OPERATOR_AREAS = (
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
     Area(
-        modules=("gateway.addresses.operator.money.allocation",),
+        modules=(
+            "gateway.operator.allocation.difference",
+            "gateway.operator.allocation.definitions",
+        ),
         paths=("/allocation",),
     ),
     Area(modules=("gateway.operator.insights",), paths=("/insights",)),
@@ -326,11 +329,11 @@ def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
 
 
 def _rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
-    """Yield the rows of each module: those of the resources that it declares, then those of its handlers."""
+    """Yield the rows of the handlers and of the resources that each module defines, in their order."""
     for module in map(import_module, area.modules):
-        for resource in resources_of(module):
-            yield from of_resource(resource)
-        yield from collect(module)
+        yield from collect(
+            module, lambda value: of_resource(value) if isinstance(value, ManagedResource) else ()
+        )
 
 
 class AreaRoutes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from email.message import Message
 from email.parser import BytesParser
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import msgspec
@@ -35,10 +35,12 @@ from gateway.api.lists.allocation import (
 )
 from gateway.api.managed import asking_key
 from gateway.errors import Refusal
-from gateway.http.answers import json_response, respond
+from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
+from gateway.http.answers import JSON, json_response, respond
 from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import CREATE, DELETE, LIST, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
+from gateway.http.services import Services
 from gateway.resources.declaration import stated
 from gateway.resources.namespaces import (
     NamespaceChanges,
@@ -47,6 +49,7 @@ from gateway.resources.namespaces import (
     NewNamespaceOfId,
     OneNamespace,
 )
+from gateway.schemas import TEXT
 from spool.errors import NotThere
 from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace
 from spool.registry.operators import Actor
@@ -127,25 +130,66 @@ def _faults_as_422(
 # -- versions ------------------------------------------------------------------------------------------------
 
 
+# -- namespaces ----------------------------------------------------------------------------------------------
+
+
+# The service's own clients name the group by its older word.
+_BASE = "/v2/{group:allocation|costformation}"
+_VERSIONS = _BASE + "/definition/versions"
+_VERSION = _VERSIONS + "/{version}"
+_NAMESPACE = _BASE + "/namespaces/{namespace}"
+_JOBS = _BASE + "/publish_jobs"
+_JOB = _JOBS + "/{job}"
+
+_call = partial(key_call, endpoint="allocation")
+
+
+def check_definition(request: web.Request) -> None:
+    """Refusal 415 for a body that comes neither as text nor as a form."""
+    if request.content_type not in (*YAML, FORM):
+        raise Refusal(415, "unsupported_media_type", f"Send the definition as {', '.join((*YAML, FORM))}.")
+
+
+def _publish(path: str, summary: str, status: int, gives: type, *optional: str) -> Callable[[Served], Served]:
+    """Give a handler the row of a call that publishes a definition; the scope has the handler's name."""
+
+    def give(handler: Served) -> Served:
+        row = Address(
+            methods=("POST",),
+            path=path,
+            summary=summary,
+            endpoint="allocation",
+            scope=f"allocation:{handler.__name__}",
+            check=check_definition,
+            limit=BodyLimit(setting="allocation.max_definition_bytes and the envelope", bytes=_most_bytes),
+            takes=dict.fromkeys((*YAML, FORM), TEXT),
+            gives={status: {JSON: gives}},
+            refusals=(*WRITE, 404, 409, 422),
+            optional=("base_version", *optional),
+        )
+        return row(handler)
+
+    return give
+
+
+def _most_bytes(services: Services) -> int:
+    return services.operators.money.allocation().max_definition_bytes + SLACK_BYTES
+
+
+@_call(
+    "GET",
+    _VERSIONS,
+    "allocation:read_definition_versions",
+    "List the versions of the default definition",
+    lists=VERSIONS,
+    item=VersionItem,
+)
 async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(VERSIONS, version_rows(request.services, place=request.http.path))
 
 
-async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> Result:
-    money = request.services
-    version = find_version(money, DEFAULT, request.word("version"))
-    place = request.http.path.rpartition("/")[0]
-    return {"version": await with_text(money, version, uri=_uri(place, version))}
-
-
-async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Result:
-    money = request.services
-    version = find_version(money, DEFAULT, request.word("version"))
-    text = await money.require_registry().allocation.text(version)
-    return respond(text.encode(), content_type="text/plain; charset=utf-8")
-
-
 @_faults_as_422
+@_publish(_VERSIONS, "Publish the default definition, or only validate it", 200, OneVersion, "validate_only")
 async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -> Result:
     """Publish a definition, or with `validate_only` say what version it would become."""
     money = request.services
@@ -164,12 +208,38 @@ async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -
     return {"version": {**shown, "border": dict(job.border)}}
 
 
+@_call(
+    "GET",
+    _VERSION,
+    "allocation:read_definition_version",
+    "A version of the default definition, or the latest",
+    gives={JSON: OneVersion},
+)
+async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
+    version = find_version(money, DEFAULT, request.word("version"))
+    place = request.http.path.rpartition("/")[0]
+    return {"version": await with_text(money, version, uri=_uri(place, version))}
+
+
+@_call(
+    "GET",
+    _VERSION + "/definition",
+    "allocation:read_definition_version",
+    "The text of a version, as it was sent",
+    gives={"text/plain": TEXT},
+)
+async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
+    version = find_version(money, DEFAULT, request.word("version"))
+    text = await money.require_registry().allocation.text(version)
+    return respond(text.encode(), content_type="text/plain; charset=utf-8")
+
+
 @_faults_as_422
+@_publish(_BASE + "/definitions", "Let a job publish the default definition", 202, OnePublishJob)
 async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
     return await _submit(request, DEFAULT)
-
-
-# -- namespaces ----------------------------------------------------------------------------------------------
 
 
 class NamespaceResource(ManagedResource[Namespace]):
@@ -222,6 +292,14 @@ class NamespaceResource(ManagedResource[Namespace]):
 NAMESPACE = NamespaceResource()
 
 
+@_call(
+    "POST",
+    _NAMESPACE,
+    "allocation:create_namespace",
+    "Create a namespace",
+    gives={JSON: OneNamespace},
+    may_be_empty=True,
+)
 async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
     """Its id is in the path."""
     given = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
@@ -229,6 +307,7 @@ async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> 
 
 
 @_faults_as_422
+@_publish(_NAMESPACE + "/definitions", "Let a job publish the definition of a namespace", 202, OnePublishJob)
 async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
     return await _submit(request, request.word("namespace"))
 
@@ -236,15 +315,26 @@ async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, 
 # -- publish jobs --------------------------------------------------------------------------------------------
 
 
+@_call(
+    "GET", _JOBS, "allocation:list_publish_jobs", "List publish jobs", lists=PUBLISH_JOBS, item=PublishJobItem
+)
 async def list_publish_jobs(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(PUBLISH_JOBS, job_rows(request.services))
 
 
+@_call("GET", _JOB, "allocation:read_publish_job", "A publish job", gives={JSON: OnePublishJob})
 async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
     table = request.services.require_registry().allocation
     return {"publish_job": describe_job(table.job(request.word("job")))}
 
 
+@_call(
+    "POST",
+    _JOB + "/cancel",
+    "allocation:cancel_publish_job",
+    "Cancel a publish job that is not begun",
+    gives={JSON: OnePublishJob},
+)
 async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
     table = request.services.require_registry().allocation
     return {"publish_job": describe_job(await table.cancel(request.word("job"), actor=request.actor))}
@@ -301,12 +391,6 @@ def base_of(text: str | None) -> int | None:
             400, "invalid_parameter", "base_version is the number of a version, 0 where there was none"
         )
     return int(text)
-
-
-def check_definition(request: web.Request) -> None:
-    """Refusal 415 for a body that comes neither as text nor as a form."""
-    if request.content_type not in (*YAML, FORM):
-        raise Refusal(415, "unsupported_media_type", f"Send the definition as {', '.join((*YAML, FORM))}.")
 
 
 async def _submit(request: KeyRequest[MoneyServices, bytes], namespace: str) -> Result:

@@ -24,16 +24,19 @@ from gateway.api.times import parse_moment
 from gateway.budgets.expansion import expanded
 from gateway.budgets.figures import BudgetLedger
 from gateway.errors import Refusal
+from gateway.http.address import key_call
 from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.visible import SLICED
 from gateway.resources.budgets import (
     EXPANSIONS,
+    AlertItem,
     BudgetChanges,
     BudgetItem,
     NewBudget,
     OneBudget,
+    OwnerItem,
     PlannedLimits,
     Silence,
 )
@@ -159,12 +162,32 @@ async def _check_money(asking: Asker[Any], cost_type: str | UnsetType) -> None:
 BUDGET = BudgetResource()
 
 
+@key_call(
+    "GET",
+    "/v2/budgets/{budget_id}/owners",
+    "budgets:read_budget",
+    "The owners of a budget in the running period",
+    endpoint="budgets/one/owners",
+    lists=OWNERS,
+    item=OwnerItem,
+    in_turn=True,
+)
 async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.word("budget_id")
     page = await request.list(OWNERS, await owner_rows(request.services, id))
     return {"budget": {"id": id}, **page}
 
 
+@key_call(
+    "GET",
+    "/v2/budgets/{budget_id}/alerts",
+    "budgets:read_budget",
+    "What became of the thresholds of a budget, by period",
+    endpoint="budgets/one/alerts",
+    lists=ALERTS,
+    item=AlertItem,
+    in_turn=True,
+)
 async def read_budget_alerts(request: KeyRequest[MoneyServices, None]) -> Result:
     table = request.services.require_registry().budgets
     id = table.get(request.word("budget_id")).id

@@ -19,6 +19,7 @@ from msgspec import UNSET
 from gateway.api.kept.drop_rows import MONTH_ROWS, MonthRows, whole_month
 from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, describe_connection, drop_rows
 from gateway.errors import Refusal
+from gateway.http.address import READ, key_call
 from gateway.http.answers import JSON, send_pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.inflight_bytes import Share
@@ -45,6 +46,7 @@ from gateway.resources.connections import (
     OneConnection,
 )
 from gateway.resources.declaration import stated
+from gateway.schemas import COUNT, TEXT, TEXT_OR_NULL, closed
 from spool import providers
 from spool.billing.drops import month_text
 from spool.errors import NotThere
@@ -142,19 +144,42 @@ class ConnectionResource(ManagedResource[BillingConnection]):
         return word
 
 
-CONNECTION = ConnectionResource()
+# Both names of the segment are accepted, independent of the upstream's.
+_DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/billing_drops"
+_DROP = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
 
 
+@key_call(
+    "GET",
+    _DROPS,
+    "connections:read_billing_external_billing_drops",
+    "The drops of a connection of which rows stand",
+    endpoint="billing",
+    lists=DROPS,
+    item=_DROP,
+)
 async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
     return await request.list(DROPS, drop_rows(connections, request.word("connection_id")))
 
 
+@key_call(
+    "GET",
+    _DROPS + "/{month}",
+    "connections:read_billing_external_billing_drops_month",
+    "The rows of a month, every operation applied in order; all of them where no page is asked for",
+    endpoint="billing/month",
+    lists=MONTH_ROWS,
+    refusals=(*READ, 404, 410),
+)
 async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
     id = request.word("connection_id")
     month = request.word("month")
     return await send_month(request, connections, id, month, share=request.share)
+
+
+CONNECTION = ConnectionResource()
 
 
 async def send_month(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.api.times import seconds
+from gateway.http.address import key_call
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
@@ -140,6 +141,15 @@ class RoleResource(ManagedResource[Role]):
 ROLE = RoleResource()
 
 
+@key_call(
+    "GET",
+    "/v2/access-control/permission_sets",
+    "access-control:read_permission_sets",
+    "List permission sets",
+    endpoint="roles",
+    lists=PERMISSION_SET_LIST,
+    item=PermissionSetItem,
+)
 async def read_permission_sets(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(PERMISSION_SET_LIST, permission_set_rows())
 

@@ -9,7 +9,7 @@ neither can drift.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
@@ -242,10 +242,13 @@ def rows_of(handler: object) -> tuple[Any, ...]:
     return found
 
 
-def collect(module: ModuleType) -> Iterator[Any]:
-    """Return the rows of a module in its order: those of the handlers that it defines, and of its tuple ROWS."""
+def collect(module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()) -> Iterator[Any]:
+    """
+    Return the rows of a module in its order: those of the handlers that it defines, of its tuple ROWS, and by `more`
+    those of anything else that it defines.
+    """
     for name, value in vars(module).items():
         if name == "ROWS" and isinstance(value, tuple):
             yield from value
         elif getattr(value, "__module__", "") == module.__name__:
-            yield from rows_of(value)
+            yield from rows_of(value) or more(value)

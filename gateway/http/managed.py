@@ -7,9 +7,8 @@ say where it is managed; `gateway.operator.managed` and `gateway.api.managed` ma
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -239,13 +238,6 @@ class ManagedResource(Generic[Row]):
 
     async def _known(self, asking: Asker[Any]) -> Collection[str]:
         return await asking.known() if self.has_dimensions else ()
-
-
-def resources_of(module: ModuleType) -> Iterator[ManagedResource[Any]]:
-    """Return the resources that a module declares, in its order."""
-    for value in vars(module).values():
-        if isinstance(value, ManagedResource) and type(value).__module__ == module.__name__:
-            yield value
 
 
 def words_of(noun: str) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.api.allocation import (
+    NAMESPACE,
     find_version,
     what_it_would_be,
     with_text,
@@ -18,9 +19,12 @@ from gateway.api.lists.allocation import (
 )
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
+from gateway.operator.managed import managed_by_people
 from gateway.operator.requests import OperatorRequest
 from spool.registry.allocation import DEFAULT
+from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
 
 class DraftToValidate(RequestBody):
@@ -36,19 +40,7 @@ class DraftToPublish(DraftToValidate):
     base: int | None = None
 
 
-async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await request.list(ALL_VERSIONS, version_rows(request.services, None))
-
-
-async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """
-    Show a version with its text. `namespace` is the one that the definition belongs to, by default the default one.
-    """
-    namespace = request.http.query.get("namespace", DEFAULT)
-    version = find_version(request.services, namespace, request.word("version"))
-    return {"version": await with_text(request.services, version)}
-
-
+@call("POST", "/allocation/validate", VIEW_COSTS, "What version a definition would become", in_turn=True)
 async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
     """Return the version that a definition would become; nothing is stored."""
     given = request.body
@@ -56,6 +48,7 @@ async def validate_definition(request: OperatorRequest[MoneyServices, DraftToVal
     return {"version": await what_it_would_be(request.services, text, given.namespace, request.actor)}
 
 
+@call("POST", "/allocation/publish", MODIFY_DIMENSIONS, "Publish a definition", status=201)
 async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPublish]) -> Result:
     services = request.services
     given = request.body
@@ -68,14 +61,41 @@ async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPubl
     return {"version": describe_version(add_state(services, version)), "publish_job": describe_job(job)}
 
 
+@call("GET", "/allocation/versions", VIEW_COSTS, "List versions of definitions", lists=ALL_VERSIONS)
+async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(ALL_VERSIONS, version_rows(request.services, None))
+
+
+@call(
+    "GET",
+    "/allocation/versions/{version}",
+    VIEW_COSTS,
+    "Show a version of a definition, or the latest",
+    optional=("namespace",),
+)
+async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Show a version with its text. `namespace` is the one that the definition belongs to, by default the default one.
+    """
+    namespace = request.http.query.get("namespace", DEFAULT)
+    version = find_version(request.services, namespace, request.word("version"))
+    return {"version": await with_text(request.services, version)}
+
+
+ROWS = tuple(managed_by_people(NAMESPACE))
+
+
+@call("GET", "/allocation/jobs", VIEW_COSTS, "List publish jobs", lists=PUBLISH_JOBS)
 async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(PUBLISH_JOBS, job_rows(request.services))
 
 
+@call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job")
 async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"publish_job": describe_job(request.registry.allocation.job(request.word("id")))}
 
 
+@call("POST", "/allocation/jobs/{id}/cancel", MODIFY_DIMENSIONS, "Cancel a publish job that is not begun")
 async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     job = await request.registry.allocation.cancel(request.word("id"), actor=request.actor)
     return {"publish_job": describe_job(job)}

@@ -11,6 +11,7 @@ from gateway.allocation.difference import Difference, ElementSpend, difference, 
 from gateway.allocation.language import joined, parse
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import AskedTooMuch, Invalid
@@ -18,6 +19,7 @@ from spool.ledger import money
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.record import moment
+from spool.registry.permission_sets import VIEW_COSTS
 
 DECISIONS_OF_A_ROW = 10  # for each row that may be added up: some seconds of work
 LEAST_ELEMENTS = 20  # of a dimension, however many there are
@@ -34,6 +36,7 @@ class DefinitionDraft(RequestBody):
     month: str = ""
 
 
+@call("POST", "/allocation/diff", VIEW_COSTS, "What a month would become under a definition", in_turn=True)
 async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraft]) -> Result:
     """
     Compare a draft with the definition in force over all records closed by now: the ledger catches up first.

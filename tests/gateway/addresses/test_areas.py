@@ -11,7 +11,7 @@ from gateway import addresses, api, mcp, operator, receivers
 from gateway.addresses.areas import FOR_SENDERS, OPERATOR_AREAS, Area, operator_rows, sender_rows
 from gateway.api import status
 from gateway.http.address import collect
-from gateway.http.managed import resources_of
+from gateway.http.managed import ManagedResource
 from gateway.mounts import OPERATOR_API
 from gateway.resources.list import RESOURCES
 
@@ -33,7 +33,11 @@ def test_every_module_with_rows_is_of_an_area() -> None:
     modules += [f"{package}.declared" for package in RESOURCES.values()]
     with_rows = {name for name in modules if any(collect(import_module(name)))}
     assert with_rows <= known, "name it with its paths in gateway/addresses/areas.py"
-    assert known - with_rows <= {name for name in modules if any(resources_of(import_module(name)))}
+    assert known - with_rows <= {
+        name
+        for name in modules
+        if any(isinstance(each, ManagedResource) for each in vars(import_module(name)).values())
+    }
 
 
 def test_a_module_is_of_one_area() -> None:
