@@ -188,8 +188,8 @@ async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> 
     return await request.list(VERSIONS, version_rows(request.services, place=request.http.path))
 
 
-@_faults_as_422
 @_publish(_VERSIONS, "Publish the default definition, or only validate it", 200, OneVersion, "validate_only")
+@_faults_as_422
 async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -> Result:
     """Publish a definition, or with `validate_only` say what version it would become."""
     money = request.services
@@ -236,8 +236,8 @@ async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Resu
     return respond(text.encode(), content_type="text/plain; charset=utf-8")
 
 
-@_faults_as_422
 @_publish(_BASE + "/definitions", "Let a job publish the default definition", 202, OnePublishJob)
+@_faults_as_422
 async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
     return await _submit(request, DEFAULT)
 
@@ -306,8 +306,8 @@ async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> 
     return await NAMESPACE.create(asking_key(request), given)
 
 
-@_faults_as_422
 @_publish(_NAMESPACE + "/definitions", "Let a job publish the definition of a namespace", 202, OnePublishJob)
+@_faults_as_422
 async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
     return await _submit(request, request.word("namespace"))
 

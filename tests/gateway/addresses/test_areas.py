@@ -10,7 +10,7 @@ import pytest
 from gateway import addresses, api, mcp, operator, receivers
 from gateway.addresses.areas import FOR_SENDERS, OPERATOR_AREAS, Area, operator_rows, sender_rows
 from gateway.api import status
-from gateway.http.address import collect
+from gateway.http.address import collect, rows_of
 from gateway.http.managed import ManagedResource
 from gateway.mounts import OPERATOR_API
 from gateway.resources.list import RESOURCES
@@ -45,6 +45,14 @@ def test_a_module_is_of_one_area() -> None:
     for areas in (FOR_SENDERS, OPERATOR_AREAS):
         named = [name for area in areas for name in area.modules]
         assert sorted(set(named)) == sorted(named)
+
+
+@every_area
+def test_a_row_is_of_the_whole_handler(area: Area) -> None:
+    """A decorator above the row would be left out: the row stands above all others."""
+    for module in map(import_module, area.modules):
+        for name, value in vars(module).items():
+            assert all(row.handler is value for row in rows_of(value)), f"{module.__name__}.{name}"
 
 
 @every_area
