@@ -77,7 +77,7 @@ GATEWAY = (
     "statements",
     "reconciliation", "container_usage",
     "billed", "plans", "insights", "budgets", "recommendations", "error_table", "http", "money", "console",
-    "receivers", "api", "comparison", "scheduled_reports", "mcp", "operator", "addresses", "assembly", "offline",
+    "receivers", "api", "scheduled_reports", "mcp", "operator", "addresses", "assembly", "offline",
     "handover", "refusing", "listeners", "app", "demo", "cli", "__main__",
 )  # fmt: skip
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.api import costs
-from gateway.api.measures import USAGE, USAGE_AMOUNT
 from gateway.http.address import READ, Address
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler
+from gateway.money.costs.measures import USAGE, USAGE_AMOUNT
 from gateway.schemas import COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.ledger.queries import DIMENSIONS
 

@@ -10,26 +10,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any
 
 import orjson
 
-from gateway.api.measures import ANSWERED, METER, USAGE, USAGE_AMOUNT, amount, metered, needed, unit_of, units
+from gateway.api.managed import reader_of_key
 from gateway.api.times import parse_moment
-from gateway.api.views import within_view
 from gateway.errors import Refusal
-from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
+from gateway.money.costs.answer import answer
+from gateway.money.costs.measures import (
+    ANSWERED,
+    METER,
+    REAL_COST,
+    USAGE,
+    USAGE_AMOUNT,
+    amount,
+    metered,
+    needed,
+    unit_of,
+    units,
+)
+from gateway.money.costs.question import CostQuestion
 from gateway.schemas import COUNT, OBJECT, TEXT, Schema, array
 from spool import record
 from spool.errors import NotKept
 from spool.ledger.billed import BILLING, CALLS, COUNTED
-from spool.ledger.costs import cut, own_start
+from spool.ledger.costs import own_start
 from spool.ledger.ledger import TagValues
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
@@ -38,8 +50,8 @@ from spool.ledger.queries import (
     EVERY_METER,
     GRANULARITIES,
     MISSING_IS_OF_BILLS,
-    CostQuery,
     CostRow,
+    Wanted,
     end_of_hour,
 )
 from spool.listing import ListPage, cut_page
@@ -49,8 +61,6 @@ from spool.people import People
 PAGE = 10_000
 MAX_VALUES = 10_000  # of a tag
 
-MAX_PERIODS = 10_000
-PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # any other is a week or more
 _ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "missing", "view")
 _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
 
@@ -59,7 +69,7 @@ _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "
 class Item:
     """A row before it is shown: of many, one page alone is. With `meter` it has the usage of one of many."""
 
-    query: CostQuery
+    question: CostQuestion
     row: CostRow
     cost_type: str
     measures: Sequence[str]
@@ -68,7 +78,7 @@ class Item:
     @property
     def usage_date(self) -> str:
         """The first day, or hour, of the row's period, also where the question begins later."""
-        return _usage_date(self.query.granularity, self.row.start)
+        return _usage_date(self.question.per, self.row.start)
 
     @property
     def place(self) -> str:
@@ -85,11 +95,11 @@ class Item:
     def _amount(self) -> str:
         if self.meter:
             return metered(self.row)[self.meter]
-        return amount(self.row, self.cost_type, self.query.meter)
+        return amount(self.row, self.cost_type, self.question.meter)
 
     @property
     def shown(self) -> Mapping[str, object]:
-        group = dict(zip(self.query.group_by, self.row.group, strict=True))
+        group = dict(zip(self.question.by, self.row.group, strict=True))
         if self.meter:
             group |= {METER: self.meter, "unit": unit_of(self.meter)}
         usage = {name: getattr(self.row, name) for name in self.measures}
@@ -111,8 +121,8 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     """
     rows = _Rows(request.services, request.shared.people)
     known = (*request.services.ledger.dimensions(), *await rows.row_tags())
-    answer = await request.list(cost_list(known), rows)
-    return {**answer, **rows.beside}
+    page = await request.list(cost_list(known), rows)
+    return {**page, **rows.beside}
 
 
 async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -130,8 +140,8 @@ async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result
     tags = await request.services.ledger.tag_values()
     most = request.services.billing_connections.max_tags
     shown = await asyncio.to_thread(lambda: list(map(_tag, tags[:most])))
-    answer = await request.list(TAG_LIST, MemoryRows(shown))
-    return {**answer, "more_tags": len(tags) - most} if len(tags) > most else answer
+    page = await request.list(TAG_LIST, MemoryRows(shown))
+    return {**page, "more_tags": len(tags) - most} if len(tags) > most else page
 
 
 def _tag(tag: TagValues) -> dict[str, Any]:
@@ -209,13 +219,14 @@ class _Rows:
         self.beside: dict[str, object] = {}  # root keys of the answer, once a page of it was asked for
         self._money = money
         self._people = people
-        self._ledger = money.ledger
+        self._reads = reader_of_key(money)
         self._row_tags: Sequence[str] = ()
 
     async def row_tags(self) -> Sequence[str]:
         """Return the tags that rows of billing connections have, and calls have not; as many as are listed."""
-        most = max(0, self._money.billing_connections.max_tags - len(self._ledger.tags))
-        self._row_tags = (await self._ledger.row_tags())[:most]
+        ledger = self._money.ledger
+        most = max(0, self._money.billing_connections.max_tags - len(ledger.tags))
+        self._row_tags = (await ledger.row_tags())[:most]
         return self._row_tags
 
     async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
@@ -223,77 +234,75 @@ class _Rows:
         for name in _ONCE:
             if len(asked.get(name, ())) > 1:
                 raise _wrong(f"{name} may be given only once")
-        cost_type = asked.get("cost_type", ("real_cost",))[0]
-        measures = asked.get("measures", ())
-        meter = asked.get("meter", ("",))[0]
-        by_meter = METER in asked.get("group_by", ())
+        once = {name: asked[name][0] for name in _ONCE if name in asked}
+        cost_type, meter = once.get("cost_type", REAL_COST), once.get("meter", "")
+        measures, group_by = asked.get("measures", ()), asked.get("group_by", ())
+        is_usage, by_meter = cost_type == USAGE_AMOUNT, METER in group_by
         if by_meter:
             check_by_meter(cost_type, measures)
-            asked["group_by"] = tuple(name for name in asked["group_by"] if name != METER)
-        if meter and cost_type != USAGE_AMOUNT:
+            group_by = tuple(name for name in group_by if name != METER)
+        if meter and not is_usage:
             raise _wrong(f"meter is a usage: ask for it with cost_type={USAGE_AMOUNT}")
         if measures and cost_type in BILLED_TYPES:
             raise _wrong(
                 f"measures are of counted calls: ask for them with another cost_type than {cost_type}"
             )
-        arranged = BILLED_TYPES.get(cost_type, 0)
-        if "missing" in asked and not arranged:
+        if "missing" in once and cost_type not in BILLED_TYPES:
             raise _wrong(MISSING_IS_OF_BILLS)
-        query = replace(
-            self._query(asked),
+        question = replace(
+            await self._question(asked, once),
+            by=group_by,
+            cost_type=REAL_COST if is_usage else cost_type,
+            fills="missing" in once,
             measures=needed(cost_type, measures),
             meter=EVERY_METER if by_meter else meter,
-            arranged=arranged,
         )
-        asks: Any = self._ledger
-        if "missing" in asked:
-            asks = (await imported("gateway.billed.missing")).WithMissing(asks, asks)
         try:
-            cost_rows = await asks.costs(query)
+            found = await answer(question, self._reads, self._money.clock.now())
         except NotKept as error:
             raise _wrong(str(error)) from None
-        if arranged:
-            beside = await imported("gateway.billed.beside")
-            billed = await beside.billed_beside(self._ledger, query, self._money.clock.now())
-            self.beside["billed"] = {**billed, COUNTED: asks.counted} if "missing" in asked else billed
-        whole = await self._ledger.whole_since()
-        if query.since.timestamp() < whole:
-            self.beside["whole_since"] = record.moment(whole)
-        if measures or (cost_type == USAGE_AMOUNT and not by_meter):
+        if found.billed is not None:
+            self.beside["billed"] = found.billed
+        if found.may_lack is not None:
+            self.beside["whole_since"] = found.may_lack
+        if measures or (is_usage and not by_meter):
             self.beside["units"] = units(cost_type, measures, meter)
-        cut_periods = [_time(start) for start in cut(query)]
-        if cut_periods:
-            self.beside["cut_periods"] = cut_periods
+        if found.cut_periods:
+            self.beside["cut_periods"] = list(map(_time, found.cut_periods))
 
         def page() -> ListPage[Item]:
-            items = [Item(query, row, cost_type, measures) for row in cost_rows]
+            items = [Item(question, row, cost_type, measures) for row in found.rows]
             return _page(listed, wanted, _by_meter(items, meter) if by_meter else items)
 
-        found = await asyncio.to_thread(page)
-        return replace(found, known=await self._money.known_values())
+        cut = await asyncio.to_thread(page)
+        return replace(cut, known=await self._money.known_values())
 
-    def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
-        if "start_date" not in asked:
+    async def _question(self, asked: Mapping[str, tuple[str, ...]], once: Mapping[str, str]) -> CostQuestion:
+        """Return the question about a span, by its filters and in its view; Refusal 400 for a wrong one."""
+        if "start_date" not in once:
             raise _wrong("start_date is required: a day such as 2026-11-01, or an RFC 3339 time")
-        known = (*self._ledger.dimensions(), *BILLED_DIMENSIONS, *self._row_tags)
-        include = {name: values for name, values in asked.items() if name in known}
-        exclude: dict[str, tuple[str, ...]] = {}
-        if "filters" in asked:
-            more, exclude = map(self._people.asked, _filters(asked["filters"][0], known))
-            for name in include.keys() & more.keys():
-                raise _wrong(f"{name} is asked for in filters and by its own name; choose one of them")
-            include |= more
-        end = asked.get("end_date")
-        query = CostQuery(
-            since=parse_moment("start_date", asked["start_date"][0]),
-            until=parse_moment("end_date", end[0], end=True) if end else end_of_hour(self._money.clock.now()),
-            granularity=asked.get("granularity", ("daily",))[0],
-            group_by=asked.get("group_by", ()),
+        include, exclude = self._filters(asked)
+        now, end = self._money.clock.now(), once.get("end_date")
+        question = CostQuestion(
+            since=parse_moment("start_date", once["start_date"]),
+            until=parse_moment("end_date", end, end=True) if end else end_of_hour(now),
+            per=once.get("granularity", "daily"),
             include=include,
             exclude=exclude,
         )
-        check_span(query)
-        return within_view(self._money, query, asked["view"][0]) if "view" in asked else query
+        question.check_span()
+        return replace(question, view=await self._reads.view(once["view"])) if "view" in once else question
+
+    def _filters(self, asked: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
+        """Return what the dimensions among the parameters include, and with `filters` what is excluded."""
+        known = (*self._money.ledger.dimensions(), *BILLED_DIMENSIONS, *self._row_tags)
+        include = {name: values for name, values in asked.items() if name in known}
+        if "filters" not in asked:
+            return include, {}
+        more, exclude = map(self._people.asked, _filters(asked["filters"][0], known))
+        for name in include.keys() & more.keys():
+            raise _wrong(f"{name} is asked for in filters and by its own name; choose one of them")
+        return include | more, exclude
 
 
 def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
@@ -302,15 +311,6 @@ def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
         raise _wrong(f"meters are usage: group by {METER} with cost_type={USAGE_AMOUNT}")
     if measures:
         raise _wrong(f"measures are of calls, which may have several meters: ask for them without {METER}")
-
-
-def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
-    """Refusal 400 for a span that ends before it begins, or that would be cut in too many periods."""
-    if query.since >= query.until:
-        raise _wrong("the start must be earlier than the end")
-    length = PERIODS.get(query.granularity, timedelta(days=7))
-    if (query.until - query.since) / length > most:
-        raise _wrong(f"this is more than {most} periods; take a shorter span or a coarser granularity")
 
 
 def _filters(

@@ -5,7 +5,7 @@ are declared.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.http.address import READ, WRITE, Address, Content
@@ -25,21 +25,23 @@ from gateway.http.managed import (
     words_of,
 )
 from gateway.http.requests import AddressHandler, KeyRequest, Result, check_json
+from gateway.money.costs.reader import CostReader
 from gateway.schemas import OBJECT, TEXT, Schema, closed
+
+
+def reader_of_key(money: MoneyServices) -> CostReader:
+    """Return what a key sees of costs: everything."""
+    return CostReader(whole=money.ledger, require_registry=money.require_registry)
 
 
 def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
     """Return the asker for a key: role filters do not apply to keys."""
-
-    async def known() -> Collection[str]:
-        return request.services.ledger.dimensions()
-
     return Asker(
         services=request.services,
         shared=request.shared,
         actor=request.actor,
         http=request.http,
-        known=known,
+        known=reader_of_key(request.services).dimensions,
     )
 
 

@@ -14,15 +14,12 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.api.times import seconds
-from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
-from gateway.http.visible import EVERYTHING, SLICED, Visible, check_usable
+from gateway.http.visible import SLICED
 from gateway.resources.declaration import answer, stated
 from gateway.resources.views import NewView, OneView, Values, ViewChanges, ViewItem
-from spool.errors import NotThere
-from spool.ledger.queries import CostQuery, within
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.shared.document_table import Sees
@@ -128,26 +125,6 @@ VIEW = ViewResource()
 def view_rows(money: MoneyServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
     kept = money.require_registry().views.all()
     return MemoryRows([_add_state(money, view) for view in kept if shows(view)])
-
-
-def within_view(money: MoneyServices, query: CostQuery, word: str) -> CostQuery:
-    """The question inside a view, named as for `usable_view`."""
-    view = usable_view(money, word)
-    return within(query, include=view.include, exclude=view.exclude)
-
-
-def usable_view(money: MoneyServices, word: str, sees: Visible = EVERYTHING) -> View:
-    """The view of an id or a name. Refusal 400 for one that is unknown, not visible or broken."""
-    views = money.require_registry().views
-    try:
-        view = views.find_any(word, sees.view)
-    except NotThere as error:
-        raise unknown_view(error) from None
-    return views.matched(check_usable(money.ledger.dimensions(), view))
-
-
-def unknown_view(error: NotThere) -> Refusal:
-    return Refusal(400, "invalid_parameter", f"view: {error}")
 
 
 def _add_state(money: MoneyServices, view: View) -> ShownView:

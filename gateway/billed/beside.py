@@ -51,13 +51,6 @@ async def billed_beside(
     }
 
 
-async def billed_states(ledger: Ledger, query: CostQuery, now: float) -> dict[str, int]:
-    """Return how many days of a question are closed, provisional and open."""
-    days = _days(query, now)
-    told = await ledger.billed_days(days.start, days.stop)
-    return _states([day for day in told if day.source and not day.is_apart], days)
-
-
 def _days(query: CostQuery, now: float) -> range:
     """Return the days of a question, up to the one that is not over."""
     first = int(query.since.timestamp()) // DAY_S * DAY_S

@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from heapq import nsmallest
 from itertools import chain, groupby
-from typing import Protocol
 
 import msgspec
 
@@ -23,7 +22,7 @@ from spool.ledger.billed import CLOSED, COUNTED, FROZEN, INVOICED
 from spool.ledger.costs import combined, periods
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, Group, within
+from spool.ledger.queries import AnswersCosts, CostQuery, CostRow, Group, within
 from spool.ledger.sums import DAY_S, OTHER
 from spool.turns.ordering import ordered
 
@@ -32,16 +31,10 @@ _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTE
 _Place = tuple[int, Group]  # which period, and which group
 
 
-class AnswersMoney(Protocol):
-    """A ledger, or what somebody may see of one."""
-
-    async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
-
-
 class WithMissing:
     """Answers questions of billed money of one ledger, or of a slice of it; `counted` is what the last one added."""
 
-    def __init__(self, asked: AnswersMoney, whole: Ledger) -> None:
+    def __init__(self, asked: AnswersCosts, whole: Ledger) -> None:
         self._asked = asked
         self._whole = whole
         self.counted = "0"

@@ -12,11 +12,12 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gateway.budgets.figures import AsksCosts, BudgetFigures, BudgetLedger
+from gateway.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.budgets.judging import judge_all, rules_digest
 from gateway.first_use import imported
 from spool.clock import Clock
 from spool.ledger.ledger import Ledger
+from spool.ledger.queries import AnswersCosts
 from spool.log.protocols import ReadableLog
 from spool.record import AI_TELEMETRY
 from spool.registry.budgets import SpendBudget
@@ -93,9 +94,9 @@ class BudgetEvaluator:
             divided=self._divided,
         )
 
-    async def _divided(self, cost_type: str) -> AsksCosts:
+    async def _divided(self, cost_type: str) -> AnswersCosts:
         plans = await imported("gateway.plans.metered")
-        found: AsksCosts = plans.divided(self._ledger, self._registry, cost_type)
+        found: AnswersCosts = plans.divided(self._ledger, self._registry, cost_type)
         return found
 
     def wake(self) -> None:

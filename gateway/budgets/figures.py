@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Protocol
 
 from gateway.budgets.forecast import WINDOW_DAYS, Forecast, History, TooEarly, forecast
 from gateway.budgets.periods import BudgetPeriod, judged_periods
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import PLAN_TYPES, TOTAL, CostQuery, CostRow
+from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow
 from spool.ledger.sums import DAY_S
 from spool.meters import METERS, SCALE
 from spool.registry.budgets import CALLS, COST, TOKENS, SpendBudget
@@ -31,12 +30,6 @@ _MEASURES = {
     CALLS: ("calls",),
     TOKENS: ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens"),
 }
-
-
-class AsksCosts(Protocol):
-    """A ledger, or a part of one."""
-
-    async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +96,7 @@ class BudgetLedger:
     now: float
     max_owners: int
     divided: Callable[
-        [str], Awaitable[AsksCosts]
+        [str], Awaitable[AnswersCosts]
     ]  # the ledger without the calls that plans cover, or these alone
     _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
     _billed_until: list[float] = field(default_factory=list)  # once it was asked for

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.mcp.questions import Question
 from gateway.mcp.tool import Asking
+from gateway.money.costs.question import CostQuestion
 from gateway.mounts import page_link
 from spool.ledger.queries import end_of_hour
 
@@ -28,14 +28,13 @@ def opened_row(asking: Asking[Any], path: str, id: str) -> str:
 
 
 def costs_page(
-    asking: Asking[Any], posed: Question, by: Sequence[str], more: Mapping[str, str] | None = None
+    asking: Asking[Any], posed: CostQuestion, by: Sequence[str], more: Mapping[str, str] | None = None
 ) -> str:
     """The page Costs with the same time, filters and view."""
-    query = posed.query
-    until = [] if query.until >= end_of_hour(asking.shared.clock.now()) else [last_day(query.until)]
-    asked: dict[str, Sequence[str]] = {"from": [first_day(query.since)], "to": until, "by": by[:_MOST_GROUPS]}
+    until = [] if posed.until >= end_of_hour(asking.shared.clock.now()) else [last_day(posed.until)]
+    asked: dict[str, Sequence[str]] = {"from": [first_day(posed.since)], "to": until, "by": by[:_MOST_GROUPS]}
     asked |= {name: [value] for name, value in (more or {}).items() if value}
-    asked |= {"view": [posed.view] if posed.view else []}
+    asked |= {"view": [posed.view.id] if posed.view else []}
     asked |= {name: [each or _UNKNOWN for each in values] for name, values in posed.include.items()}
     asked |= {f"{name}!": [each or _UNKNOWN for each in values] for name, values in posed.exclude.items()}
     return page(asking, "/costs", asked)

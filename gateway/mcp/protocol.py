@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.api.visible import hides
 from gateway.errors import Refusal
 from gateway.http.confirming import NOT_THERE, OF_WHAT_IS_THERE, confirmed
 from gateway.http.services import OperatorServices
@@ -38,6 +37,7 @@ from gateway.mcp.messages import (
 from gateway.mcp.resources import read_resource, resource_list, resource_templates
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
 from gateway.mcp.tools.list import TOOLS, is_enabled, listed, offered
+from gateway.money.costs.reader import hides
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.shared.cost_types import COUNTED_TYPES
@@ -156,7 +156,7 @@ async def _answered(
     match message.method:
         case "tools/list":
             _check_page(message)
-            return {"tools": listed(tuple(await asking.dimensions()), tuple(offered(asking)))}
+            return {"tools": listed(tuple(await asking.reads.dimensions()), tuple(offered(asking)))}
         case "tools/call":
             return await _call(_read(message, Called), asking)
         case "resources/list":

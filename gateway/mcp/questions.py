@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from gateway.api.views import usable_view
-from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.periods import Days, RangeWord, bounds
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
+from gateway.money.costs.measures import REAL_COST
+from gateway.money.costs.question import CostQuestion
 from spool.errors import Invalid
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, CostRow, Wanted, within
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, CostRow
 from spool.people import People
+from spool.registry.shared.cost_types import COUNTED_TYPES
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -27,20 +28,6 @@ Filters = Annotated[
         " and & means values that contain the text in any case; !& does both; null is the unknown value"
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """
-    `notes` say what the reader of the answer has to know. `include` and `exclude` are what was asked beside
-    the view, `view` is its id, empty if there is none.
-    """
-
-    query: CostQuery
-    notes: tuple[str, ...] = ()
-    include: Wanted = field(default_factory=dict)
-    exclude: Wanted = field(default_factory=dict)
-    view: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +54,14 @@ async def question(
     view: str | None = None,
     group_by: Sequence[str] = (),
     granularity: str = TOTAL,
-    cost_type: str = "",
-) -> Question:
+    cost_type: str = REAL_COST,
+) -> tuple[CostQuestion, list[str]]:
     """
-    Invalid, or a Refusal, for a dimension, a value or a view that does not exist: it names the nearest.
-
-    A question about billed money knows the dimensions of bills, too: `cost_type` says which money is meant.
+    Return the question, and notes that say what the reader of the answer has to know. Invalid, or a Refusal, for a
+    dimension, a value or a view that does not exist: it names the nearest.
     """
     since, until = bounds(date_range, asking.shared.clock.now())
-    known = await asking.dimensions()
-    if cost_type in BILLED_TYPES:
-        known = (*known, *BILLED_DIMENSIONS, *await asking.ledger.row_tags())
+    known = await asking.reads.dimensions(cost_type)
     for name in group_by:
         _check(name, known)
     for name in filters:
@@ -102,24 +86,19 @@ async def question(
                 raise Invalid(
                     f"the two filters on {dimension} have no value in common: leave one of them out"
                 )
-    query = replace(
-        everything,
-        granularity=granularity,
-        group_by=tuple(group_by),
+    asked = CostQuestion(
+        since=since,
+        until=until,
+        per=granularity,
+        by=tuple(group_by),
         include=include,
         exclude=exclude,
-        measures=(),
+        view=None if view is None else await asking.reads.view(view),
+        cost_type=cost_type,
+        # what is told of counted money has all counted types in it
+        tells=() if cost_type in BILLED_TYPES else COUNTED_TYPES,
     )
-    found_view = None if view is None else usable_view(asking.services, view, await asking.sees())
-    if found_view is not None:
-        query = within(query, include=found_view.include, exclude=found_view.exclude)
-    return Question(
-        query=query,
-        notes=tuple(notes),
-        include=include,
-        exclude=exclude,
-        view="" if found_view is None else found_view.id,
-    )
+    return asked, notes
 
 
 def _check(name: str, known: Sequence[str]) -> None:
@@ -144,7 +123,7 @@ async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: st
         ever = await asking.ledger.values(dimension)
     if arranged:
         billed = replace(_whole_days(query), arranged=arranged, measures=())
-        rows = await asking.ledger_of(cost_type).costs(billed)
+        rows = await asking.reads.ledger_of((cost_type,)).costs(billed)
         here += await asyncio.to_thread(_firsts, rows)
     is_billed = dimension in BILLED_DIMENSIONS
     return _Values(dimension=dimension, here=here, ever=ever, is_billed=is_billed)
@@ -228,10 +207,7 @@ async def _exact(
     return tuple(dict.fromkeys(found)), notes
 
 
-async def billed_note(asking: Asking[MoneyServices], query: CostQuery) -> str:
-    """Return how final the billed days of a question are."""
-    beside = await imported("gateway.billed.beside")
-    now = asking.shared.clock.now()
-    days = await beside.billed_states(asking.services.ledger, query, now)
-    told = ", ".join(f"{count} {state}" for state, count in days.items())
+def billed_note(billed: Mapping[str, Any]) -> str:
+    """Return how final the billed days of an answer are."""
+    told = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
     return f"days with bills: {told}; open days have no billed money; a row without a team may be of nobody's calls"

@@ -93,10 +93,10 @@ async def _behind(asking: Asking[OperatorServices], uri: str) -> tuple[Tool[Any]
     return None if view is None else (cost_data.TOOL, _question(view))
 
 
-def _question(view: View) -> cost_data.CostQuestion:
+def _question(view: View) -> cost_data.CostDataQuestion:
     """Make the question of a view's report, without the parts that tools do not take."""
     by = view.group_by or (view.principal_dimension,)
-    return cost_data.CostQuestion(
+    return cost_data.CostDataQuestion(
         date_range=next(
             (word for word, span in RANGES_OF_WORDS.items() if span == view.range), "month_to_date"
         ),
@@ -110,7 +110,7 @@ async def _views(asking: Asking[OperatorServices]) -> list[View]:
     registry = asking.shared.registry
     if registry is None:
         return []
-    sees = await asking.sees()
+    sees = await asking.reads.visible()
     return [view for view in registry.views.all() if sees.view(view)]
 
 
@@ -118,7 +118,7 @@ async def _view(asking: Asking[OperatorServices], uri: str) -> View | None:
     if not uri.startswith(VIEW_URI) or asking.shared.registry is None:
         return None
     view = asking.shared.registry.views.find(uri.removeprefix(VIEW_URI))
-    return view if view is not None and (await asking.sees()).view(view) else None
+    return view if view is not None and (await asking.reads.visible()).view(view) else None
 
 
 _CONTEXT: Mapping[str, object] = {

@@ -9,19 +9,17 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.api.visible import named_dimensions, slice_of, visible_in
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.requests import named_holder
 from gateway.http.services import OperatorServices
-from gateway.http.visible import EVERYTHING, WHOLE, Visible
-from spool.ledger.derived import Derived
+from gateway.http.visible import WHOLE
+from gateway.money.costs.reader import CostReader
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES
+from spool.ledger.queries import BILLED_DIMENSIONS
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import USE_ASSISTANTS
 from spool.registry.roles import Rights
-from spool.registry.shared.cost_types import COUNTED_TYPES
 
 MAX_BYTES = 40_000  # of an answer, text and structured content together
 ANSWERED, MISTAKEN = "answered", "mistaken"
@@ -67,32 +65,15 @@ class Asking(Generic[Held]):
     step_up: str | None = None
 
     @property
+    def reads(self) -> CostReader:
+        """What who asks sees of costs."""
+        return CostReader(
+            whole=self.whole_ledger, require_registry=self.shared.require_registry, rights=self.rights
+        )
+
+    @property
     def ledger(self) -> SlicedLedger:
-        return SlicedLedger(self.whole_ledger, self.rights.slice)
-
-    def ledger_of(self, cost_type: str, *more: str) -> SlicedLedger:
-        """
-        The ledger cut to what `rights` show in the money of a cost type. Refusal 403 for one that no role shows.
-        What is told of counted money has all counted types in it.
-        """
-        asked = (cost_type, *more) if cost_type in BILLED_TYPES else COUNTED_TYPES
-        return SlicedLedger(self.whole_ledger, slice_of(self.rights, asked))
-
-    async def sees(self) -> Visible:
-        """Return the test of views, budgets, insights and recommendations that the caller may see."""
-        if self.ledger.is_whole:
-            return EVERYTHING
-        return await visible_in(self.ledger, self.shared.require_registry())
-
-    async def derived(self) -> Sequence[Derived]:
-        """The dimensions of the organization that are shown to who asks."""
-        if self.ledger.is_whole:
-            return self.ledger.derived()
-        return await named_dimensions(self.ledger, self.shared.require_registry())
-
-    async def dimensions(self) -> Sequence[str]:
-        """The names of all dimensions that are shown to who asks."""
-        return (*self.ledger.own_dimensions(), *(each.name for each in await self.derived()))
+        return self.reads.ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
 
-from gateway.api.measures import CURRENCY_UNIT
+from gateway.money.costs.measures import CURRENCY_UNIT
 
 MAX_TABLE_ROWS = 20
 _MAX_CELL = 80

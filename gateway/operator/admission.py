@@ -15,7 +15,6 @@ from urllib.parse import unquote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.api.visible import hides
 from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.configuration.addresses import is_loopback
@@ -29,6 +28,7 @@ from gateway.http.listening.forwarded import may_be_shared
 from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
 from gateway.http.single_headers import check_single
+from gateway.money.costs.reader import hides
 from gateway.mounts import AS
 from gateway.operator.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
 from gateway.operator.body import read_body

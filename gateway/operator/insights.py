@@ -24,10 +24,9 @@ from gateway.insights.inspector import Inspector
 from gateway.operator.address import SLICED, call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import insight_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
 from gateway.statements.arrivals import Arrival, arrivals
-from spool.errors import Invalid
+from spool.errors import Invalid, NotThere
 from spool.registry.insights import Insight, check_effort, check_status
 from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS
 
@@ -89,7 +88,7 @@ def inspector(services: OperatorServices) -> Inspector:
 async def list_insights(request: OperatorRequest[InstallationServices, None]) -> Result:
     if not request.is_limited:
         return await request.list(INSIGHTS_OF_PEOPLE, insight_rows(request.registry))
-    visible = await visible_to(request)
+    visible = await request.reads.visible()
     found = await request.registry.insights.found()
     return await request.list(
         INSIGHTS_OF_PEOPLE, MemoryRows([each for each in found if visible.insight(each)])
@@ -164,4 +163,8 @@ async def delete_insight_comment(request: OperatorRequest[InstallationServices, 
 
 
 async def _insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:
-    return await insight_of(request, await visible_to(request), request.word("id"))
+    """Return the insight of the path. NotThere if there is none that the person sees."""
+    insight = await request.registry.insights.get(request.word("id"))
+    if not (await request.reads.visible()).insight(insight):
+        raise NotThere("there is no insight with this id")
+    return insight

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gateway.http.address import Content
@@ -14,7 +14,6 @@ from gateway.http.visible import Visible
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import OperatorAddress
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import known_dimensions, visible_to
 from gateway.schemas import OBJECT
 
 
@@ -23,14 +22,11 @@ def asking_person(
 ) -> Asker[MoneyServices]:
     """`money` is given where the handler works with more than that holder."""
 
-    async def known() -> Collection[str]:
-        return await known_dimensions(request)
-
     seen: list[Visible] = []
 
     async def sees() -> Visible:
         if not seen:
-            seen.append(await visible_to(request))
+            seen.append(await request.reads.visible())
         return seen[0]
 
     return Asker(
@@ -38,7 +34,7 @@ def asking_person(
         shared=request.shared,
         actor=request.actor,
         http=request.http,
-        known=known,
+        known=request.reads.dimensions,
         sees=sees,
         is_person=True,
         holder=request.asker,

@@ -7,19 +7,18 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from gateway.api.costs import check_span
 from gateway.api.lists.insights import INSIGHTS, describe_for_people
-from gateway.api.measures import per
 from gateway.devices.states import MUTE, SILENT
 from gateway.errors import Refusal
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
+from gateway.money.costs.measures import per
+from gateway.money.costs.question import check_span
 from gateway.operator.costs import ledger
 from gateway.operator.costs.marks import marks_of
 from gateway.operator.costs.questions import times
 from gateway.operator.delivery import deliveries
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import usable_view_of, visible_to
 from gateway.rate_cards.names import MODEL_FAMILY
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
@@ -54,7 +53,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     first = midnight.replace(day=1)
     base = CostQuery(since=first, until=end_of_hour(now.timestamp()), granularity=TOTAL, measures=_OF_MONTH)
     if "view" in request.http.query:
-        view = usable_view_of(request, await visible_to(request), request.http.query["view"])
+        view = await request.reads.view(request.http.query["view"])
         base = replace(base, include=view.include, exclude=view.exclude)
     today = replace(base, since=midnight, measures=_OF_DAY)
     largest = _of_asked_days(request, replace(base, measures=("cost",), top=LISTED))
@@ -135,7 +134,7 @@ async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping
     assert sort is not None
     query = ListQuery(sort=sort, order="desc", identity="id", limit=LISTED, filters={"status": _OPEN})
     if request.is_limited:
-        visible = await visible_to(request)
+        visible = await request.reads.visible()
         seen: list[Insight] = [
             each for each in await table.found() if visible.insight(each) and each.status in _OPEN
         ]

@@ -34,10 +34,9 @@ from gateway.http.visible import Visible
 from gateway.operator.address import NOTHING, SLICED, call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import recommendation_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import value_of
-from spool.errors import Invalid
+from spool.errors import Invalid, NotThere
 from spool.ledger.queries import DIMENSIONS
 from spool.ledger.sums import Dimensions
 from spool.registry.permission_sets import VIEW_RECOMMENDATIONS, WORK_ON_INSIGHTS
@@ -58,7 +57,7 @@ class SavingsLook(RequestBody):
 )
 async def list_recommendations(request: OperatorRequest[MoneyServices, None]) -> Result:
     listed = recommendation_list(request.services.ledger.own_dimensions())
-    visible = await visible_to(request)
+    visible = await request.reads.visible()
     rows = [
         _seen(each, visible)
         for each in await request.registry.recommendations.all()
@@ -75,7 +74,7 @@ async def list_recommendations(request: OperatorRequest[MoneyServices, None]) ->
     shows=SLICED,
 )
 async def change_recommendations(request: OperatorRequest[MoneyServices, RecommendationChanges]) -> Result:
-    visible, kept = await visible_to(request), await request.registry.recommendations.all()
+    visible, kept = await request.reads.visible(), await request.registry.recommendations.all()
     hidden = frozenset(each.id for each in kept if not visible.recommendation(each))
     return await by_key.change_recommendations(request.registry, request.body, request.actor, hidden=hidden)
 
@@ -99,8 +98,8 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
     shows=SLICED,
 )
 async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
-    visible = await visible_to(request)
-    found = await recommendation_of(request, visible, request.word("id"))
+    visible = await request.reads.visible()
+    found = await _found(request, visible)
     shown = describe_recommendation(_seen(found, visible))
     comments = await request.registry.recommendations.comments(found.id)
     return {
@@ -202,7 +201,7 @@ async def change_recommendation_type(request: OperatorRequest[MoneyServices, Typ
     shows=SLICED,
 )
 async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices, None]) -> Result:
-    visible, kept = await visible_to(request), await request.registry.recommendations.all()
+    visible, kept = await request.reads.visible(), await request.registry.recommendations.all()
     rows = dimension_rows(filter(visible.recommendation, kept), request.ledger.own_dimensions())
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
@@ -237,4 +236,12 @@ def _seen(each: Recommendation, visible: Visible) -> Recommendation:
 
 
 async def _id(request: OperatorRequest[MoneyServices, Any]) -> str:
-    return (await recommendation_of(request, await visible_to(request), request.word("id"))).id
+    return (await _found(request, await request.reads.visible())).id
+
+
+async def _found(request: OperatorRequest[MoneyServices, Any], visible: Visible) -> Recommendation:
+    """Return the recommendation of the path. NotThere if there is none that the person sees."""
+    found = await request.registry.recommendations.get(request.word("id"))
+    if not visible.recommendation(found):
+        raise NotThere("there is no recommendation with this id")
+    return found

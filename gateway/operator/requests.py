@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from gateway.api.visible import slice_of
 from gateway.errors import Refusal
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
+from gateway.money.costs.reader import CostReader
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, Session
@@ -56,18 +56,21 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
         return self.shared.clock.now()
 
     @property
+    def reads(self) -> CostReader:
+        """What the person sees of costs."""
+        return CostReader(
+            whole=self.whole_ledger, require_registry=self.shared.require_registry, rights=self.rights
+        )
+
+    @property
     def is_limited(self) -> bool:
         """True if the person may see only a part of the calls, or none."""
-        return not self.rights.slice.is_everything
+        return self.reads.is_limited
 
     @property
     def ledger(self) -> SlicedLedger:
         """The ledger as the person may see it."""
-        return SlicedLedger(self.whole_ledger, self.rights.slice)
-
-    def ledger_of(self, cost_types: Collection[str]) -> SlicedLedger:
-        """The ledger as the person may see it in the money of cost types. Refusal 403 if no role shows all of these."""
-        return SlicedLedger(self.whole_ledger, slice_of(self.rights, cost_types))
+        return self.reads.ledger
 
     @property
     def registry(self) -> Registry:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from gateway.http.holders.money import MoneyServices
+from gateway.money.costs.reader import CostReader
 from gateway.mounts import page_link
 from gateway.scheduled_reports import words
 from gateway.scheduled_reports.declared import ScheduledReport, ScheduledReportTable
-from gateway.scheduled_reports.figures import figures_of, reader_of
+from gateway.scheduled_reports.figures import figures_of
 from gateway.scheduled_reports.readers import IsDefault, NotReadable, rights_of
 from spool.clock import Clock
 from spool.errors import NotKept
@@ -101,7 +102,9 @@ class ReportSender:
         reason = view.broken(self.services.ledger.dimensions())
         if reason:
             raise NotReadable(f"its view {view.name} is broken: {reason}")
-        reader = await reader_of(self.services, rights, view.cost_type)
+        reader = CostReader(
+            whole=self.services.ledger, require_registry=self.services.require_registry, rights=rights
+        )
         try:
             figures = await figures_of(self.services, report, view, reader, due)
         except NotKept as error:

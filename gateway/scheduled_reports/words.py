@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
-from gateway.comparison.comparing import Comparison
-from gateway.comparison.sentence import dollars, driver_words, sentence
 from gateway.insights.findings import named
+from gateway.money.comparison.comparing import Comparison
+from gateway.money.comparison.sentence import dollars, driver_words, sentence
 from spool.ledger import money
 from spool.ledger.money import unconverted_words
 from spool.ledger.sums import OTHER

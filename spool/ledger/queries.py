@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Protocol
 
 import msgspec
 
@@ -124,6 +125,12 @@ class CostQuery:
 
 
 EVERY_METER = "*"
+
+
+class AnswersCosts(Protocol):
+    """The ledger, or what somebody may see of it."""
+
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
 class CostRow(msgspec.Struct, frozen=True, kw_only=True):

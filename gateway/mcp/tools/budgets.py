@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT
 from gateway.budgets.expansion import expanded
 from gateway.budgets.figures import BudgetFigures
 from gateway.http.holders.money import MoneyServices
@@ -16,6 +15,7 @@ from gateway.http.visible import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
+from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.resources.budgets import CURRENT, FORECAST
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
@@ -72,7 +72,7 @@ class BudgetStates(ToolOutput):
 async def run(asked: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     registry = asking.shared.require_registry()
     books = asking.services.require_budgets().books()
-    sees = await asking.sees()
+    sees = await asking.reads.visible()
     known = [each for each in registry.budgets.all() if sees.budget(each)]
     chosen = known if asked.name is None else [_named(known, asked.name)]
     lines = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from decimal import Decimal
@@ -11,24 +11,23 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT
-from gateway.comparison.comparing import Comparison, by_whole_days, compare
-from gateway.comparison.old_prices import list_prices
-from gateway.comparison.sentence import sentence
-from gateway.comparison.split import PARTS, Driver, Spending, together
 from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import costs_page, first_day, last_day
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
-from gateway.mcp.questions import Filters, Question, billed_note, question
+from gateway.mcp.questions import Filters, billed_note, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, money_text, percent_of, shown, table
+from gateway.money.comparison.comparing import ComparedAnswer, compared
+from gateway.money.comparison.sentence import sentence
+from gateway.money.comparison.split import PARTS, Driver, Spending, together
+from gateway.money.costs.answer import told_of_bills
+from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.ranges import preceding
 from spool.record import moment
-from spool.registry.shared.cost_types import COUNTED_TYPES
 
 _PREVIOUS = "previous"  # the same time before, as the console calls it
 
@@ -107,8 +106,7 @@ class CostComparison(ToolOutput):
 async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     if len(set(asked.group_by)) < len(asked.group_by):
         raise Invalid("group_by names a dimension twice")
-    is_billed = asked.cost_type in BILLED_TYPES
-    posed = await question(
+    posed, notes = await question(
         asking,
         asked.date_range,
         filters=asked.filters,
@@ -117,66 +115,63 @@ async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolA
         cost_type=asked.cost_type,
     )
     now = asking.shared.clock.now()
-    ledger = asking.ledger
-    if is_billed:
-        ledger = asking.ledger_of(asked.cost_type, *COUNTED_TYPES)
-        query = by_whole_days(posed.query, asked.cost_type, now)
-        posed = replace(posed, query=query, notes=(*posed.notes, await billed_note(asking, query)))
-    baseline = preceding(posed.query)
-    if asked.baseline is not None:
+
+    def baseline(query: CostQuery) -> CostQuery:
+        if asked.baseline is None:
+            return preceding(query)
         since, until = bounds(asked.baseline, now)
-        baseline = replace(posed.query, since=since, until=until)
-        if is_billed:
-            baseline = by_whole_days(baseline, asked.cost_type, now)
-    prices = await list_prices(asking.services.prices)
-    found = await compare(ledger, posed.query, baseline, top=asked.limit, prices=prices)
-    days = f"{first_day(baseline.since)}..{last_day(baseline.until)}"
-    against = {"against": _PREVIOUS if asked.baseline is None else days}
-    if is_billed:  # the page compares what was counted alone
-        against = {"cost_type": asked.cost_type}
-    answer = _Answer(
+        return replace(query, since=since, until=until)
+
+    answer = await compared(
+        posed, baseline, asking.reads, now=now, top=asked.limit, prices=asking.services.prices
+    )
+    billed = await told_of_bills(answer.query, asking.reads, now, states_alone=True)
+    if billed is None:
+        days = f"{first_day(answer.baseline.since)}..{last_day(answer.baseline.until)}"
+        against = {"against": _PREVIOUS if asked.baseline is None else days}
+    else:
+        notes.append(billed_note(billed))
+        against = {"cost_type": asked.cost_type}  # the page compares what was counted alone
+    posed = replace(posed, until=answer.query.until)
+    page = _Page(
         asked=asked,
-        posed=posed,
-        baseline=baseline,
-        found=found,
+        answer=answer,
+        notes=notes,
         now=now,
-        whole=await asking.ledger.whole_since(),
         link=costs_page(asking, posed, asked.group_by, against),
     )
-    return await asyncio.to_thread(fit, answer.written, min(asked.limit, len(found.drivers)))
+    return await asyncio.to_thread(fit, page.written, min(asked.limit, len(answer.found.drivers)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
+class _Page:
     asked: ComparisonQuestion
-    posed: Question
-    baseline: CostQuery
-    found: Comparison
+    answer: ComparedAnswer
+    notes: Sequence[str]
     now: float
-    whole: int
     link: str
 
     def written(self, count: int) -> ToolAnswer:
         """With so many drivers."""
-        query = self.posed.query
-        others = self.found.drivers[count:]
+        query, baseline, found = self.answer.query, self.answer.baseline, self.answer.found
+        others = found.drivers[count:]
         content = CostComparison(
             start=query.since.astimezone(UTC).isoformat(),
             end=query.until.astimezone(UTC).isoformat(),
-            baseline_start=self.baseline.since.astimezone(UTC).isoformat(),
-            baseline_end=self.baseline.until.astimezone(UTC).isoformat(),
+            baseline_start=baseline.since.astimezone(UTC).isoformat(),
+            baseline_end=baseline.until.astimezone(UTC).isoformat(),
             zone=ZONE,
             as_of=moment(self.now),
             cost_type=self.asked.cost_type,
             currency=CURRENCY_UNIT,
             group_by=self.asked.group_by,
-            drivers=[_line(each, self._names(each)) for each in self.found.drivers[:count]],
+            drivers=[_line(each, self._names(each)) for each in found.drivers[:count]],
             other=_line(together(others, group=()), {}) if others else None,
-            total=_line(self.found.total, {}),
-            estimated_percent=_estimated(self.found.total.now),
-            baseline_estimated_percent=_estimated(self.found.total.before),
+            total=_line(found.total, {}),
+            estimated_percent=_estimated(found.total.now),
+            baseline_estimated_percent=_estimated(found.total.before),
             truncated=bool(others),
-            sentence=sentence(self.found),
+            sentence=sentence(found),
             notes=list(self._notes()),
         )
         return ToolAnswer(text=self._text(content), content=content, link=self.link)
@@ -185,26 +180,25 @@ class _Answer:
         return dict(zip(self.asked.group_by, map(shown, driver.group), strict=True))
 
     def _notes(self) -> Iterator[str]:
-        yield from self.posed.notes
-        total = self.found.total
+        yield from self.notes
+        total = self.answer.found.total
         if not total.now.calls and not total.before.calls and not total.now.cost:
             yield "no call of either time matches; get_org_context says for which days there is data"
         if total.now.unpriced or total.before.unpriced:
             unpriced = f"{total.now.unpriced} calls, and {total.before.unpriced} of the baseline,"
             yield f"{unpriced} have no known cost and count as 0"
-        if min(self.posed.query.since, self.baseline.since).timestamp() < self.whole:
-            border = moment(self.whole)
-            yield f"sums of before {border} may lack records that were gone before they were counted"
+        if self.answer.may_lack is not None:
+            yield f"sums of before {self.answer.may_lack} may lack records that were gone before they were counted"
 
     def _text(self, content: CostComparison) -> str:
-        query = self.posed.query
+        query, baseline = self.answer.query, self.answer.baseline
         total = content.total
         parts = ", ".join(f"{name} {_signed(getattr(total, name))}" for name in PARTS)
         text = (
             f"{content.sentence} {days_text(query.since, query.until)} ({ZONE}): {money_text(total.cost)} "
             f"{CURRENCY_UNIT}, against "
             f"{money_text(total.baseline_cost)} {CURRENCY_UNIT} of "
-            f"{days_text(self.baseline.since, self.baseline.until)}. Change: {_signed(total.change)}: {parts}"
+            f"{days_text(baseline.since, baseline.until)}. Change: {_signed(total.change)}: {parts}"
         )
         if content.estimated_percent is not None or content.baseline_estimated_percent is not None:
             shares = (content.estimated_percent or "0.0", content.baseline_estimated_percent or "0.0")

@@ -11,21 +11,20 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.api.costs import check_span
-from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
-from gateway.api.report_words import REAL_COST
-from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.positions import opened, sealed
-from gateway.mcp.questions import Filters, Question, billed_note, question
+from gateway.mcp.questions import Filters, billed_note, question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, percent_of, shown, table
+from gateway.money.costs.answer import CostAnswer, answer
+from gateway.money.costs.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.costs import combined, cut, own_start
+from spool.ledger.billed import COUNTED
+from spool.ledger.costs import combined, own_start
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, TOTAL, CostRow
 from spool.meters import METERS, quantity_of
@@ -51,7 +50,7 @@ _UNITS = {
 }
 
 
-class CostQuestion(ToolInput):
+class CostDataQuestion(ToolInput):
     date_range: DateRange = "last_30_days"
     group_by: Annotated[
         list[DimensionName],
@@ -133,19 +132,19 @@ class CostData(ToolOutput):
     notes: list[str]
 
 
-async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def run(asked: CostDataQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     if len(set(asked.group_by)) < len(asked.group_by):
         raise Invalid("group_by names a dimension twice")
-    arranged = BILLED_TYPES.get(asked.cost_type, 0)
-    if arranged and asked.measure != "cost":
+    is_billed = asked.cost_type in BILLED_TYPES
+    if is_billed and asked.measure != "cost":
         raise Invalid(f"{asked.cost_type} is money alone: ask for measure cost, or for another cost_type")
-    if asked.missing and not arranged:
+    if asked.missing and not is_billed:
         raise Invalid(MISSING_IS_OF_BILLS)
     if (asked.measure == USAGE) != (asked.meter is not None):
         raise Invalid(f"measure {USAGE} is that of a meter, and a meter has no other measure: give both")
     if asked.meter is not None and asked.meter not in METERS:
         raise Invalid(f"meter is one of {', '.join(METERS)}")
-    posed = await question(
+    posed, notes = await question(
         asking,
         asked.date_range,
         filters=asked.filters,
@@ -154,50 +153,47 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         granularity=asked.granularity,
         cost_type=asked.cost_type,
     )
-    check_span(posed.query, most=MAX_PERIODS)
+    posed = replace(posed, meter=asked.meter or "", fills=asked.missing is not None)
+    posed.check_span(most=MAX_PERIODS)
     shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
     if asked.meter is not None:
-        posed = replace(posed, query=replace(posed.query, meter=asked.meter))
         shows["measure"] = "cost"  # the page has no meters
-    if arranged:
-        note = await billed_note(asking, posed.query)
-        posed = replace(posed, query=replace(posed.query, arranged=arranged), notes=(*posed.notes, note))
+    if is_billed:
         shows["cost_type"] = asked.cost_type
-    first = opened(asking, NAME, asked, asked.cursor)
     if asked.missing:
-        ledger = asking.ledger_of(asked.cost_type, REAL_COST)
-        asks = (await imported("gateway.billed.missing")).WithMissing(ledger, asking.whole_ledger)
-        rows = await asks.costs(posed.query)
-        filled = f"{money_text(asks.counted)} {CURRENCY_UNIT} of it are counted, where a bill is missing"
-        posed = replace(posed, notes=(*posed.notes, filled))
         shows["missing"] = asked.missing
-    else:
-        rows = await asking.ledger_of(asked.cost_type).costs(posed.query)
-    whole = await asking.ledger.whole_since()
+    first, now = opened(asking, NAME, asked, asked.cursor), asking.shared.clock.now()
+    found = await answer(posed, asking.reads, now, states_alone=True)
+    if found.billed is not None:
+        notes.append(billed_note(found.billed))
+        if asked.missing:
+            counted = f"{money_text(str(found.billed[COUNTED]))} {CURRENCY_UNIT}"
+            notes.append(f"{counted} of it are counted, where a bill is missing")
     page = _Page(
         asked=asked,
-        posed=posed,
+        found=found,
+        notes=notes,
         first=first,
-        now=asking.shared.clock.now(),
-        whole=whole,
+        now=now,
         link=costs_page(asking, posed, asked.group_by, shows),
     )
-    return await asyncio.to_thread(page.answer, rows, lambda seen: sealed(asking, NAME, asked, seen))
+    return await asyncio.to_thread(page.answer, lambda seen: sealed(asking, NAME, asked, seen))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    asked: CostQuestion
-    posed: Question
+    asked: CostDataQuestion
+    found: CostAnswer
+    notes: Sequence[str]
     first: int
     now: float
-    whole: int
     link: str
 
-    def answer(self, rows: Sequence[CostRow], seal: Callable[[int], str]) -> ToolAnswer:
-        """The page of these rows: by period, then the largest first."""
+    def answer(self, seal: Callable[[int], str]) -> ToolAnswer:
+        """The page of the rows: by period, then the largest first."""
         rows = ordered(
-            rows, key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group])
+            self.found.rows,
+            key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group]),
         )
         here = rows[self.first : self.first + self.asked.limit]
         total = _sum(rows)
@@ -208,7 +204,7 @@ class _Page:
     ) -> ToolAnswer:
         end = self.first + len(here)
         elsewhere = [*rows[: self.first], *rows[end:]]
-        query = self.posed.query
+        query = self.found.query
         content = CostData(
             start=query.since.astimezone(UTC).isoformat(),
             end=query.until.astimezone(UTC).isoformat(),
@@ -270,17 +266,17 @@ class _Page:
                 return str(quantity_of(row.metered))
 
     def _notes(self, total: CostRow) -> list[str]:
-        notes = list(self.posed.notes)
-        if not total.calls and not self.posed.query.arranged:
+        notes = list(self.notes)
+        if not total.calls and not self.found.query.arranged:
             notes.append("no call matches; get_org_context says for which days there is data")
         if total.unpriced:
             notes.append(f"{total.unpriced} calls have no known cost and count as 0")
         if total.unconverted:
             notes.append(unconverted_words(total.unconverted, CURRENCY))
-        if self.posed.query.since.timestamp() < self.whole:
-            border = moment(self.whole)
+        if self.found.may_lack is not None:
+            border = self.found.may_lack
             notes.append(f"sums of before {border} may lack records that were gone before they were counted")
-        parts = cut(self.posed.query)
+        parts = self.found.cut_periods
         if parts:
             notes.append(
                 f"only a part of the periods that begin at {', '.join(each.isoformat() for each in parts)}"
@@ -288,7 +284,7 @@ class _Page:
         return notes
 
     def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
-        query = self.posed.query
+        query = self.found.query
         unit = content.unit
         sentence = (
             f"{days_text(query.since, query.until)} ({ZONE}): {money_text(content.total.cost)} "
@@ -344,7 +340,7 @@ TOOL = Tool(
         "and "
         "`other` add up to `total` exactly. Amounts are US dollars as decimal text."
     ),
-    takes=CostQuestion,
+    takes=CostDataQuestion,
     gives=CostData,
     run=run,
     shows=SLICED,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT, estimated
 from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import costs_page
@@ -17,8 +15,10 @@ from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.questions import question
 from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, percent_of, shown, suggestion, table
+from gateway.money.costs.answer import ledger_for
+from gateway.money.costs.measures import CURRENCY_UNIT, estimated
 from spool.ledger import money
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostRow
+from spool.ledger.queries import BILLED_DIMENSIONS, CostRow
 from spool.turns.ordering import ordered
 
 BILLED = "billed_cost"  # the money of dimensions that bills alone have
@@ -56,27 +56,23 @@ class DimensionValues(ToolOutput):
 
 async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     group_by = [asked.dimension]
-    cost_type = BILLED if asked.dimension in BILLED_DIMENSIONS else ""
-    posed = await question(asking, asked.date_range, filters={}, group_by=group_by, cost_type=cost_type)
-    ledger = asking.ledger
-    if cost_type:
-        ledger = asking.ledger_of(cost_type)
-        posed = replace(posed, query=replace(posed.query, arranged=BILLED_TYPES[cost_type]))
-    rows = await ledger.costs(posed.query)
+    of_bills = {"cost_type": BILLED} if asked.dimension in BILLED_DIMENSIONS else {}
+    posed, _ = await question(asking, asked.date_range, filters={}, group_by=group_by, **of_bills)
+    rows = await (await ledger_for(posed, asking.reads)).costs(posed.query)
     asking.shared.people.check([asked.match or ""])
     found = await asyncio.to_thread(_found, rows, asking.shared.people.forms(asked.match or ""))
     hint = ""
     if asked.match and not found:
         hint = await asyncio.to_thread(suggestion, asked.match, [row.group[0] or "" for row in rows])
 
-    link = costs_page(asking, posed, group_by, {"cost_type": cost_type})
+    link = costs_page(asking, posed, group_by, of_bills)
 
     def written(count: int) -> ToolAnswer:
         left_out = len(found) - count
         content = DimensionValues(
             dimension=asked.dimension,
-            start=posed.query.since.isoformat(),
-            end=posed.query.until.isoformat(),
+            start=posed.since.isoformat(),
+            end=posed.until.isoformat(),
             zone=ZONE,
             currency=CURRENCY_UNIT,
             values=[_line(row) for row in found[:count]],
@@ -93,7 +89,7 @@ async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswe
             if content.estimated_percent is None
             else f"; {content.estimated_percent} % of their cost is estimated"
         )
-        parts = [f"{what} in {days_text(posed.query.since, posed.query.until)} ({ZONE}){hint}{share}"]
+        parts = [f"{what} in {days_text(posed.since, posed.until)} ({ZONE}){hint}{share}"]
         shown_rows = [[cell(each.value), money_text(each.cost), f"{each.calls:,}"] for each in content.values]
         if shown_rows:
             columns = [cell(asked.dimension), f"cost ({CURRENCY_UNIT})", "calls"]

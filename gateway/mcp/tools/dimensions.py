@@ -102,7 +102,7 @@ async def meanings(asking: Asking[Any]) -> Mapping[str, str]:
     }
     defined = {
         each.name: _MEANINGS.get(each.name) or f"{cut(each.label, MAX_TAG)}, as the organization defines it"
-        for each in await asking.derived()
+        for each in await asking.reads.derived()
     }
     return {**own, **defined}
 

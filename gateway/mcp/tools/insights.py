@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, clean_text, money_text, table
+from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.listing import DESCENDING, ListQuery, SortField
 from spool.record import moment
 from spool.registry.insights import MAX_CATEGORY, MAX_INSIGHTS, MAX_TEXT, MAX_TITLE, Draft, Insight, web_link
@@ -67,7 +67,7 @@ class InsightLines(ToolOutput):
 
 async def run(asked: InsightsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     registry = asking.shared.require_registry()
-    sees = await asking.sees()
+    sees = await asking.reads.visible()
     found: list[InsightLine] = []
     if asked.kind != "recommendation":
         query = ListQuery(

@@ -15,7 +15,6 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT, estimated
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import SLICED
@@ -24,6 +23,7 @@ from gateway.mcp.periods import ZONE, bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import known
 from gateway.mcp.writing import UNKNOWN, cell, clean, clean_text, money_text, percent_of, shown
+from gateway.money.costs.measures import CURRENCY_UNIT, estimated
 from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
@@ -84,7 +84,7 @@ class ContextAnswer(ToolOutput):
 async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     ledger = asking.services.ledger
     registry = asking.shared.registry
-    sees = await asking.sees()
+    sees = await asking.reads.visible()
     now = asking.shared.clock.now()
     since, until = bounds("month_to_date", now)
     month = {

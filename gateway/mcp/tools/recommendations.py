@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
+from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.recommendations.facts import recommendation_dimensions
 from spool.errors import Invalid
 from spool.record import moment
@@ -97,7 +97,7 @@ class Recommendations(ToolOutput):
 
 async def run(asked: RecommendationsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     kept = await asking.shared.require_registry().recommendations.all()
-    sees = await asking.sees()
+    sees = await asking.reads.visible()
     found = [
         each for each in kept if each.is_open and each.status in asked.status and sees.recommendation(each)
     ]

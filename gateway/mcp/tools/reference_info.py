@@ -7,13 +7,13 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.visible import SLICED
 from gateway.mcp.periods import ZONE, RangeWord, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import meanings
 from gateway.mcp.writing import cell, table
+from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.recommendations.list import TYPES
 from spool.meters import METERS
 

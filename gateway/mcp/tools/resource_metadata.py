@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.holders.senders import SenderServices
 from gateway.mcp.links import page
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
+from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import TAG, TOTAL, CostQuery, CostRow, end_of_hour

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
+from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.record import moment
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import Recommendation
@@ -58,7 +58,7 @@ class RealizedSavings(ToolOutput):
 
 async def run(asked: SavingsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     kept = await asking.shared.require_registry().recommendations.all()
-    sees = await asking.sees()
+    sees = await asking.reads.visible()
     addressed = [
         each if sees.realized(each) else replace(each, realized=None)
         for each in kept

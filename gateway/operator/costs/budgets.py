@@ -9,7 +9,8 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import budget_of, visible_to
+from spool.errors import NotThere
+from spool.registry.budgets import SpendBudget
 
 
 class BudgetEvaluation(RequestBody):
@@ -17,7 +18,7 @@ class BudgetEvaluation(RequestBody):
 
 
 async def list_owners(request: OperatorRequest[MoneyServices, None]) -> Result:
-    id = budget_of(request, await visible_to(request), request.word("id")).id
+    id = (await _budget(request)).id
     return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services, id))}
 
 
@@ -26,7 +27,7 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     List the alerts of a budget. Users with limited data access see those of the budget and its view as
     they are now.
     """
-    budget = budget_of(request, await visible_to(request), request.word("id"))
+    budget = await _budget(request)
     if request.is_limited:
         kept = await alerts_of_now(request.services, budget)
     else:
@@ -39,3 +40,11 @@ async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) ->
     async with request.audited("budgets.evaluate", "budgets", {}):
         done = await request.services.require_budgets().evaluate()
     return {"evaluation": asdict(done)}
+
+
+async def _budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:
+    """Return the budget of the path. NotThere if there is none that the person sees."""
+    budget = request.registry.budgets.get(request.word("id"))
+    if not (await request.reads.visible()).budget(budget):
+        raise NotThere("there is no budget with this id")
+    return budget

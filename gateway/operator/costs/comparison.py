@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 
-from gateway.api.report_words import DEFAULT_TOP, MAX_TOP, REAL_COST, SAME_WEEKDAYS
-from gateway.comparison.comparing import baseline_of, by_whole_days, compare
-from gateway.comparison.old_prices import list_prices
-from gateway.comparison.sentence import sentence
-from gateway.comparison.split import PARTS, Driver, Spending
+from gateway.api.times import parse_moment
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
-from gateway.operator.costs import billed_money
-from gateway.operator.costs.questions import query_of, top_of
-from gateway.operator.costs.row_pages import PAGING, enveloped
+from gateway.money.comparison.comparing import compared
+from gateway.money.comparison.sentence import sentence
+from gateway.money.comparison.split import PARTS, Driver, Spending
+from gateway.money.costs.answer import told_of_bills
+from gateway.money.costs.measures import DEFAULT_TOP, MAX_TOP, PREVIOUS, REAL_COST, SAME_WEEKDAYS
+from gateway.money.costs.question import check_span
+from gateway.operator.costs.questions import PAGING, enveloped, question_of, top_of
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import known_dimensions, named_dimensions
+from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES
-from spool.record import moment
+from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
 from spool.registry.shared.cost_types import COUNTED_TYPES
 from spool.registry.shared.texts import check_one_of
 
@@ -36,57 +38,73 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     where sums may lack records that were gone before they were counted. `billed` is null, or how final the days of
     billed money are.
     """
-    services = request.services
-    given = request.http.query
+    services, reads, given = request.services, request.reads, request.http.query
     cost_type = given.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, MONEY_KINDS)
-    is_billed = cost_type in BILLED_TYPES
-    ledger = request.ledger_of((cost_type, *COUNTED_TYPES)) if is_billed else request.ledger
+    ledger = reads.ledger_of((cost_type, *COUNTED_TYPES))
     await ledger.catch_up(services.log)
-    known = await known_dimensions(request)
-    if is_billed:
-        known = (*known, *BILLED_DIMENSIONS, *await ledger.row_tags())
-    query = await query_of(request, known)
-    if is_billed:
-        query = by_whole_days(query, cost_type, request.now())
-    baseline = baseline_of(query, given.get("against", SAME_WEEKDAYS), request.now())
-    if is_billed:
-        baseline = by_whole_days(baseline, cost_type, request.now())
+    known = await reads.dimensions(cost_type, within=ledger)
+    question = replace(await question_of(request, known), cost_type=cost_type)
     top = top_of(given.get("top", str(DEFAULT_TOP)))
-    prices = await list_prices(services.prices)
-    found = await compare(ledger, query, baseline, top=top, prices=prices)
-    whole = await ledger.whole_since()
-    since = min(query.since, baseline.since)
-    drivers = list(enumerate(found.drivers))
+    against = partial(_baseline, against=given.get("against", SAME_WEEKDAYS), now=request.now())
+    answer = await compared(question, against, reads, now=request.now(), top=top, prices=services.prices)
     page = await enveloped(
         request,
-        drivers,
+        list(enumerate(answer.found.drivers)),
         show=lambda driver: {
-            **dict(zip(query.group_by, driver[1].group, strict=True)),
+            **dict(zip(question.by, driver[1].group, strict=True)),
             **_describe(driver[1]),
         },
         place=itemgetter(0),
         identity=lambda _: "",
-        query=query,
+        query=answer.query,
         dimensions=known,
         most=MAX_TOP + 2,
     )
     return {
         "comparison": {
-            "from": query.since.isoformat(),
-            "to": query.until.isoformat(),
-            "by": list(query.group_by),
-            "against": {"from": baseline.since.isoformat(), "to": baseline.until.isoformat()},
+            **_span(answer.query),
+            "by": list(question.by),
+            "against": _span(answer.baseline),
             "top": top,
             "cost_type": cost_type,
-            "sentence": sentence(found),
-            "names": {each.name: each.label for each in await named_dimensions(request)},
-            "whole_since": moment(whole) if since.timestamp() < whole else None,
+            "sentence": sentence(answer.found),
+            "names": {each.name: each.label for each in reads.whole.derived() if each.name in known},
+            "whole_since": answer.may_lack,
         },
-        "total": _describe(found.total),
-        "billed": await billed_money.told(request, query) if is_billed else None,
+        "total": _describe(answer.found.total),
+        "billed": await told_of_bills(answer.query, reads, request.now()),
         **page,
     }
+
+
+def _baseline(query: CostQuery, *, against: str, now: float) -> CostQuery:
+    """
+    The same question of the time to compare with: SAME_WEEKDAYS, PREVIOUS, a name of RANGES, or FIRST..LAST
+    as days or times.
+
+    Invalid, or a Refusal, for anything else.
+    """
+    if against == PREVIOUS:
+        return preceding(query)
+    if against == SAME_WEEKDAYS:
+        return same_weekdays(query)
+    if against in RANGES:
+        since, until = span(against, now, query.zone)
+    else:
+        first, dots, last = against.partition("..")
+        if not dots:
+            words = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
+            raise Invalid(f"against must be one of {words}, or two days such as 2026-10-01..2026-10-31")
+        since = parse_moment("against", first, zone=query.zone)
+        until = parse_moment("against", last, zone=query.zone, end=True)
+    baseline = replace(query, since=since, until=until)
+    check_span(baseline)
+    return baseline
+
+
+def _span(query: CostQuery) -> dict[str, str]:
+    return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
 def _describe(driver: Driver) -> Mapping[str, object]:

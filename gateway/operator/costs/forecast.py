@@ -7,9 +7,8 @@ from gateway.budgets.forecast import TooEarly
 from gateway.budgets.outlook import outlook
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
-from gateway.operator.costs.questions import query_of
+from gateway.operator.costs.questions import question_of
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import known_dimensions
 from spool.registry.budgets import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
 from spool.registry.shared.texts import check_one_of
 
@@ -30,7 +29,7 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     await ledger.catch_up(request.services.log)
     per = given.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
-    query = await query_of(request, await known_dimensions(request))
+    query = (await question_of(request, await request.reads.dimensions())).query
     found = await outlook(ledger, query, per, request.now())
 
     def shown(units: int) -> str:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.comparison.price_changes import price_changes
 from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import Answer
 from gateway.http.requests import Result
 from gateway.money.annotations.declared import AnnotationTable
-from gateway.operator.costs.questions import ONE_SPAN, query_of
+from gateway.money.comparison.price_changes import price_changes
+from gateway.operator.costs.questions import ONE_SPAN, question_of
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import known_dimensions, usable_view_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
 from gateway.rate_cards.names import MODEL_FAMILY
 from spool.ledger.queries import TOTAL, CostQuery, Group
@@ -45,7 +44,7 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     An annotation of a view is marked in questions of this view, and in those without one.
     """
     await request.ledger.catch_up(request.services.log)
-    query = await query_of(request, await known_dimensions(request))
+    query = (await question_of(request, await request.reads.dimensions())).query
     return await marks_of(request, request.services, query)
 
 
@@ -64,8 +63,8 @@ async def marks_of(request: OperatorRequest[Any, None], money: MoneyServices, qu
 
 
 async def _annotations(request: OperatorRequest[Any, None], query: CostQuery) -> list[ChartMark]:
-    registry, sees, word = request.registry, await visible_to(request), request.http.query.get("view")
-    views = ("", usable_view_of(request, sees, word).id) if word else None
+    registry, sees, word = request.registry, await request.reads.visible(), request.http.query.get("view")
+    views = ("", request.reads.view_among(word, sees).id) if word else None
     first, last = (each.astimezone(query.zone).date().isoformat() for each in (query.since, _last(query)))
     return [
         ChartMark(day=each.day, kind=ANNOTATION, text=each.text, id=each.id)

@@ -1,18 +1,22 @@
-"""Questions for costs, read from the parameters of a call: what a report shows, and of which span."""
+"""Questions about costs as the parameters of a call name them, and the rows of their answers in pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
-from typing import Any
+from hashlib import blake2b
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from gateway.api import costs
-from gateway.api.report_words import (
+import orjson
+
+from gateway.api.times import parse_moment
+from gateway.http.lists import List, MemoryRows, Sort, envelope
+from gateway.money.costs.asked_measures import check_unit
+from gateway.money.costs.measures import (
     ASKED,
-    LATENCY,
     MAX_TOP,
     MEASURED_IN,
     MEASURES,
@@ -20,24 +24,21 @@ from gateway.api.report_words import (
     PREVIOUS,
     REAL_COST,
     SUMS,
+    needed_for,
 )
-from gateway.api.times import parse_moment
-from gateway.http.holders.money import MoneyServices
-from gateway.operator.costs import billed_money
-from gateway.operator.costs.asked_measures import check_unit
-from gateway.operator.costs.row_pages import PAGING
+from gateway.money.costs.question import CostQuestion
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import usable_view_of, visible_to
 from spool.currencies.codes import DECIMALS
 from spool.errors import Invalid
-from spool.ledger.costs import periods
-from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, PLAN_TYPES, TOTAL, CostQuery, within
-from spool.ledger.ranges import RANGES, preceding, span
+from spool.ledger.billed import COUNTED
+from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
+from spool.ledger.ranges import RANGES, span
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of
 
 REPEATED = ("by", "where", "show")
 ONE_SPAN = ("from", "to", "range", "tz")
+PAGING = ("limit", "cursor")
 ONCE = (
     *ONE_SPAN,
     "view",
@@ -55,86 +56,78 @@ ONCE = (
 )
 FORMATS = ("json", "csv")
 LINES = ("meters",)
+ROWS = "rows"
+_OF_BILLS = ["cost"]  # all that a report of billed money shows
+_PLACE = "place"  # the only order: that of the report
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportQuestion:
-    """What a report is asked for, and how it is shown."""
+class ReportForm:
+    """How the answer is shown: measures of MEASURES and ASKED, the `unit` that some are of, and as what."""
 
-    query: CostQuery
-    show: Sequence[str]  # of MEASURES
-    previous: CostQuery | None
-    top: int | None
-    top_by: str
-    unit: str  # what is counted, "" for nothing
-    cost_type: str
-    fills: bool  # counted money where a bill is missing
+    show: Sequence[str]
+    unit: str
     as_csv: bool
-    has_lines: bool = False  # of the estimates of its rows
-
-    @property
-    def cost_types(self) -> Sequence[str]:
-        """The cost types of all that is shown."""
-        measures = (name for name in (*self.show, self.top_by) if name in MEASURED_IN)
-        own = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
-        more = (MEASURED_IN["estimated"],) if self.has_lines else ()
-        filled = (REAL_COST,) if self.fills else ()
-        return tuple(dict.fromkeys((own, *filled, *(MEASURED_IN[name] for name in measures), *more)))
-
-    @cached_property
-    def starts(self) -> Sequence[datetime]:
-        return [start for start, _ in periods(self.query)]
+    has_lines: bool  # of the estimates of its rows
 
 
 async def report_question(
-    request: OperatorRequest[MoneyServices, Any], known: Sequence[str]
-) -> ReportQuestion:
+    request: OperatorRequest[Any, Any], known: Sequence[str]
+) -> tuple[CostQuestion, ReportForm]:
     """Read the question for a report. Invalid, or a Refusal, for a wrong one."""
-    parameters = request.http.query
-    show = _words(parameters.getall("show", []))
+    given = request.http.query
+    show = _words(given.getall("show", []))
     for name in show:
         check_one_of("show", name, (*MEASURES, *ASKED))
-    top_by = parameters.get("top_by", "cost")
-    cost_type = parameters.get("cost_type", REAL_COST)
+    top_by, cost_type = given.get("top_by", "cost"), given.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, MONEY_KINDS)
-    arranged = BILLED_TYPES.get(cost_type, 0)
-    if arranged:
-        show = billed_money.check_measures(parameters, show, top_by)
-    if "missing" in parameters:
-        billed_money.check_missing(parameters["missing"], cost_type)
-    check_unit(parameters.get("unit", ""), known, show)
+    is_billed, fills = cost_type in BILLED_TYPES, "missing" in given
+    if is_billed:
+        _check_of_bills(given, cost_type, {*show, top_by})
+        show = _OF_BILLS
+    if fills:
+        check_one_of("missing", given["missing"], (COUNTED,))
+        if not is_billed:
+            raise Invalid(MISSING_IS_OF_BILLS)
+    unit, as_csv, has_lines = given.get("unit", ""), given.get("format") == "csv", "lines" in given
+    check_unit(unit, known, show)
     check_one_of("top_by", top_by, SUMS)
-    check_one_of("format", parameters.get("format", "json"), FORMATS)
-    check_one_of("compare", parameters.get("compare", PREVIOUS), (PREVIOUS,))
-    if parameters.get("format") == "csv" and not set(PAGING).isdisjoint(parameters):
+    check_one_of("format", given.get("format", "json"), FORMATS)
+    check_one_of("compare", given.get("compare", PREVIOUS), (PREVIOUS,))
+    if as_csv and not set(PAGING).isdisjoint(given):
         raise Invalid("CSV has every row: leave limit and cursor out")
-    measures = (*show, top_by, *_needed(show)) if show else ()
-    currency = parameters.get("currency", CURRENCY)
+    currency = given.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
-    query = replace(await query_of(request, known), measures=measures, currency=currency, arranged=arranged)
-    if "lines" in parameters:
-        _check_lines(parameters, query)
-    return ReportQuestion(
-        query=query,
-        show=show or MEASURES,
-        previous=preceding(query) if "compare" in parameters else None,
-        top=top_of(parameters["top"]) if "top" in parameters else None,
-        top_by=top_by,
-        unit=parameters.get("unit", ""),
+    asked = await question_of(request, known)
+    if has_lines:
+        check_one_of("lines", given["lines"], LINES)
+        if asked.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
+            raise Invalid("lines=meters is of counted dollars by the hour, as JSON: ask for per=hourly")
+    form = ReportForm(show=show or MEASURES, unit=unit, as_csv=as_csv, has_lines=has_lines)
+    told = [MEASURED_IN[name] for name in (*form.show, top_by) if name in MEASURED_IN]
+    question = replace(
+        asked,
         cost_type=cost_type,
-        fills="missing" in parameters,
-        as_csv=parameters.get("format") == "csv",
-        has_lines="lines" in parameters,
+        fills=fills,
+        measures=(*show, top_by, *needed_for(show)) if show else (),
+        currency=currency,
+        top=top_of(given["top"]) if "top" in given else None,
+        top_by=top_by,
+        compares="compare" in given,
+        tells=(*told, *((MEASURED_IN["estimated"],) if has_lines else ())),
     )
+    return question, form
 
 
-async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence[str]) -> CostQuery:
-    """Read the question for costs from the parameters. Invalid, or a Refusal, for a wrong one."""
-    parameters = request.http.query
-    by = _words(parameters.getall("by", []))
+async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) -> CostQuestion:
+    """Read the span, the groups and the filters of a question. Invalid, or a Refusal, for a wrong one."""
+    given = request.http.query
+    by = _words(given.getall("by", []))
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
-    for text in parameters.getall("where", []):
+    for text in given.getall("where", []):
         name, equals, value = text.partition("=")
         if not equals:
             raise Invalid(
@@ -148,30 +141,24 @@ async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence
             raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
     people = request.shared.people
     include, exclude = people.asked(include), people.asked(exclude)
-    per = parameters.get("per", TOTAL)
+    per = given.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
-    since, until, zone = times(parameters, request.now())
-    query = CostQuery(
-        since=since,
-        until=until,
-        granularity=per,
-        group_by=by,
-        include=include,
-        exclude=exclude,
-        zone=zone,
+    since, until, zone = times(given, request.now())
+    asked = CostQuestion(
+        since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude
     )
-    costs.check_span(query)
-    if "view" not in parameters:
-        return query
-    view = usable_view_of(request, await visible_to(request), parameters["view"])
-    return within(query, include=view.include, exclude=view.exclude)
+    asked.check_span()
+    return replace(asked, view=await request.reads.view(given["view"])) if "view" in given else asked
 
 
 def times(
     given: Mapping[str, str], now: float, *, default: str = "mtd"
 ) -> tuple[datetime, datetime, ZoneInfo]:
     """Return the begin, the end and the zone of the span in the parameters ONE_SPAN. Invalid for a wrong one."""
-    zone = _zone(given.get("tz", "UTC"))
+    try:
+        zone = ZoneInfo(given.get("tz", "UTC"))
+    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
+        raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
     if "range" in given and ("from" in given or "to" in given):
         raise Invalid("range says when it begins and ends; leave from and to out")
     named = given.get("range", default)
@@ -194,33 +181,59 @@ def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
     )
 
 
-def _check_lines(parameters: Mapping[str, str], query: CostQuery) -> None:
-    check_one_of("lines", parameters["lines"], LINES)
-    is_apart = bool(query.arranged) or query.currency != CURRENCY
-    if query.granularity != "hourly" or is_apart or parameters.get("format") == "csv":
-        raise Invalid("lines=meters is of counted dollars by the hour, as JSON: ask for per=hourly")
-
-
-def _words(texts: Sequence[str]) -> list[str]:
-    return [name for text in texts for name in text.split(",") if name]
-
-
 def top_of(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_TOP):
         raise Invalid(f"top must be a whole number from 1 to {MAX_TOP}")
     return int(text)
 
 
-def _needed(show: Sequence[str]) -> Iterator[str]:
-    """Yield the sums that measures need which the ledger does not know by these names."""
-    if not set(show).isdisjoint(LATENCY):
-        yield "latency"
-    if "cost_per_million_tokens" in show:
-        yield from ("input_tokens", "output_tokens")
+def _check_of_bills(given: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
+    """Invalid for questions of billed money about calls or in other currencies."""
+    if measures - {*_OF_BILLS} or "unit" in given:
+        raise Invalid(f"{cost_type} is money alone: show and top_by are cost, or ask for another cost_type")
+    if given.get("currency", CURRENCY) != CURRENCY:
+        raise Invalid(f"{cost_type} is in {CURRENCY}: leave currency out, or ask for another cost_type")
 
 
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
-        raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
+def _words(texts: Sequence[str]) -> list[str]:
+    return [name for text in texts for name in text.split(",") if name]
+
+
+async def enveloped(
+    request: OperatorRequest[Any, Any],
+    rows: Sequence[Row],
+    *,
+    show: Callable[[Row], Mapping[str, object]],
+    place: Callable[[Row], int],
+    identity: Callable[[Row], str],
+    query: CostQuery,
+    dimensions: Sequence[str],
+    most: int,
+) -> dict[str, Any]:
+    """
+    Return the rows of a report in the envelope of every list: one page has all of them unless a limit is asked for, at
+    most so many. A cursor is the question's own: another question is refused with 400.
+    """
+    given = request.http.query
+    question = sorted((name, value) for name, value in given.items() if name not in PAGING)
+    root = f"{ROWS} {blake2b(orjson.dumps(question), digest_size=8).hexdigest()}"
+    listed: List[Row] = List(
+        root=root,
+        show=lambda row: {_PLACE: row},
+        identity=Sort(value=identity),
+        sorts={_PLACE: Sort(value=place)},
+        default_sort=(_PLACE, "asc"),
+        default_limit=most,
+        max_limit=most,
+    )
+    asked = [(name, value) for name, value in given.items() if name in PAGING]
+    shared = request.shared
+    page = await envelope(listed, MemoryRows(rows), asked, secret=shared.cursor_secret, people=shared.people)
+    rows = [row[_PLACE] for row in page.pop(root)]
+    shown = await asyncio.to_thread(lambda: [show(row) for row in rows])
+    current = {**query.include, **{f"{name}!": values for name, values in query.exclude.items()}}
+    filtering = {
+        "available": [{"field": name, "valid_values": [], "valid_types": ["string"]} for name in dimensions],
+        "current": {name: list(values) for name, values in current.items()},  # of `where` and of the view
+    }
+    return {ROWS: shown, **page, "filtering": filtering}

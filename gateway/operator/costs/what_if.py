@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from gateway.api.report_words import MAX_TOP
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
-from gateway.operator.costs.questions import query_of
+from gateway.money.costs.measures import MAX_TOP
+from gateway.operator.costs.questions import question_of
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import known_dimensions
 from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import DAYS, value_of
 from gateway.recommendations.what_if import ASSUMPTIONS, Group, Instead, check_model, days_within
@@ -38,7 +37,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     services = request.services
     ledger = request.ledger
     await ledger.catch_up(services.log)
-    query = await query_of(request, await known_dimensions(request))
+    query = (await question_of(request, await request.reads.dimensions())).query
     model = request.http.query.get("model", "")
     now = request.now()
     if not model:

@@ -17,7 +17,6 @@ from gateway.operator.log.newest import (
     newest,
 )
 from gateway.operator.requests import OperatorRequest, holder
-from gateway.operator.visible import visible_to
 from gateway.schemas import TEXT
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
 from spool.registry.permission_sets import (
@@ -136,7 +135,7 @@ class OwnVersions:
         return {**self._visible, "records": calls, "ledger": calls, "budgets": spent}
 
     async def _of_registry(self) -> Mapping[str, str]:
-        registry, visible = self._request.registry, await visible_to(self._request)
+        registry, visible = self._request.registry, await self._request.reads.visible()
         annotations = registry.table(AnnotationTable).all()
         insights, savings = await registry.insights.found(), await registry.recommendations.all()
         return {

@@ -24,7 +24,6 @@ from gateway.operator.log import dates
 from gateway.operator.log.amounts import AMOUNTS, bound
 from gateway.operator.log.filters import DATE, FIELDS, MAX_LIMIT, OPEN_SETS, STATE, TOPIC, VIEW
 from gateway.operator.requests import OperatorRequest
-from gateway.operator.visible import known_dimensions, usable_view_of, visible_to
 from spool.ledger.own_records import OwnRecord
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.permission_sets import VIEW_RECORDS
@@ -84,8 +83,8 @@ async def records_in_views(
     for name in AMOUNTS:
         for word in request.http.query.getall(name, ()):
             bound(name, word)
-    visible = await visible_to(request)
-    view = cache(lambda word: usable_view_of(request, visible, word))
+    visible = await request.reads.visible()
+    view = cache(lambda word: request.reads.view_among(word, visible))
     for word in request.http.query.getall("view", ()):
         view(word)
     derived = {each.name: each for each in request.whole_ledger.derived()}
@@ -101,7 +100,7 @@ async def records_in_views(
     def of(name: str) -> Filter[KeptRecord]:
         return Filter(values=lambda kept: (value(kept, name),), names_people=True)
 
-    named = await known_dimensions(request)
+    named = await request.reads.dimensions()
     filters = {name: of(name) for name in named if name not in listed.filters}
     out = {f"{name}!": replace(of(name), excludes=True) for name in named}
     return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})

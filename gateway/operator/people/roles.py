@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gateway.api.measures import CURRENCY_UNIT
 from gateway.api.roles import describe_filter, draft_of
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
+from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import ALL_ROWS, call
 from gateway.operator.admission import is_open

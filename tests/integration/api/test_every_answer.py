@@ -17,21 +17,19 @@ import pytest
 
 from gateway.configuration.sections import AnswerSettings, Config, McpSettings, Publication
 from gateway.http.encoding import SLICE_BYTES
-from gateway.http.visible import Visible
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher
+from gateway.money.costs.reader import CostReader
 from gateway.monitoring.spend import SpendSeries
 from gateway.mounts import AS, OPERATOR_API, socket_path
 from gateway.operator.insights import inspector
 from gateway.scheduled_reports.declared import ScheduledReport
-from gateway.scheduled_reports.figures import Reader, figures_of
+from gateway.scheduled_reports.figures import figures_of
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.slices import SlicedLedger
-from spool.registry.roles import LedgerSlice
 from spool.registry.views import Anomalies, ViewDraft
 from spool.settings import SpoolSettings
 from spool.streams import StreamBook
@@ -204,12 +202,7 @@ async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
         clock=clock,
     )
     await do("published", publisher.publish(rule))
-    sliced = SlicedLedger(storage.ledger, LedgerSlice(parts=((),)))
-    reader = Reader(
-        registry=registry,
-        ledger=sliced,
-        visible=Visible(True, await sliced.contained(), registry.views.find, limits=sliced.limits),
-    )
+    reader = CostReader(whole=storage.ledger, require_registry=lambda: registry)
     report = ScheduledReport(
         id="1",
         owner="ada",

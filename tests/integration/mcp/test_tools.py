@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator as Validator
 
-from gateway.comparison.split import PARTS
 from gateway.configuration.sections import Config, McpSettings
 from gateway.mcp.periods import RangeWord
 from gateway.mcp.tool import MAX_BYTES
-from gateway.mcp.tools.cost_data import CostQuestion, Measure
+from gateway.mcp.tools.cost_data import CostDataQuestion, Measure
 from gateway.mcp.tools.list import TOOLS
 from gateway.mcp.tools.reference_info import ReferenceType
+from gateway.money.comparison.split import PARTS
 from gateway.recommendations.list import TYPES
 from spool.ledger.queries import BILLED_DIMENSIONS
 from spool.settings import SpoolSettings
@@ -249,7 +249,7 @@ async def test_every_word_of_a_question_is_explained(assistant: Assistant) -> No
 
     assert set(get_args(Measure)) == set(await words("measures"))
     assert set(get_args(RangeWord)) == set(await words("date_ranges"))
-    (kinds,) = [each for each in msgspec.structs.fields(CostQuestion) if each.name == "cost_type"]
+    (kinds,) = [each for each in msgspec.structs.fields(CostDataQuestion) if each.name == "cost_type"]
     answered = {
         name for name, what in (await words("cost_types")).items() if not what.startswith("not answered")
     }

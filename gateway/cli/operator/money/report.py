@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from gateway.api.report_words import (
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.commands import show_cursor
+from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
+from gateway.cli.operator.money.what_if import show_what_if
+from gateway.cli.output import JsonObject, show_json, show_table
+from gateway.cli.parameters import Choice, conditions
+from gateway.money.comparison.split import PARTS
+from gateway.money.costs.measures import (
     ASKED,
     COST_PER_UNIT,
     DEFAULT_TOP,
@@ -26,13 +33,6 @@ from gateway.api.report_words import (
     UNITS,
     columns,
 )
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.commands import show_cursor
-from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
-from gateway.cli.operator.money.what_if import show_what_if
-from gateway.cli.output import JsonObject, show_json, show_table
-from gateway.cli.parameters import Choice, conditions
-from gateway.comparison.split import PARTS
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.comparison.split import Driver, Group, Parts, Spending, split, together
+from gateway.money.comparison.split import Driver, Group, Parts, Spending, split, together
 from spool.ledger import money
 
 COUNT = st.integers(0, 10**12)

@@ -10,10 +10,10 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.comparison import comparing
-from gateway.comparison.comparing import Comparison, compare
-from gateway.comparison.split import PARTS, Parts
 from gateway.intake.prices import PriceBook
+from gateway.money.comparison import comparing
+from gateway.money.comparison.comparing import Comparison, compare
+from gateway.money.comparison.split import PARTS, Parts
 from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.queries import CostQuery, CostRow

@@ -13,15 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from gateway.comparison.comparing import AnswersCosts
 from gateway.intake.price_lines import lines_of_sum
 from gateway.intake.prices import PriceBook
-from gateway.operator.costs.asked_measures import Place
+from gateway.money.costs.asked_measures import Place
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods
-from spool.ledger.queries import EVERY_METER, PRICED_BY, CostQuery, CostRow, Group, within
+from spool.ledger.queries import EVERY_METER, PRICED_BY, AnswersCosts, CostQuery, CostRow, Group, within
 from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
 from spool.ledger.sums import COUNTS, Dimensions, Measures
 from spool.meters import quantity_of

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
-from gateway.api.report_words import COST_PER_UNIT, SAVED_BY_CACHING, UNITS
-from gateway.comparison.comparing import AnswersCosts
-from gateway.comparison.old_prices import cache_saving
 from gateway.intake.prices import PriceBook
+from gateway.money.comparison.old_prices import cache_saving, list_prices
+from gateway.money.costs.answer import CostAnswer
+from gateway.money.costs.measures import ASKED, COST_PER_UNIT, SAVED_BY_CACHING, UNITS
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods
-from spool.ledger.queries import TAG, CostQuery, CostRow, Group, within
+from spool.ledger.queries import TAG, AnswersCosts, CostQuery, CostRow, Group, within
 from spool.ledger.sums import OTHER
 from spool.record import NS
 from spool.streams import StreamReader
@@ -34,7 +34,7 @@ Place = tuple[int, Group]  # of a row: which period, and which group
 
 
 @dataclass(slots=True)
-class _Found:
+class FoundMeasures:
     """At one place. `values` are the distinct units, `amount` those that a stream counted; None: not known there."""
 
     values: set[str] = field(default_factory=set)
@@ -42,7 +42,7 @@ class _Found:
     cost: int = 0  # of the calls whose unit is known
     saved: int | None = None
 
-    def add(self, other: _Found) -> None:
+    def add(self, other: FoundMeasures) -> None:
         self.values |= other.values
         self.cost += other.cost
         if other.amount is not None:
@@ -64,23 +64,23 @@ class _Found:
 class Placed:
     """By place of a row; `total` is over all of them."""
 
-    rows: Mapping[Place, _Found]
-    total: _Found
+    rows: Mapping[Place, FoundMeasures]
+    total: FoundMeasures
 
-    def at(self, place: Place) -> dict[str, object]:
-        return self.rows.get(place, _Found()).shown()
+    def at(self, place: Place) -> FoundMeasures:
+        return self.rows.get(place, FoundMeasures())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMeasures:
     """`found` is by place as the ledger has its groups; a report that folds some folds these, too."""
 
-    found: Mapping[Place, _Found]
+    found: Mapping[Place, FoundMeasures]
     whole: Decimal | None = None  # what a stream counted in all of the time
 
     def folded(self, shown: Callable[[Group], Group]) -> Placed:
-        rows: dict[Place, _Found] = defaultdict(_Found)
-        total = _Found()
+        rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
+        total = FoundMeasures()
         for (index, group), found in self.found.items():
             rows[index, shown(group)].add(found)
             total.add(found)
@@ -102,17 +102,36 @@ def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
 
 
 async def asked_measures(
-    ledger: AnswersCosts,
-    query: CostQuery,
+    answer: CostAnswer,
+    show: Sequence[str],
     *,
     unit: str,
-    saves: bool,
+    streams: StreamReader | None,
+    prices: Callable[[], PriceBook],
+) -> Sequence[AskedMeasures | None]:
+    """
+    Return those of an answer and of the period before; None if there is no such period, or none of them is shown.
+
+    `streams` is None for who may not see them. NotKept and AskedTooMuch as of any question.
+    """
+    if set(ASKED).isdisjoint(show):
+        return (None, None)
+    book = await list_prices(prices) if SAVED_BY_CACHING in show else None
+    return [
+        None if query is None else await _asked(answer.ledger, query, unit, streams, book)
+        for query in (answer.query, answer.previous)
+    ]
+
+
+async def _asked(
+    ledger: AnswersCosts,
+    query: CostQuery,
+    unit: str,
     streams: StreamReader | None,
     prices: PriceBook | None,
 ) -> AskedMeasures:
-    """`streams` is None for who may not see them. NotKept and AskedTooMuch as of any question."""
     plain = replace(query, kept=None)
-    found: dict[Place, _Found] = defaultdict(_Found)
+    found: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
     starts = [start for start, _ in periods(query)]
     whole = None
     if unit.startswith(STREAM):
@@ -123,7 +142,7 @@ async def asked_measures(
         asked = replace(plain, group_by=(*query.group_by, unit), measures=("calls",))
         rows = await ledger.costs(asked)
         await asyncio.to_thread(_count_values, rows, starts, found)
-    if saves and prices is not None:
+    if prices is not None:
         by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
         asked = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
         asked = within(asked, include={}, exclude={"status": ("cached",)})  # a gateway's own cache is `saved`
@@ -132,12 +151,16 @@ async def asked_measures(
     return AskedMeasures(found=dict(found), whole=whole)
 
 
-def _add_costs(rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, _Found]) -> None:
+def _add_costs(
+    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, FoundMeasures]
+) -> None:
     for row in rows:
         found[starts.index(row.start), row.group].cost += money.units(row.cost)
 
 
-def _count_values(rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, _Found]) -> None:
+def _count_values(
+    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, FoundMeasures]
+) -> None:
     """A unit that is not known counts neither as one nor with its cost."""
     for row in rows:
         *group, value = row.group
@@ -148,7 +171,7 @@ def _count_values(rows: Sequence[CostRow], starts: Sequence[datetime], found: di
 
 
 def _add_savings(
-    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, _Found], prices: PriceBook
+    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, FoundMeasures], prices: PriceBook
 ) -> None:
     for row in rows:
         *group, provider, model = row.group
@@ -163,7 +186,7 @@ async def _count_stream(
     name: str,
     query: CostQuery,
     starts: Sequence[datetime],
-    found: dict[Place, _Found],
+    found: dict[Place, FoundMeasures],
 ) -> Decimal:
     """
     The values of a stream by period, and by the one dimension of the question that the stream has, too. Returns what

@@ -1,14 +1,22 @@
-"""What costs are answered in: kinds of money, and usage with its units."""
+"""
+The words of questions about costs and their answers: kinds of money, measures of a row, and usage with its units.
+
+Commands know them too: this module imports nothing that answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from spool.ledger import money
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, CostRow
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, PLAN_TYPES, TOTAL, CostRow
 from spool.meters import METERS, quantity_of
 
+REAL_COST = "real_cost"
+MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)  # that `cost` of a report can be
 USAGE_AMOUNT = "usage_amount"  # the published cost type that is not money
+ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 USAGE_UNIT = "tokens"
 CURRENCY_UNIT = "USD"
 METER = "meter"  # to group usage by
@@ -29,10 +37,31 @@ USAGE: Mapping[str, str] = {
     "cached_output_tokens": "tokens",
     "latency_ms": "ms",
 }
+MONEY = ("cost", "reported", "estimated", "saved")
+SUMS = (*MONEY, *USAGE)
+PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
+LATENCY = ("timed", *PERCENTILES)
+MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
+# Only for who asks for them: the first two of the unit that the question names.
+UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "saved_by_caching")
+# The cost types of which measures are made, beside that of `cost`; calls and tokens are of none.
+MEASURED_IN = {
+    "reported": "reported_cost",
+    "estimated": "estimated_cost",
+    "saved": "saved_cost",
+    SAVED_BY_CACHING: "estimated_cost",
+}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
-
-ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 _DECIMALS = 12  # of a quotient
+
+MAX_TOP, DEFAULT_TOP = 1000, 10
+PREVIOUS = "previous"
+SAME_WEEKDAYS = "same_weekdays"
+
+
+def columns(asked: Mapping[str, Any]) -> list[str]:
+    """Name the columns that distinguish the rows of a report."""
+    return [*(["period"] if asked["per"] != TOTAL else []), *asked["by"]]
 
 
 def billed_tokens(row: CostRow) -> int:
@@ -80,18 +109,25 @@ def per(cost: str, count: int, *, of: int = 1) -> str | None:
     return money.text(money.units(cost) * of // count // cut * cut)
 
 
-def needed(cost_type: str, measures: tuple[str, ...]) -> tuple[str, ...]:
+def needed(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
     """The measures that a question to the ledger names for an answer in a cost type and these measures."""
     return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (_field(cost_type),)))
+
+
+def needed_for(show: Sequence[str]) -> Iterator[str]:
+    """Yield the sums that shown measures need which the ledger does not know by these names."""
+    if not set(show).isdisjoint(LATENCY):
+        yield "latency"
+    if "cost_per_million_tokens" in show:
+        yield from ("input_tokens", "output_tokens")
+
+
+def units(cost_type: str, measures: Sequence[str], meter: str = "") -> dict[str, str]:
+    """The unit of each field of a row."""
+    main = {USAGE_AMOUNT: unit_of(meter)} if cost_type == USAGE_AMOUNT else {"cost": CURRENCY_UNIT}
+    return main | {name: USAGE[name] for name in measures}
 
 
 def _field(cost_type: str) -> str:
     """Return the field of a row that has the money; billed money stands in place of what counts."""
     return "cost" if cost_type in BILLED_TYPES else COST_TYPES[cost_type]
-
-
-def units(cost_type: str, measures: tuple[str, ...], meter: str = "") -> dict[str, str]:
-    """The unit of each field of a row."""
-    usage = METERS[meter].unit if meter else USAGE_UNIT
-    main = {USAGE_AMOUNT: usage} if cost_type == USAGE_AMOUNT else {"cost": CURRENCY_UNIT}
-    return main | {name: USAGE[name] for name in measures}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 
-from gateway.comparison.comparing import Comparison
-from gateway.comparison.split import PARTS, Driver
+from gateway.money.comparison.comparing import Comparison
+from gateway.money.comparison.split import PARTS, Driver
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 

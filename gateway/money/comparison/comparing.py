@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
-from typing import Final, NamedTuple, Protocol
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.api.costs import check_span
-from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
-from gateway.api.report_words import DEFAULT_TOP, PREVIOUS, SAME_WEEKDAYS
-from gateway.api.times import parse_moment
-from gateway.comparison.old_prices import KINDS, MEASURES, Row, added_up, at_old_prices, by_group, without
-from gateway.comparison.split import (
+from gateway.intake.prices import PriceBook
+from gateway.money.comparison.old_prices import (
+    KINDS,
+    MEASURES,
+    Row,
+    added_up,
+    at_old_prices,
+    by_group,
+    list_prices,
+    without,
+)
+from gateway.money.comparison.split import (
     Driver,
     Group,
     Spending,
@@ -25,14 +31,17 @@ from gateway.comparison.split import (
     weighed,
     with_nobodys,
 )
-from gateway.intake.prices import PriceBook
+from gateway.money.costs.answer import ledger_for
+from gateway.money.costs.measures import DEFAULT_TOP, USAGE_AMOUNT, billed_tokens, estimated, needed
+from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.reader import CostReader
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined
-from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, CostRow, within
-from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
+from spool.ledger.queries import TOTAL, AnswersCosts, CostQuery, CostRow, within
 from spool.ledger.sums import OTHER
-from spool.record import CURRENCY
+from spool.record import CURRENCY, moment
+from spool.registry.shared.cost_types import COUNTED_TYPES
 
 OF_MODELS: Final = ("model", "model_family")
 MOST_APART: Final = 500  # groups that are asked for by their values
@@ -46,10 +55,20 @@ class Comparison:
     total: Driver
 
 
-class AnswersCosts(Protocol):
-    """A ledger, or what somebody may see of one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedAnswer:
+    """`query` and `baseline` are the two times; sums from before `whole_since` may lack records."""
 
-    async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
+    found: Comparison
+    query: CostQuery
+    baseline: CostQuery
+    whole_since: float
+
+    @property
+    def may_lack(self) -> str | None:
+        """The time before which sums of the answer may lack records that were gone before they were counted."""
+        since = min(self.query.since, self.baseline.since)
+        return moment(self.whole_since) if since.timestamp() < self.whole_since else None
 
 
 async def compare(
@@ -103,38 +122,38 @@ def _with_amounts(
     return found
 
 
-def by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
+async def compared(
+    question: CostQuestion,
+    baseline: Callable[[CostQuery], CostQuery],
+    reader: CostReader,
+    *,
+    now: float,
+    top: int = DEFAULT_TOP,
+    prices: Callable[[], PriceBook],
+) -> ComparedAnswer:
+    """
+    Answer a question beside the same one of another time. Billed money is compared by days that are over: Invalid if a
+    time has none. Refusal 403 for money that the roles hide.
+    """
+    asked = replace(question, tells=COUNTED_TYPES)
+    ledger = await ledger_for(asked, reader)
+    query = _by_whole_days(asked.query, asked.cost_type, now)
+    before = _by_whole_days(baseline(query), asked.cost_type, now)
+    found = await compare(ledger, query, before, top=top, prices=await list_prices(prices))
+    return ComparedAnswer(
+        found=found, query=query, baseline=before, whole_since=await reader.whole.whole_since()
+    )
+
+
+def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
     """Return a question about billed money up to the last midnight. Invalid if it has no whole day."""
+    if not query.arranged:
+        return query
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     until = min(query.until, today)
     if query.since >= until:
         raise Invalid(f"{cost_type} is compared by days that are over: let the time end after its first day")
-    return replace(query, until=until, arranged=BILLED_TYPES[cost_type])
-
-
-def baseline_of(query: CostQuery, against: str, now: float) -> CostQuery:
-    """
-    The same question of the time to compare with: SAME_WEEKDAYS, PREVIOUS, a name of RANGES, or FIRST..LAST
-    as days or times.
-
-    Invalid, or a Refusal, for anything else.
-    """
-    if against == PREVIOUS:
-        return preceding(query)
-    if against == SAME_WEEKDAYS:
-        return same_weekdays(query)
-    since, until = span(against, now, query.zone) if against in RANGES else _given(against, query.zone)
-    baseline = replace(query, since=since, until=until)
-    check_span(baseline)
-    return baseline
-
-
-def _given(against: str, zone: tzinfo) -> tuple[datetime, datetime]:
-    first, dots, last = against.partition("..")
-    if not dots:
-        words = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
-        raise Invalid(f"against must be one of {words}, or two days such as 2026-10-01..2026-10-31")
-    return parse_moment("against", first, zone=zone), parse_moment("against", last, zone=zone, end=True)
+    return replace(query, until=until)
 
 
 class _Kinds(NamedTuple):

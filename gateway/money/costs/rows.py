@@ -1,0 +1,164 @@
+"""The rows of an answer by period and group, beside those of the period before, as a report shows them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import msgspec
+
+from gateway.money.costs.answer import CostAnswer
+from gateway.money.costs.asked_measures import AskedMeasures, FoundMeasures, Place
+from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, per
+from spool.ledger import money
+from spool.ledger.costs import combined, own_start, periods
+from spool.ledger.latency import percentile_ms
+from spool.ledger.queries import TOTAL, CostRow, Group
+from spool.ledger.sums import OTHER
+from spool.turns.ordering import ordered
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class AnswerRows:
+    """
+    The rows of `places`, in their order, and `total` over all of them. With `most`, a longer answer shows its largest
+    groups, and the others as one: `row_count` is how many rows there were, before `is_truncated` made them fewer.
+
+    `show` are measures of rows; `asked` are those that are made for who asks for them, of the answer and of the period
+    before.
+    """
+
+    def __init__(
+        self, answer: CostAnswer, show: Sequence[str], asked: Sequence[AskedMeasures | None], most: int | None
+    ) -> None:
+        self._query, self._show = answer.query, show
+        self._has_previous = answer.previous is not None
+        self._starts = [start for start, _ in periods(answer.query)]
+        sides = [answer.rows, answer.before]
+        rows = _placed(answer, sides)
+        self.row_count = len(rows)
+        kept = None if most is None else _largest(answer.rows, rows, most, by=answer.question.top_by)
+        self.is_truncated = kept is not None
+        shown = answer.query.shown
+        if kept is not None:
+            shown = replace(answer.query, kept=kept).shown
+            sides = [[msgspec.structs.replace(row, group=shown(row.group)) for row in each] for each in sides]
+            rows = _placed(answer, sides)
+        self._rows = rows
+        self._asked = [None if each is None else each.folded(shown) for each in asked]
+        self.places = ordered(rows, key=_order)
+        found = [None if each is None else each.total for each in self._asked]
+        self.total = self._beside(sides, _EPOCH, (), found)
+        total = combined(answer.rows, start=_EPOCH, group=())
+        self.latency = _latency(total.latency)
+        self.charges, self.unconverted = total.charges, total.unconverted
+
+    def shown(self, place: Place) -> dict[str, object]:
+        """Return the row of a place."""
+        index, group = place
+        start = self._starts[index]
+        query = self._query
+        period = (
+            {}
+            if query.granularity == TOTAL
+            else {"period": own_start(query.granularity, start.astimezone(query.zone)).isoformat()}
+        )
+        asked = [None if each is None else each.at(place) for each in self._asked]
+        return {
+            **period,
+            **dict(zip(query.group_by, group, strict=True)),
+            **self._beside(self._rows[place], start, group, asked),
+        }
+
+    def _beside(
+        self,
+        sides: Sequence[Sequence[CostRow]],
+        start: datetime,
+        group: Group,
+        asked: Sequence[FoundMeasures | None],
+    ) -> dict[str, object]:
+        """Return the measures of a row, with those of the period before where they are asked for."""
+        now, before = sides
+        found = self._measures(combined(now, start=start, group=group), asked[0])
+        if not self._has_previous:
+            return found
+        return {**found, PREVIOUS: self._measures(combined(before, start=start, group=group), asked[1])}
+
+    def _measures(self, row: CostRow, asked: FoundMeasures | None) -> dict[str, object]:
+        found: dict[str, object] = {
+            **{name: getattr(row, name) for name in SUMS},
+            **_latency(row.latency),
+            "cost_per_call": per(row.cost, row.calls),
+            "cost_per_million_tokens": per(row.cost, billed_tokens(row), of=1_000_000),
+            **(asked.shown() if asked else {}),
+        }
+        shown = {name: found[name] for name in self._show}
+        if row.charges:
+            shown |= {"charges": row.charges, "converted": row.converted}
+        return shown | ({"unconverted": row.unconverted} if row.unconverted else {})
+
+
+def identity(place: Place) -> str:
+    """Return the sort key of a row within its period: unknown values first, the other groups last."""
+    group = place[1]
+    is_rest = bool(group) and set(group) == {OTHER}
+    unknown = "".join("0" if value is None else "1" for value in group)
+    return "\0".join([f"{is_rest:d}", *(value or "" for value in group), unknown])
+
+
+def _order(place: Place) -> tuple[int, str]:
+    return place[0], identity(place)
+
+
+def _placed(
+    answer: CostAnswer, sides: Sequence[Sequence[CostRow]]
+) -> dict[Place, tuple[list[CostRow], list[CostRow]]]:
+    """
+    Group the rows of the span and of the span before by place. An earlier period without a counterpart
+    has no place.
+    """
+    found: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
+    starts = {start: index for index, (start, _) in enumerate(periods(answer.query))}
+    now, before = sides
+    for row in now:
+        found[starts[row.start], row.group][0].append(row)
+    if answer.previous is not None:
+        earlier = {start: index for index, (start, _) in enumerate(periods(answer.previous))}
+        for row in before:
+            if earlier[row.start] < len(starts):
+                found[earlier[row.start], row.group][1].append(row)
+    return dict(found)
+
+
+def _largest(
+    rows: Sequence[CostRow], places: Collection[Place], most: int, *, by: str
+) -> frozenset[Group] | None:
+    """
+    The largest groups whose rows, with one for the others in each period, are at most so many; None if all fit.
+    """
+    if len(places) <= most:
+        return None
+    counts = Counter(group for _, group in places)
+    left = most - len({period for period, _ in places})
+    sizes: dict[Group, int] = defaultdict(int)
+    for row in rows:
+        value = getattr(row, by)
+        sizes[row.group] += money.units(value) if by in MONEY else value
+    kept = []
+    for group in ordered(sizes, key=lambda group: (-sizes[group], [value or "" for value in group])):
+        left -= counts[group]
+        if left < 0:
+            break
+        kept.append(group)
+    return frozenset(kept)
+
+
+def _latency(counts: Sequence[int]) -> dict[str, int | None]:
+    """
+    Count the calls with a known duration, and estimate percentiles of it; null beyond the last edge (5 minutes).
+    """
+    percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
+    return {"timed": sum(counts), **percentiles}
