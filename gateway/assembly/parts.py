@@ -34,7 +34,7 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections, Validate
 from gateway.intake.deposits import Deposits
 from gateway.intake.intake import Intake
-from gateway.intake.merge_window import MergeWindow
+from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
 from gateway.intake.shadows import Shadows
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from gateway.authentication.oidc.assistants import AssistantSignIns
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.first_use import Once
-    from gateway.intake.shared_merge_window import SharedMergeWindow
     from gateway.monitoring.late_reports import KeptLateReports
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.workers.pool import WorkerPool
@@ -258,8 +257,6 @@ class Assembler:
         )
         self.prices = lambda: intake.prices
         if reports.is_shared:
-            from gateway.intake.shared_merge_window import SharedMergeWindow
-
             shared = SharedMergeWindow(
                 reports,
                 log,

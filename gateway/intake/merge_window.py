@@ -8,21 +8,36 @@ as it is.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence, Set
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from gateway.authentication.access import Bearer
 from gateway.intake.intake import Intake
 from gateway.normalise.formats.engine.declaration import CallReport
-from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, keys_of
+from gateway.normalise.formats.langfuse.merger import (
+    Merge,
+    Merger,
+    Released,
+    Sender,
+    key_that_sent,
+    keys_of,
+    read_by,
+    read_next,
+)
 from gateway.normalise.outcome import Outcome
 from spool.clock import Clock
-from spool.errors import SpoolError
-from spool.log.partial_reports import PARTS, PartialReports, of_kind
-from spool.log.values import Receipt
-from spool.shares import HeldByKey
+from spool.errors import SpoolError, Stale
+from spool.log.expectations import as_read
+from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PartialReports, of_kind
+from spool.log.protocols import Log
+from spool.log.values import Receipt, Submission
+from spool.record import AI_TELEMETRY
+from spool.shares import NEARLY_FULL, HeldByKey, Holdings, fullest_first
 from spool.turns.fair_turns import pause
 
 LOOK_S = 5.0
@@ -159,3 +174,213 @@ class Turns:
             if self._last.get(key) is turn:
                 del self._last[key]
         turn.set_result(None)
+
+
+ATTEMPTS = 8  # then the sender repeats
+AT_ONCE = 500  # reports that are released together
+
+
+_Found = Mapping[bytes, PartialReport]
+
+
+class SharedMergeWindow:
+    """
+    The merge window of several processes on one log: nothing of it is in memory.
+
+    What a batch needs is read by its keys, and kept only if it is still as it was read. Otherwise the batch is merged
+    again. One process releases at a time, though two do no harm.
+    """
+
+    def __init__(
+        self,
+        stored: PartialReports,
+        log: Log,
+        intake: Intake,
+        clock: Clock,
+        *,
+        window_s: float,
+        hold_s: float,
+        max_reports: int,
+        max_bytes: int,
+    ) -> None:
+        self._stored = stored
+        self._log = log
+        self._intake = intake
+        self._clock = clock
+        self._window_s = window_s
+        self._max_reports = max_reports
+        self._max_bytes = max_bytes
+        self._merger = partial(
+            Merger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True
+        )
+        self._turns = Turns()  # what this process merges of one call, it merges in order of arrival
+        self.waiting = 0  # when it was last counted
+        self.held = HeldByKey()  # then, if it was nearly full
+
+    async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
+        """
+        Merge reports and store them. Returns when everything is durable; an error means that nothing was stored.
+        """
+        if not reports:
+            return await self._intake.take(outcome, bearer)
+        sender = Sender(bearer.name, dict(bearer.labels), bearer.device, bearer.named)
+        async with self._turns.of(keys_of(reports, sender)):
+            for attempt in range(1, ATTEMPTS + 1):
+                merged = copy.deepcopy(outcome)
+                try:
+                    receipt = await self._merge(merged, bearer, reports, sender)
+                except Stale:
+                    if attempt == ATTEMPTS:
+                        raise
+                else:
+                    break
+        for name in Outcome.__struct_fields__:
+            setattr(outcome, name, getattr(merged, name))
+        return receipt
+
+    async def _merge(
+        self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
+    ) -> Receipt:
+        keys, under = read_by(reports, sender)
+        found = dict(await self._stored.find(keys, under=under))
+        more = read_next(found.values(), sender) - keys
+        if more:
+            found |= await self._stored.find(more)
+        merger = self._merger(window_s=self._window_s)
+        _load(merger, found)
+        merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
+        for _ in merger.apply(merge):
+            await pause()
+        merge.pending.expects = as_read((*keys, *more, *found), found)
+        return await self._intake.take(outcome, bearer, merge.pending)
+
+    async def release(self) -> int:
+        """Make records of what waited long enough or must make room; how many reports there were."""
+        count = 0
+        now = self._clock.now()
+        while due := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
+            count += (done := await self._release(due, window_s=self._window_s))
+            if done < len(due):  # others changed the rest meanwhile
+                break
+        self.waiting, size = await self._stored.count(PARTS)
+        while self.waiting > self._max_reports or size > self._max_bytes:
+            due = await self._over(await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports))
+            done = 0
+            for place in range(0, len(due), AT_ONCE):
+                done += await self._release(due[place : place + AT_ONCE], window_s=0.0)
+            if not done:
+                break
+            count += done
+            self.waiting, size = await self._stored.count(PARTS)
+        is_nearly_full = (
+            self.waiting >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
+        )
+        self.held = await self._held_by_key(now) if is_nearly_full else HeldByKey()
+        await self._forget(now - self._window_s)
+        return count
+
+    async def _held_by_key(self, now: float) -> HeldByKey:
+        items = Counter[str]()
+        sizes = Counter[str]()
+        waiting = await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
+        for place, report in enumerate(waiting, start=1):
+            if place % AT_ONCE == 0:
+                await pause()
+            key = key_that_sent(report)
+            items[key] += 1
+            sizes[key] += _size(report)
+        return HeldByKey(items, sizes)
+
+    async def _over(self, waiting: Sequence[PartialReport]) -> list[PartialReport]:
+        """
+        Return the reports that must make room: the oldest of the key that has the most waiting. No key pushes
+        out reports of another.
+        """
+        reports = {report.key: report for report in waiting}
+        queues: dict[str, list[bytes]] = {}
+        for place, report in enumerate(waiting, start=1):
+            if place % AT_ONCE == 0:
+                await pause()
+            queues.setdefault(key_that_sent(report), []).append(report.key)
+        by_number = len(reports) > self._max_reports
+        over = len(reports) - self._max_reports
+        over_bytes = sum(map(_size, waiting)) - self._max_bytes
+
+        def size(key: bytes) -> int:
+            return 1 if by_number else _size(reports[key])
+
+        held = Holdings({name: sum(map(size, queue)) for name, queue in queues.items()})
+        due: list[PartialReport] = []
+        for key in fullest_first(held, queues.__getitem__, size):
+            if over <= 0 and over_bytes <= 0:
+                break
+            due.append(reports[key])
+            over -= 1
+            over_bytes -= _size(reports[key])
+        return due
+
+    async def run(self) -> None:
+        """Release for ever, as a task that one process has at a time."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.release()
+            except SpoolError as error:
+                _log.warning("partial reports wait on: %s", error, extra={"action": "release_put_off"})
+
+    async def _release(self, due: Sequence[PartialReport], *, window_s: float) -> int:
+        stored = {report.key: report for report in due}
+        more = read_next(due) - stored.keys()
+        if more:
+            stored |= await self._stored.find(more)
+        merger = self._merger(window_s=window_s)
+        now = self._clock.now()
+        unreadable = _load(merger, stored)
+        released = 0
+        for one in merger.release(now=now):
+            if await self._put_on_record(one, stored):
+                released += len(one.reports.keys() & {report.key for report in due})
+        if unreadable:  # they would be the oldest for ever
+            damaged = [report for report in due if self._merger(window_s=window_s).load([report])]
+            _log.error(
+                "%d partial reports cannot be read", len(damaged), extra={"action": "partial_reports_damaged"}
+            )
+            released += await self._drop(damaged)
+        return released
+
+    async def _put_on_record(self, released: Released, found: _Found) -> bool:
+        sender = released.sender
+        bearer = Bearer(sender.name, frozenset(), sender.labels, sender.device, sender.named)
+        traces = read_next(released.reports[key].stored(key) for key in released.reports)
+        released.pending.expects = as_read((*released.reports, *traces), found)
+        try:
+            await self._intake.take(released.outcome, bearer, released.pending)
+        except Stale:
+            return False
+        return True
+
+    async def _forget(self, before: float) -> None:
+        """Drop the marks of generations on record, once no report of them is expected or there are too many."""
+        for kind in (TOLD, TOLD_OF):
+            while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
+                await self._drop(old)
+            number, _ = await self._stored.count(kind)
+            while (excess := number - self._max_reports) > 0:
+                number -= await self._drop(
+                    await self._stored.oldest(kind, before=self._clock.now(), most=min(AT_ONCE, excess))
+                )
+
+    async def _drop(self, reports: Collection[PartialReport]) -> int:
+        if reports:
+            forget = [report.key for report in reports]
+            await self._log.append(Submission(topic=AI_TELEMETRY, received=0, forget=forget))
+        return len(reports)
+
+
+def _size(report: PartialReport) -> int:
+    return len(report.body)
+
+
+def _load(merger: Merger, found: _Found) -> int:
+    """Oldest first; how many cannot be read."""
+    return merger.load(sorted(found.values(), key=lambda report: report.at))

@@ -22,6 +22,10 @@ _options = msgspec.msgpack.Decoder(Options)
 _refusal = msgspec.msgpack.Decoder(tuple[int, str, str, int | None])
 
 
+class NotDone(Exception):
+    """No worker has done the job, and none of them died of it: the server may do it itself."""
+
+
 class SentBody(NamedTuple):
     """One body to decode: OTLP of a signal in one of its encodings, or a payload of a format."""
 

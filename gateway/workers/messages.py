@@ -1,10 +1,25 @@
-"""What passes between the server and a worker, both ways over one socket: a head, then so many bytes."""
+"""
+What passes between the server and a worker, both ways over one socket: a head, then so many bytes.
+
+The result of a decoded body passes in pieces, so that no step of the event loop is long.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from itertools import islice
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gateway.normalise.formats.engine.declaration import CallReport, Normalised
+from gateway.normalise.outcome import Outcome, Reject, Window
+from spool.identity import Identity
+from spool.log.values import CounterPoint
+from spool.record import AI_TELEMETRY, AiRecord
 
 HEAD: Final = Struct("<IBI")  # bytes of the payload, kind, number of the job
 PIECE: Final = 4096  # rows of a list that one message holds: some milliseconds of the event loop
@@ -60,3 +75,126 @@ class MessageReader:
                 messages.append(WorkerMessage(kind, job, bytes(view[begin:at])))
         del rest[:at]
         return messages
+
+
+class _Rows(msgspec.Struct, array_like=True, gc=False):
+    """A piece of the lists of an outcome, at most PIECE of each."""
+
+    records: list[AiRecord] = []
+    identities: list[Identity] = []
+    points: list[CounterPoint] = []
+    rejects: list[Reject] = []
+    unrecognised: list[tuple[str, ...]] = []
+    sessions: list[tuple[Window, set[str | None]]] = []
+    reports: list[CallReport] = []
+
+
+class _Rest(msgspec.Struct, array_like=True, gc=False):
+    """What an outcome has beside them. `held` is the memory that the last step took."""
+
+    held: int
+    rows: _Rows
+    topic: str = AI_TELEMETRY
+    received: int = 0
+    split: int = 0
+    ignored: dict[str, int] = {}
+    left_out: int = 0
+    forwarded: set[int] = set()
+    named: dict[int, str] = {}
+    named_points: dict[int, str] = {}
+    count: int = 0
+
+
+_encoder = msgspec.msgpack.Encoder()
+_rows = msgspec.msgpack.Decoder(_Rows)
+_rest = msgspec.msgpack.Decoder(_Rest)
+
+
+def messages_of(normalised: Normalised, held: int) -> Iterator[tuple[MessageKind, bytes]]:
+    """The messages of a result, DONE at the end; its packed parts are released as they are taken."""
+    outcome = normalised.outcome
+    outcome.packed.reverse()
+    while outcome.packed:
+        yield MessageKind.PART, outcome.packed.pop()
+    pieces = _pieces(normalised)
+    rows = next(pieces)
+    for following in pieces:
+        yield MessageKind.ROWS, _encoder.encode(rows)
+        rows = following
+    rest = _Rest(
+        held=held,
+        rows=rows,
+        topic=outcome.topic,
+        received=outcome.received,
+        split=outcome.split,
+        ignored=dict(outcome.ignored),
+        left_out=outcome.left_out,
+        forwarded=outcome.forwarded,
+        named=outcome.named,
+        named_points=outcome.named_points,
+        count=outcome.count,
+    )
+    yield MessageKind.DONE, _encoder.encode(rest)
+
+
+def _pieces(normalised: Normalised) -> Iterator[_Rows]:
+    """Divide rows into at least one piece, and as many as the longest list needs."""
+    outcome = normalised.outcome
+    lists: tuple[Sequence[Any], ...] = (
+        outcome.records,
+        outcome.identities,
+        outcome.points,
+        outcome.rejects,
+        outcome.unrecognised,
+        list(outcome.sessions.items()),
+        normalised.reports,
+    )
+    if max(map(len, lists)) <= PIECE:
+        yield _Rows(*map(list, lists))
+        return
+    iterators = [iter(one) for one in lists]
+    while any(piece := [list(islice(one, PIECE)) for one in iterators]):
+        yield _Rows(*piece)
+
+
+class ArrivingResult:
+    """Puts a result together again."""
+
+    def __init__(self) -> None:
+        self._outcome = Outcome()
+        self._reports: list[CallReport] = []
+
+    def add_part(self, packed: bytes) -> None:
+        self._outcome.packed.append(packed)
+
+    def add_rows(self, payload: bytes) -> None:
+        self._add(_rows.decode(payload))
+
+    def finish(self, payload: bytes) -> tuple[int, Normalised]:
+        """The memory that the last step took, and the result."""
+        rest = _rest.decode(payload)
+        self._add(rest.rows)
+        outcome = self._outcome
+        outcome.topic = rest.topic
+        outcome.received = rest.received
+        outcome.split = rest.split
+        outcome.ignored = Counter(rest.ignored)
+        outcome.left_out = rest.left_out
+        outcome.forwarded = rest.forwarded
+        outcome.named = rest.named
+        outcome.named_points = rest.named_points
+        outcome.count = rest.count
+        return rest.held, Normalised(outcome, self._reports)
+
+    def _add(self, rows: _Rows) -> None:
+        outcome = self._outcome
+        if not outcome.records:
+            outcome.records, outcome.identities = rows.records, rows.identities
+        else:
+            outcome.records += rows.records
+            outcome.identities += rows.identities
+        outcome.points += rows.points
+        outcome.rejects += rows.rejects
+        outcome.unrecognised += rows.unrecognised
+        outcome.sessions.update(rows.sessions)
+        self._reports += rows.reports

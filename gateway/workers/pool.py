@@ -13,6 +13,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
@@ -21,11 +23,10 @@ from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.payload.body_limits import Hold
 from gateway.workers import jobs
-from gateway.workers.messages import MessageKind, WorkerMessage
-from gateway.workers.pending_job import NotDone, PendingJob
+from gateway.workers.jobs import NotDone
+from gateway.workers.messages import ArrivingResult, MessageKind, WorkerMessage
 from gateway.workers.process import StartChild, WorkerProcess
-from gateway.workers.results import ArrivingResult
-from spool.turns.fair_turns import current_work
+from spool.turns.fair_turns import Party, current_work
 
 # Bytes of jobs that a worker is given at once. More would wait in its memory, behind what may be long.
 WINDOW: Final = 1024 * 1024
@@ -39,6 +40,49 @@ DIED, SILENT, NOT_STARTED = "died", "silent", "not_started"
 DEATHS = (DIED, SILENT, NOT_STARTED)
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class PendingJob:
+    """A job: it stays with the server until it is done, and its result goes to who waits for it."""
+
+    kind: MessageKind
+    payload: bytes
+    done: asyncio.Future[Any]
+    reader: str | None = None
+    options: Options | None = None
+    hold: Hold | None = None
+    result: ArrivingResult = field(default_factory=ArrivingResult)
+    number: int = 0
+    kills: int = 0
+    party: Party | None = None  # whose body it is; None: the server's own
+    given_at: float = 0.0
+
+    @property
+    def used(self) -> float:
+        """Return what its party used: the least is first; a job that is done again precedes all."""
+        if self.kills:
+            return -1.0
+        return 0.0 if self.party is None else self.party.used
+
+    def holds(self, size: int) -> bool:
+        """Take memory for the job; what is raised becomes its result."""
+        if self.hold is None:
+            return True
+        try:
+            self.hold(size)
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            self.fail(error)
+            return False
+        return True
+
+    def fail(self, error: Exception) -> None:
+        with suppress(asyncio.InvalidStateError):
+            self.done.set_exception(error)
+
+    def refuse(self) -> None:
+        why = "Three processes ended while they read this body, so it is not taken"
+        self.fail(Refusal(400, "undecodable", f"{why}; send its items in smaller batches."))
 
 
 class WorkerObserver(Protocol):

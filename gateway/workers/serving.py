@@ -16,8 +16,8 @@ from typing import Final
 
 from gateway.errors import Refusal
 from gateway.normalise.options import Options
-from gateway.workers import jobs, results
-from gateway.workers.messages import HEAD, MessageKind, WorkerMessage
+from gateway.workers import jobs
+from gateway.workers.messages import HEAD, MessageKind, WorkerMessage, messages_of
 
 JOINED_S: Final = 0.001  # answers to small jobs leave together, the first of them no later than that
 JOINED_BYTES: Final = 256 * 1024
@@ -143,7 +143,7 @@ def _decode(link: Link, number: int, body: jobs.SentBody, options: Options) -> N
             elif time.monotonic() - link.sent_at > TURN_S:
                 link.send(MessageKind.TURN, number)
                 link.flush()
-        for kind, payload in results.messages_of(normalised, sum(held)):
+        for kind, payload in messages_of(normalised, sum(held)):
             link.send(kind, number, payload)
     except Refusal as refusal:
         link.send(MessageKind.REFUSED, number, jobs.packed_refusal(refusal))

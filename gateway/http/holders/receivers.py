@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from gateway.http.listening.connections import Connections
     from gateway.intake.billing_connections import BillingConnections
     from gateway.intake.deposits import Deposits
-    from gateway.intake.merge_window import MergeWindow
-    from gateway.intake.shared_merge_window import SharedMergeWindow
+    from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
     from gateway.intake.stream_admission import StreamAdmission
     from gateway.monitoring.health import Health
     from gateway.monitoring.metrics import Exposition, Metrics

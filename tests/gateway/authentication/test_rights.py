@@ -23,7 +23,6 @@ WAYS = {
     ("cli/explain.py", "explained"): {"scopes"},
     ("demo/filling.py", "_send"): {"scopes"},
     ("intake/merge_window.py", "_put_on_record"): {"scopes", "device"},
-    ("intake/shared_merge_window.py", "_put_on_record"): {"scopes", "device"},
 }
 
 

@@ -15,8 +15,7 @@ from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.receivers.decoding import WORTH_A_WAY, decoded
-from gateway.workers.jobs import SentBody
-from gateway.workers.pending_job import NotDone
+from gateway.workers.jobs import NotDone, SentBody
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,9 +14,9 @@ from gateway.authentication.access import Bearer
 from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
+from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import KEEP_EVERY_S, WINDOW_S, Shadows
-from gateway.intake.shared_merge_window import SharedMergeWindow
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
 from gateway.resources.list import declared_tables

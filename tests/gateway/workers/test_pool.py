@@ -24,9 +24,8 @@ from gateway.http.inflight_bytes import busy
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import PART
-from gateway.workers.jobs import SentBody
+from gateway.workers.jobs import NotDone, SentBody
 from gateway.workers.messages import PIECE, MessageKind
-from gateway.workers.pending_job import NotDone
 from gateway.workers.pool import DIED, MOST_KILLS, NOT_STARTED, SILENT, WorkerPool
 from gateway.workers.process import StartChild, environment, starter
 from gateway.workers.serving import Link, serve

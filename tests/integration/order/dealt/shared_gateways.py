@@ -9,8 +9,8 @@ from typing import NamedTuple
 from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
+from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.shadows import Shadows
-from gateway.intake.shared_merge_window import SharedMergeWindow
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.options import Options
