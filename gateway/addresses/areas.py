@@ -195,15 +195,14 @@ OPERATOR_AREAS = (
         modules=(
             "gateway.operator.senders.devices",
             "gateway.operator.senders.clusters",
-            "gateway.operator.senders.container_files",
         ),
         paths=("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
     ),
     Area(
         modules=(
-            "gateway.operator.delivery.deliveries",
+            "gateway.operator.deliveries",
             "gateway.operator.books",
-            "gateway.operator.delivery.dead_letters",
+            "gateway.operator.dead_letters",
             "gateway.operator.findings",
         ),
         paths=(
@@ -246,10 +245,7 @@ OPERATOR_AREAS = (
         paths=("/billed-invoices", "/month-closing", "/closed-months"),
     ),
     Area(
-        modules=(
-            "gateway.operator.assistants",
-            "gateway.operator.assistant_tools",
-        ),
+        modules=("gateway.operator.assistants",),
         paths=("/mcp", "/assistant-tools"),
         is_in_demo=False,
     ),
@@ -262,10 +258,7 @@ OPERATOR_AREAS = (
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
     Area(
-        modules=(
-            "gateway.operator.allocation.difference",
-            "gateway.operator.allocation.definitions",
-        ),
+        modules=("gateway.operator.allocation",),
         paths=("/allocation",),
     ),
     Area(modules=("gateway.operator.insights",), paths=("/insights",)),

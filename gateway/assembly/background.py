@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.assembly.money import bill, evaluate_budgets, keep_rows, until
 from gateway.assembly.parts import Assembler
@@ -20,13 +20,16 @@ from gateway.http.services import Background, OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.memory import make_full_rounds
 from gateway.monitoring.metrics import Metrics
+from gateway.normalise.payload.body_limits import SliceClock
 from gateway.scheduled_reports.declared import ScheduledReportTable
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolError
 from spool.leases import Leases
 from spool.log.protocols import Log
+from spool.packed.native import Native
 
 if TYPE_CHECKING:
+    from gateway.normalise.memory.spans import SpanMemory
     from gateway.statements.puller import StatementPuller
 
 _log = logging.getLogger(__name__)
@@ -73,8 +76,6 @@ def of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterat
 
 def of_a_gateway(assembler: Assembler, operators: OperatorServices, metrics: Metrics) -> Iterator[Task]:
     if assembler.memory is not None:
-        from gateway.assembly.span_memory import learn
-
         yield Task("memory of spans", partial(learn, assembler.memory))
     yield Task("loop lag", metrics.lag.run)  # wakes ten times a second
     questions = operators.installation.questions
@@ -166,3 +167,32 @@ async def _retain(log: Log, connections: BillingConnections) -> None:
         await log.retain()
         await connections.trim()
         await asyncio.sleep(RETAIN_EVERY_S)
+
+
+LEARN_S: Final = 0.02  # between two kinds of spans that are learned
+LOOK_S: Final = 0.25  # while none waits
+
+
+def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
+    """A memory that metrics show once it is made. Who asks for it first has imported its module, in a thread."""
+
+    def make() -> SpanMemory:
+        from gateway.normalise.memory.spans import SpanMemory
+
+        memory = SpanMemory(native)
+        metrics.watch_memory(memory)
+        return memory
+
+    return Once(make)
+
+
+async def learn(memory: Once[SpanMemory]) -> None:
+    """Learn one kind of span at a time, in turns so short that nobody waits for them."""
+    while True:
+        learning = memory.made and memory.made.learning()
+        clock = SliceClock()
+        for _ in learning or ():
+            if clock.is_over():
+                await asyncio.sleep(0)
+                clock.begin()
+        await asyncio.sleep(LOOK_S if learning is None else LEARN_S)

@@ -165,7 +165,7 @@ async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
     await assembler.start_sign_ins(metrics)
     native = assembler.native.native
     if native is not None:
-        from gateway.assembly.span_memory import span_memory
+        from gateway.assembly.background import span_memory
 
         assembler.memory = span_memory(native, metrics)
 

@@ -1,18 +1,25 @@
 """
-The call of the operator API behind `tollhouse mcp`: one message of an assistant, whose sign-in is the operator's.
+The calls of the operator API for assistants: the one behind `tollhouse mcp`, which has one message of an assistant
+and the operator's sign-in, and the tools that are enabled.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from gateway.http.lists import List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
-from gateway.operator.address import SLICED, call
+from gateway.mcp.tools.list import TOOLS, is_enabled
+from gateway.operator.address import NOTHING, SLICED, call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from spool.registry.permission_sets import USE_ASSISTANTS
+from spool.errors import NotThere
+from spool.record import moment
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSISTANTS
 
 
 class McpLine(RequestBody):
@@ -58,3 +65,89 @@ async def _not_counted() -> None:
 
 def _message(given: McpLine) -> bytes:
     return given.line.encode("utf-8", "replace")
+
+
+class ToolChange(RequestBody):
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantTool:
+    """A tool as the organization sees it. `last_updated` and `updated_by` are null where nobody decided."""
+
+    name: str
+    title: str
+    writes: bool
+    enabled: bool
+    needs: str
+    shows: str
+    last_updated: float | None = None
+    updated_by: str | None = None
+
+
+def describe_tool(tool: AssistantTool) -> dict[str, object]:
+    return {
+        "name": tool.name,
+        "title": tool.title,
+        "writes": tool.writes,
+        "enabled": tool.enabled,
+        "needs": tool.needs,
+        "shows": tool.shows,
+        "last_updated": moment(tool.last_updated),
+        "updated_by": tool.updated_by,
+    }
+
+
+ASSISTANT_TOOLS: List[AssistantTool] = List(
+    root="assistant_tools",
+    show=describe_tool,
+    identity=Sort(value=lambda tool: tool.name),
+    sorts={
+        "name": Sort(value=lambda tool: tool.name),
+        "last_updated": Sort(value=lambda tool: tool.last_updated),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "enabled": yes_no(lambda tool: tool.enabled),
+        "writes": yes_no(lambda tool: tool.writes),
+    },
+)
+
+
+@call(
+    "GET",
+    "/assistant-tools",
+    USE_ASSISTANTS,
+    "List the tools of assistants",
+    lists=ASSISTANT_TOOLS,
+    shows=NOTHING,
+)
+async def list_assistant_tools(request: OperatorRequest[OperatorServices, None]) -> Result:
+    services = request.services
+    return await request.list(ASSISTANT_TOOLS, MemoryRows([_tool(services, name) for name in TOOLS]))
+
+
+@call(
+    "PATCH", "/assistant-tools/{name}", ORGANIZATION_ADMINISTRATION, "Enable or disable a tool of assistants"
+)
+async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChange]) -> Result:
+    name = request.word("name")
+    if name not in TOOLS:
+        raise NotThere(f"there is no such tool; there are {', '.join(TOOLS)}")
+    await request.registry.assistant_tools.decide(name, enabled=request.body.enabled, actor=request.actor)
+    return {"assistant_tool": describe_tool(_tool(request.services, name))}
+
+
+def _tool(services: OperatorServices, name: str) -> AssistantTool:
+    tool = TOOLS[name]
+    decided = services.installation.require_registry().assistant_tools.find(name)
+    return AssistantTool(
+        name=name,
+        title=tool.title,
+        writes=tool.writes,
+        enabled=is_enabled(services, name),
+        needs=tool.needs,
+        shows=tool.shows,
+        last_updated=None if decided is None else decided.last_updated,
+        updated_by=None if decided is None else decided.updated_by,
+    )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gateway.api.insights import comment_number
-from gateway.api.lists.insights import (
+from gateway.api.insights import (
     COMMENTS,
     INSIGHTS_OF_PEOPLE,
+    comment_number,
     comment_rows,
     describe_comment,
     describe_for_people,

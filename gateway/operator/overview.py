@@ -7,17 +7,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from gateway.api.lists.insights import INSIGHTS, describe_for_people
+from gateway.api.insights import INSIGHTS, describe_for_people
 from gateway.devices.states import MUTE, SILENT
 from gateway.errors import Refusal
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.money.costs.measures import per
 from gateway.money.costs.question import check_span
+from gateway.operator import deliveries
 from gateway.operator.costs import ledger
 from gateway.operator.costs.marks import marks_of
 from gateway.operator.costs.questions import times
-from gateway.operator.delivery import deliveries
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.names import MODEL_FAMILY
 from spool.ledger.costs import combined

@@ -9,23 +9,21 @@ from typing import Any
 import msgspec
 
 from gateway.api import recommendations as by_key
-from gateway.api.lists.recommendations import (
+from gateway.api.recommendations import (
     RECOMMENDATION_COMMENTS,
     RECOMMENDATION_DIMENSIONS,
     RECOMMENDATION_TYPES,
+    NewComments,
+    OneMessage,
+    RecommendationChanges,
+    SavingsCheck,
+    TypeChanges,
     describe_recommendation,
     describe_recommendation_comment,
     dimension_rows,
     recommendation_comment_rows,
     recommendation_list,
     type_rows,
-)
-from gateway.api.recommendations import (
-    NewComments,
-    OneMessage,
-    RecommendationChanges,
-    SavingsCheck,
-    TypeChanges,
 )
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows

@@ -36,7 +36,6 @@ PRELOADED = (
     "gateway.offline",
     "spool.sqlite.storage",
     "spool.sql.billing_hours",
-    "gateway.assembly.span_memory",
     "exporters.destinations.ndjson",
     "exporters.destinations.upstream",
     "exporters.probe",

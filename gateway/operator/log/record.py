@@ -13,8 +13,8 @@ from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.intake.reasons import price_lines, reasons
 from gateway.operator.address import SLICED, call
-from gateway.operator.delivery.dead_letters import describe_dead
-from gateway.operator.delivery.deliveries import describe_delivery
+from gateway.operator.dead_letters import describe_dead
+from gateway.operator.deliveries import describe_delivery
 from gateway.operator.log.listing import STEP
 from gateway.operator.log.newest import seen
 from gateway.operator.log.past import dates_of, past_record

@@ -21,7 +21,7 @@ from gateway.http.services import OperatorServices, Services
 from gateway.mcp.tool import Tool
 from gateway.mcp.tools.list import TOOLS
 from gateway.operator.address import OperatorAddress
-from gateway.operator.delivery.deliveries import list_deliveries
+from gateway.operator.deliveries import list_deliveries
 from gateway.operator.requests import OperatorRequest
 from spool.ledger.ledger import Ledger
 from spool.memory import open_spool

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.operator.delivery.record_edit import edited
+from gateway.operator.dead_letters import edited
 from spool.deliveries.values import RouteSpec
 from spool.engines import SQLITE
 from spool.errors import Invalid, NotAllowed

@@ -1,4 +1,4 @@
-"""The call of the operator API for what a month would become under a definition that is not published."""
+"""The calls of the operator API for definitions: what a month would become, versions, namespaces and jobs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,29 @@ from datetime import UTC, datetime, timedelta
 from gateway.allocation.border import border, describe
 from gateway.allocation.difference import Difference, ElementSpend, difference, sources_of
 from gateway.allocation.language import joined, parse
+from gateway.api.allocation import NAMESPACE, find_version, what_it_would_be, with_text
+from gateway.api.lists.allocation import (
+    ALL_VERSIONS,
+    PUBLISH_JOBS,
+    add_state,
+    describe_job,
+    describe_version,
+    job_rows,
+    version_rows,
+)
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.address import call
 from gateway.operator.body import RequestBody
+from gateway.operator.managed import managed_by_people
 from gateway.operator.requests import OperatorRequest
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.record import moment
-from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.allocation import DEFAULT
+from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
 DECISIONS_OF_A_ROW = 10  # for each row that may be added up: some seconds of work
 LEAST_ELEMENTS = 20  # of a dimension, however many there are
@@ -136,3 +148,77 @@ def _month(text: str, now: float) -> tuple[datetime, datetime]:
         raise Invalid(f"month is not begun; the running one is {running:%Y-%m}")
     end = (since + timedelta(days=32)).replace(day=1)
     return since, min(end, end_of_hour(now))
+
+
+class DraftToValidate(RequestBody):
+    """`definition` is the YAML text; `namespace` "" is the default one."""
+
+    definition: str
+    namespace: str = DEFAULT
+
+
+class DraftToPublish(DraftToValidate):
+    """`base` is the version that it was made from: null for whichever is in force, 0 where nothing was published."""
+
+    base: int | None = None
+
+
+@call("POST", "/allocation/validate", VIEW_COSTS, "What version a definition would become", in_turn=True)
+async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
+    """Return the version that a definition would become; nothing is stored."""
+    given = request.body
+    text = given.definition.encode("utf-8", "replace")
+    return {"version": await what_it_would_be(request.services, text, given.namespace, request.actor)}
+
+
+@call("POST", "/allocation/publish", MODIFY_DIMENSIONS, "Publish a definition", status=201)
+async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPublish]) -> Result:
+    services = request.services
+    given = request.body
+    job, version = await services.require_publishing().publish(
+        given.definition.encode("utf-8", "replace"),
+        namespace=given.namespace,
+        base=given.base,
+        actor=request.actor,
+    )
+    return {"version": describe_version(add_state(services, version)), "publish_job": describe_job(job)}
+
+
+@call("GET", "/allocation/versions", VIEW_COSTS, "List versions of definitions", lists=ALL_VERSIONS)
+async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(ALL_VERSIONS, version_rows(request.services, None))
+
+
+@call(
+    "GET",
+    "/allocation/versions/{version}",
+    VIEW_COSTS,
+    "Show a version of a definition, or the latest",
+    optional=("namespace",),
+)
+async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Show a version with its text. `namespace` is the one that the definition belongs to, by default the default one.
+    """
+    namespace = request.http.query.get("namespace", DEFAULT)
+    version = find_version(request.services, namespace, request.word("version"))
+    return {"version": await with_text(request.services, version)}
+
+
+ROWS = tuple(managed_by_people(NAMESPACE))
+
+
+@call("GET", "/allocation/jobs", VIEW_COSTS, "List publish jobs", lists=PUBLISH_JOBS)
+async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(PUBLISH_JOBS, job_rows(request.services))
+
+
+@call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job")
+async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return {"publish_job": describe_job(request.registry.allocation.job(request.word("id")))}
+
+
+@call("POST", "/allocation/jobs/{id}/cancel", MODIFY_DIMENSIONS, "Cancel a publish job that is not begun")
+async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
+    job = await request.registry.allocation.cancel(request.word("id"), actor=request.actor)
+    return {"publish_job": describe_job(job)}

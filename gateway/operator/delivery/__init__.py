@@ -1,1 +1,0 @@
-"""The calls of the operator API on deliveries, and on the records that no upstream took."""
