@@ -12,7 +12,7 @@ from typing import Final
 from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES, reduced
 from gateway.normalise.otlp.decoding.protobuf_decoder import EXCEPTION
-from gateway.normalise.otlp.products.gateways.litellm import CACHE_HIT
+from gateway.normalise.otlp.products.litellm import CACHE_HIT
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.reading.tags import SECRET_STARTS
 from gateway.normalise.reading.values import ABSENT

@@ -18,7 +18,7 @@ WAYS = {
     ("authentication/access.py", "_bearer"): {"may_chain"},  # a device that server.chain_keys names
     ("devices/keys.py", "find"): {"scopes", "device"},
     ("http/admission.py", ""): {"scopes"},  # nobody is asked for a key
-    ("mcp/credentials.py", "admit_person"): {"scopes", "person"},
+    ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
     ("cli/agent.py", "_run"): {"scopes", "device"},  # programs of the agent's machine
     ("cli/explain.py", "explained"): {"scopes"},
     ("demo/filling.py", "_send"): {"scopes"},

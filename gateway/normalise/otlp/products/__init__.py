@@ -8,49 +8,50 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.product import Product
-from gateway.normalise.otlp.products.assistants import (
+from gateway.normalise.otlp.products import (
+    ag2,
+    agentgateway,
+    azure_ai,
+    bifrost,
     claude_code,
     cline,
+    cloudflare,
+    coder,
     codex,
     copilot_chat,
     copilot_cli,
     cursor,
+    envoy_ai_gateway,
     gemini_cli,
-    goose,
-    opencode,
-    pi,
-    qwen_code,
-)
-from gateway.normalise.otlp.products.frameworks import (
-    ag2,
-    azure_ai,
     genkit,
     google_adk,
+    goose,
+    kong,
     langfuse,
     langsmith,
+    litellm,
+    llama_cpp,
     mlflow,
+    nim,
+    ollama,
+    opencode,
     openinference,
     openlit,
     openllmetry,
+    openrouter,
+    pi,
+    portkey,
     pydantic_ai,
+    qwen_code,
     semantic_kernel,
+    sglang,
     spring_ai,
     strands,
-    vercel_ai,
-)
-from gateway.normalise.otlp.products.gateways import (
-    agentgateway,
-    bifrost,
-    cloudflare,
-    coder,
-    envoy_ai_gateway,
-    kong,
-    litellm,
-    openrouter,
-    portkey,
+    tgi,
     tollhouse,
+    vercel_ai,
+    vllm,
 )
-from gateway.normalise.otlp.products.servers import llama_cpp, nim, ollama, sglang, tgi, vllm
 
 PRODUCTS: tuple[Product, ...] = (
     tollhouse.PRODUCT,
