@@ -9,12 +9,10 @@ from msgspec import UNSET
 
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.plans.declared import AssistantPlan, NewPlan, OnePlan, PlanChanges, PlanItem, PlanTable, Seat
 from gateway.resources.declaration import answer, stated
-from gateway.resources.plans import NewPlan, OnePlan, PlanChanges, PlanItem
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
-from spool.registry.registry import Registry
-from spool.registry.tables.plans import AssistantPlan, PlanTable, Seat
 
 Row = tuple[AssistantPlan, str | None]  # with the name of its view
 
@@ -62,9 +60,6 @@ class PlanResource(ManagedResource[AssistantPlan]):
         changes=MODIFY_VIEWS_AND_BUDGETS,
         words={SHOW: "Show a plan, by its id or its name"},
     )
-
-    def rows_in(self, registry: Registry) -> PlanTable:
-        return registry.plans
 
     async def shown(self, asking: Asker[Any], row: AssistantPlan) -> Row:
         view = asking.registry.views.find(row.view_id)

@@ -35,6 +35,7 @@ from gateway.http.listening.listener import operator_listen
 from gateway.http.services import OperatorServices
 from gateway.intake.prices import PriceBook
 from gateway.operator.senders.listed_devices import ListedDevices
+from gateway.plans.declared import PlanTable
 from spool.clock import Clock
 from spool.leases import lease_of
 from spool.people import People
@@ -162,7 +163,7 @@ def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:
     def make() -> StatementPuller:
         from gateway.assembly.statements import statement_puller
 
-        config, plans = lambda: parts.config, registry.plans
+        config, plans = lambda: parts.config, registry.table(PlanTable)
         return statement_puller(registry.statements, parts.clock, config, parts.stack, plans=plans)
 
     return Once(make)

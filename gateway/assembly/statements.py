@@ -15,10 +15,10 @@ from exporters.http.reach import check_reach
 from exporters.secret_source import SecretSource
 from gateway.configuration.sections import Config, StatementPullSettings
 from gateway.first_use import imported
+from gateway.plans.declared import PlanTable
 from gateway.statements.puller import PullFailed, StatementPuller
 from spool.clock import Clock
 from spool.errors import NotThere
-from spool.registry.tables.plans import PlanTable
 from spool.statements.protocols import Statements
 
 FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 403, 404, 429

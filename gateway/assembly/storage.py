@@ -43,7 +43,7 @@ def options_of(
         ledger_tags=config.ledger.tags,
         ledger_chunk=AGENT_LEDGER_CHUNK if is_agent else CHUNK,
         registry_clock=registry_clock,
-        declared=tuple(declared_tables()),
+        declared=declared_tables(),
         new_registry=new_registry,
         container=config.container,
         storage=config.storage,

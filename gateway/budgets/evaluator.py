@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from gateway.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.budgets.judging import judge_all, rules_digest
 from gateway.first_use import imported
+from gateway.plans.declared import PlanTable
 from spool.clock import Clock
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import AnswersCosts
@@ -196,5 +197,5 @@ class BudgetEvaluator:
         views = self._registry.views
         budgets = self._registry.budgets.all()
         rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
-        plans = tuple(f"{each.id}:{each.last_updated}" for each in self._registry.plans.all())
+        plans = tuple(f"{each.id}:{each.last_updated}" for each in self._registry.table(PlanTable).all())
         return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=(*rules, *plans))

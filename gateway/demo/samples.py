@@ -13,6 +13,7 @@ from gateway.configuration.sections import AllocationSettings
 from gateway.demo.plants import DAY_S, LATE_DAYS
 from gateway.demo.workloads import CLAUDE_CODE, PEOPLE
 from gateway.normalise.outcome import UNRECOGNISED_AI
+from gateway.plans.declared import PlanDraft, PlanTable, Seat
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices.device import Device
@@ -25,7 +26,6 @@ from spool.registry.allocation import DEFAULT
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
-from spool.registry.tables.plans import PlanDraft, Seat
 from spool.registry.views import ViewDraft
 from spool.storage import Storage
 
@@ -185,7 +185,7 @@ async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: froze
         cycle_day=last.day,
         seats=tuple(Seat(user=user, since=since, team=CLAUDE_CODE.team) for user in SEATS),
     )
-    await registry.plans.create(draft, most=_MOST, actor=ACTOR)
+    await registry.table(PlanTable).create(draft, most=_MOST, actor=ACTOR)
 
 
 async def publish_definition(registry: Registry, ledger: Ledger) -> None:

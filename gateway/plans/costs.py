@@ -13,9 +13,13 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from itertools import chain
+from typing import Annotated
+
+import msgspec
 
 from gateway.plans.bills import BillDifference, PlanBill, read_bills, with_bills
 from gateway.plans.coverage import NAME, Coverage, place_of, usable_plans
+from gateway.plans.declared import AssistantPlan, PlanTable, Seat
 from gateway.plans.metered import AskedLedger
 from gateway.plans.sums import (
     NOTHING,
@@ -29,15 +33,7 @@ from gateway.plans.sums import (
     used_of,
 )
 from gateway.reconciliation.gathering import CalendarMonth
-from gateway.resources.plans import (
-    IdleSeat,
-    PlanCosts,
-    PlanDifference,
-    PlanMonth,
-    PlanOfMonth,
-    PlanTotal,
-    SeatOfMonth,
-)
+from gateway.resources.declaration import words
 from spool.currencies.exchange import Converter, no_rates
 from spool.errors import Invalid
 from spool.ledger import money
@@ -46,9 +42,104 @@ from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.record import CURRENCY, moment
 from spool.registry.registry import Registry
-from spool.registry.tables.plans import AssistantPlan, Seat
 
 _MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")
+
+
+class PlanMonth(msgspec.Struct, kw_only=True):
+    month: str
+    start: Annotated[str, words("The first moment of the month, in UTC.")]
+    end: str
+    currency: str
+    row_count: int
+    truncated: bool
+
+
+class PlanTotal(msgspec.Struct, kw_only=True):
+    """
+    Money in the currency that was asked for. `paid` is fees, overage and metered; `included_value` is no part of it.
+    What no rate is known for is in no sum: it is named by its currency.
+    """
+
+    paid: str
+    fees: str
+    overage: str
+    metered: Annotated[str, words("What calls cost that no plan covers.")]
+    included_value: Annotated[str, words("What covered calls are worth at list prices, less those beyond.")]
+    unconverted: Annotated[dict[str, str], words("What `paid` lacks.")]
+    included_unconverted: Annotated[dict[str, str], words("What `included_value` lacks.")]
+
+
+class PlanOfMonth(msgspec.Struct, kw_only=True):
+    """A plan in a month, or the part of it that the person sees; quantities are in its unit."""
+
+    id: str
+    name: str
+    seats: int
+    paid: str
+    fees: str
+    overage: str
+    included_value: str
+    unit: str
+    used: str
+    included: Annotated[str | None, words("Null: everything.")]
+    beyond: str
+    source: Annotated[str, words("What `paid` is by: `plan`, or a `statement` of the whole month.")]
+
+
+class SeatOfMonth(msgspec.Struct, kw_only=True):
+    plan: str
+    user: str
+    team: str | None
+    since: str
+    until: str | None
+    paid: str
+    fees: str
+    overage: str
+    included_value: str
+    unit: str
+    used: str
+    beyond: str
+    calls: int
+    unpriced_calls: int
+    also_in: Annotated[list[str], words("The other plans in which the user has a seat in the month.")]
+
+
+class IdleSeat(msgspec.Struct, kw_only=True):
+    """A seat that was held on all days of a billing cycle that ended in the month, and had no call that worked."""
+
+    plan: str
+    user: str
+    team: str | None
+    fee: Annotated[str, words("The fee of the cycle, which giving the seat back would save.")]
+    first_day: str
+    last_day: str
+
+
+class PlanDifference(msgspec.Struct, kw_only=True):
+    """
+    What a statement of a whole month tells beside what plans come to by themselves: `seat_count`, `fee_differs`,
+    `included_differs` or `overage_differs`. Money but for `seats`, which are those of a whole month.
+    """
+
+    provider: str
+    cause: str
+    billed: str
+    counted: str
+    difference: str
+    billed_seats: str | None
+    counted_seats: str | None
+
+
+class PlanCosts(msgspec.Struct, kw_only=True):
+    plan_costs: PlanMonth
+    total: PlanTotal
+    plans: list[PlanOfMonth]
+    idle_seats: Annotated[
+        list[IdleSeat], words("Those of the cycles that end in the month, once they are over.")
+    ]
+    differences: Annotated[list[PlanDifference], words("None for who may see some calls alone.")]
+    rows: list[SeatOfMonth]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +160,7 @@ class SeatNames:
 
     def __init__(self, registry: Registry) -> None:
         self._people = registry.people
-        self._plans = {plan.id: plan for plan in registry.plans.all()}
+        self._plans = {plan.id: plan for plan in registry.table(PlanTable).all()}
 
     def of(self, mark: str) -> str:
         plan_id, place = place_of(mark)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 
+from gateway.plans.declared import AssistantPlan, PlanTable, Seat
 from spool.ledger.derived import Derived
 from spool.people import People
 from spool.registry.registry import Registry
-from spool.registry.tables.plans import AssistantPlan, Seat
 from spool.registry.views import View, dimensions
 from spool.statements.rules import day_from, day_text
 
@@ -43,8 +43,8 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
     Return the plans in their order with their views. Seats and views name people as records do. A plan
     whose view is broken covers nothing and is left out.
     """
-    views = [(plan, registry.views.find(plan.view_id)) for plan in registry.plans.in_order()]
-    as_recorded, matched = registry.plans.as_recorded, registry.views.matched
+    views = [(plan, registry.views.find(plan.view_id)) for plan in registry.table(PlanTable).in_order()]
+    as_recorded, matched = registry.table(PlanTable).as_recorded, registry.views.matched
     return [
         (as_recorded(plan), matched(view))
         for plan, view in views

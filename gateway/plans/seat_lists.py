@@ -20,11 +20,11 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
+from gateway.plans.declared import AssistantPlan, PlanTable, Seat
 from spool.bounded_reading import BoundedLines, check_json
 from spool.errors import Invalid
 from spool.people import People
 from spool.registry.operators import Actor
-from spool.registry.tables.plans import AssistantPlan, PlanTable, Seat
 
 PULLER: Final = Actor("seat pull", "")
 

@@ -18,9 +18,9 @@ from datetime import UTC, date, datetime
 
 from gateway.billed.spreading import in_turn
 from gateway.plans.coverage import is_held, seat_mark
+from gateway.plans.declared import CALLS, USD, AssistantPlan, Seat
 from spool.currencies.exchange import Converter, rounded
 from spool.ledger import money
-from spool.registry.tables.plans import CALLS, USD, AssistantPlan, Seat
 from spool.statements.rules import day_text
 from spool.statements.values import DAY_S
 

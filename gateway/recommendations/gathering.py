@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.insights.gathering import recent_calls
 from gateway.intake.prices import PriceBook
+from gateway.plans.declared import PlanTable
 from gateway.recommendations.facts import (
     DAY_S,
     DAYS,
@@ -82,7 +83,7 @@ async def gather(
 
 async def _seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
     """Return the seats that nobody used, and what all seats cost in the last month."""
-    if sources.registry is None or not sources.registry.plans.all():
+    if sources.registry is None or not sources.registry.table(PlanTable).all():
         return (), 0
     from gateway.recommendations.seats import unused_seats  # only where there are plans
 

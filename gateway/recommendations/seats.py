@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from gateway.plans.costs import PlanQuestion, asked_costs
+from gateway.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs
+from gateway.plans.declared import AssistantPlan, PlanTable
 from gateway.plans.sums import cycles
 from gateway.recommendations.facts import UnusedSeat
 from gateway.reconciliation.gathering import CalendarMonth
-from gateway.resources.plans import IdleSeat, PlanCosts, SeatOfMonth
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
@@ -17,7 +17,6 @@ from spool.people import People
 from spool.record import CURRENCY
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice
-from spool.registry.tables.plans import AssistantPlan
 from spool.statements.rules import day_from, day_text
 
 _EVERY_CALL = LedgerSlice(parts=((),))
@@ -33,7 +32,7 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
     last = await _costs(ledger, registry, month.previous, now)
     running = await _costs(ledger, registry, month, now)
     held = _held(running, day_text(int(now)))
-    newest = {plan.name: day_text(_newest(plan, month, now)) for plan in registry.plans.all()}
+    newest = {plan.name: day_text(_newest(plan, month, now)) for plan in registry.table(PlanTable).all()}
     since = _busy(running)
     found = []
     for costs, busy in ((last, since | _busy(last)), (running, since)):

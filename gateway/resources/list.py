@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from spool.registry.registry import DeclaredTable
@@ -12,17 +12,18 @@ from spool.registry.shared.document_table import DocumentTable
 RESOURCES: Mapping[str, str] = {
     "scheduled-reports": "gateway.scheduled_reports",
     "annotations": "gateway.money.annotations",
+    "plans": "gateway.plans",
 }
 
 
-def declared_tables() -> Iterator[type[DeclaredTable]]:
+def declared_tables() -> Sequence[type[DeclaredTable]]:
     """Import the tables of the resources, which the registry keeps in memory from a start on."""
-    for package in RESOURCES.values():
-        module = import_module(f"{package}.declared")
-        for value in vars(module).values():
-            if (
-                isinstance(value, type)
-                and issubclass(value, DocumentTable)
-                and value.__module__ == module.__name__
-            ):
-                yield value
+    modules = [import_module(f"{package}.declared") for package in RESOURCES.values()]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, DocumentTable)
+        and value.__module__ == module.__name__
+    ]

@@ -28,7 +28,6 @@ from spool.registry.tables.late_reports import LateReportTable
 from spool.registry.tables.notices import NoticeTable
 from spool.registry.tables.operators import OperatorTable
 from spool.registry.tables.org_context import OrgContextTable
-from spool.registry.tables.plans import PlanTable
 from spool.registry.tables.recommendations import RecommendationTable
 from spool.registry.tables.roles import RoleTable
 from spool.registry.tables.statements import StatementTable
@@ -65,7 +64,6 @@ class Registry:
         self.connections = ConnectionTable(changes)
         self.views = ViewTable(changes)
         self.budgets = BudgetTable(changes)
-        self.plans = PlanTable(changes)
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)
         self.tool_calls = ToolCallTable(changes)

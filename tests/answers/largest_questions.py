@@ -12,7 +12,7 @@ from gateway.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
 from gateway.http.address import Address
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.mcp.tools.list import TOOLS
-from spool.registry.tables.plans import MAX_SEATS
+from gateway.plans.declared import MAX_SEATS
 
 ALL = ("user", "team", "model", "provider")
 EXPANSIONS = "expand=current&expand=history&expand=burnup&expand=forecast"

@@ -28,6 +28,7 @@ from gateway.recommendations.list import TYPES
 from gateway.reconciliation.comparing import Reconciliation
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
+from gateway.resources.list import declared_tables
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.providers import canonical
@@ -62,7 +63,9 @@ async def filled(
 async def findings(directory: Path) -> set[str]:
     """The detectors and types that found something in a directory that was filled."""
     spool = await open_spool(directory, settings=SpoolSettings(), clock=FakeClock(NOON))
-    registry = await open_registry(directory, secret=spool.secret, clock=FakeClock(NOON))
+    registry = await open_registry(
+        directory, secret=spool.secret, clock=FakeClock(NOON), declared=declared_tables()
+    )
     try:
         found = {str(insight.finding).partition(":")[0] for insight in await kept_insights(registry)}
         return found | {each.saving.type for each in await registry.recommendations.all()}
@@ -244,7 +247,9 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
     """Both months of a directory that was filled, compared with what is billed in it."""
     spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=FakeClock(NOON))
     ledger = await open_ledger(directory, clock=FakeClock(NOON))
-    registry = await open_registry(directory, secret=spool.secret, clock=FakeClock(NOON))
+    registry = await open_registry(
+        directory, secret=spool.secret, clock=FakeClock(NOON), declared=declared_tables()
+    )
     try:
         sources = StatementSources(
             ledger=ledger, log=spool.log, prices=PriceBook.load, statements=registry.statements

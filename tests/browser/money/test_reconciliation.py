@@ -86,7 +86,7 @@ def served() -> tuple[UsageMetric, Identity]:
 
 async def put(directory: Path) -> None:
     options = StorageOptions(
-        declared=tuple(declared_tables()), directory=directory, settings=SpoolSettings(), clock=SystemClock()
+        declared=declared_tables(), directory=directory, settings=SpoolSettings(), clock=SystemClock()
     )
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None
@@ -113,7 +113,7 @@ def billed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Ite
 async def close(directory: Path) -> None:
     """Keep an invoice, and that its month is closed, as the operator API does."""
     options = StorageOptions(
-        declared=tuple(declared_tables()), directory=directory, settings=SpoolSettings(), clock=SystemClock()
+        declared=declared_tables(), directory=directory, settings=SpoolSettings(), clock=SystemClock()
     )
     storage = await open_storage(options, engine=SQLITE)
     assert storage.registry is not None

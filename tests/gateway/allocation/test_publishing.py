@@ -12,6 +12,7 @@ import pytest_asyncio
 from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
 from gateway.allocation.publishing import Publishing
+from gateway.resources.list import declared_tables
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry
@@ -46,7 +47,9 @@ class Gateway:
     async def start(cls, store: MemoryRegistry) -> Gateway:
         clock = MovedClock()
         ledger = await Ledger(MemoryLedger(), clock=clock).load()
-        gateway = cls(await Registry.open(store, secret=b"i" * 32, clock=clock), ledger)
+        gateway = cls(
+            await Registry.open(store, secret=b"i" * 32, clock=clock, declared=declared_tables()), ledger
+        )
         await gateway.publishing.load()
         return gateway
 

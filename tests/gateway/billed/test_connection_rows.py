@@ -20,6 +20,7 @@ from gateway.billed import connection_rows
 from gateway.billed.beside import billed_beside
 from gateway.billed.connection_rows import MAX_SETS, RowRules, Sums, add_rows, sums_of_day
 from gateway.billed.row_book import RowBook, RowSources
+from gateway.resources.list import declared_tables
 from spool.billing.drops import (
     BILLING_DROPS,
     REPLACE_DROP,
@@ -315,7 +316,9 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
     """Every operation and repeats of drops, looked at now and then: by each dimension the sums of what stands."""
     chance, clock = random.Random(5), FakeClock()
     clock.at = (OCTOBER + timedelta(days=40)).timestamp()
-    options = StorageOptions(settings=SpoolSettings(hold=0), directory=tmp_path, clock=clock)
+    options = StorageOptions(
+        declared=declared_tables(), settings=SpoolSettings(hold=0), directory=tmp_path, clock=clock
+    )
     storage = await open_storage(options, engine=MEMORY)
     world = await Rows().open()
     drops = storage.small.of(BILLING_DROPS)

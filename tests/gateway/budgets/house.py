@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from gateway.budgets.evaluator import BudgetEvaluator, BudgetRun
 from gateway.mounts import page_link
+from gateway.resources.list import declared_tables
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry
@@ -64,7 +65,9 @@ class House:
 
     async def start(self) -> House:
         self.ledger = await Ledger(self._rows, clock=self.clock, tags=self.known).load()
-        self.registry = await Registry.open(self.store, secret=b"s" * 32, clock=self.clock)
+        self.registry = await Registry.open(
+            self.store, secret=b"s" * 32, clock=self.clock, declared=declared_tables()
+        )
         self.registry.notices.channels = CHANNELS
         self.evaluator = BudgetEvaluator(
             self.registry,

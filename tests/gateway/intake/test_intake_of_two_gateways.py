@@ -99,7 +99,7 @@ async def two(
         durability=LOCAL,
     )
     options = StorageOptions(
-        declared=tuple(declared_tables()),
+        declared=declared_tables(),
         directory=tmp_path / "node",
         settings=SpoolSettings(hold=0),
         clock=clock,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from gateway.plans.declared import Seat
 from gateway.plans.seat_lists import ListedSeat, chosen, merged, of_pages, read_list, read_names
 from spool.errors import Invalid
 from spool.people import People
-from spool.registry.tables.plans import Seat
 
 TODAY = "2026-11-20"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from gateway.plans.declared import AssistantPlan, Seat
 from gateway.plans.sums import AskedDays, SeatMonth, SeatUse, Uses, cycles, month_of_plan
 from gateway.reconciliation.gathering import CalendarMonth
 from spool.currencies.exchange import Converter, no_rates
 from spool.ledger import money
 from spool.record import CURRENCY
-from spool.registry.tables.plans import AssistantPlan, Seat
 from spool.statements.rules import day_from, day_text
 from spool.statements.values import DAY_S
 

@@ -14,6 +14,7 @@ from gateway.recommendations import adviser as advising
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.facts import DAY_S
 from gateway.recommendations.gathering import Sources
+from gateway.resources.list import declared_tables
 from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
@@ -60,7 +61,7 @@ class House:
 @pytest_asyncio.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     clock, log = FakeClock(NOW), FakeLog()
-    registry = await open_registry(tmp_path, secret=b"s" * 32, clock=clock)
+    registry = await open_registry(tmp_path, secret=b"s" * 32, clock=clock, declared=declared_tables())
     sources = Sources(ledger=Ledger(MemoryLedger(), clock=clock), log=log, prices=lambda: BOOK)  # type: ignore[arg-type]
     yield House(clock, log, registry, Adviser(sources, registry.recommendations, clock))
     await registry.close()

@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from gateway.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOWN, Reconciliation, compare
 from gateway.reconciliation.gathering import CalendarMonth, StatementSources, gather
+from gateway.resources.list import declared_tables
 from gateway.statements.importing import ReportFile, read_reports
 from gateway.statements.sources.list import SOURCES
 from spool.engines import MEMORY, open_storage
@@ -101,7 +102,10 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     ledger = await Ledger(MemoryLedger(), clock=clock).load()
     async with AsyncExitStack() as stack:
         options = StorageOptions(
-            settings=SpoolSettings(hold=0), clock=MovedClock(clock.at), directory=tmp_path
+            declared=declared_tables(),
+            settings=SpoolSettings(hold=0),
+            clock=MovedClock(clock.at),
+            directory=tmp_path,
         )
         storage = await open_storage(options, engine=MEMORY)
         stack.push_async_callback(storage.close)

@@ -99,7 +99,7 @@ async def opened(
     clock = clock or SystemClock()
     chosen = engine or StorageSettings()
     options = StorageOptions(
-        declared=tuple(declared_tables()),
+        declared=declared_tables(),
         directory=directory,
         settings=SpoolSettings(hold=0),
         clock=clock,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from gateway.plans.declared import PlanDraft, PlanTable, Seat
 from spool.registry.budgets import BudgetDraft
 from spool.registry.insights import ADDRESSED, Draft
 from spool.registry.registry import Registry
-from spool.registry.tables.plans import PlanDraft, Seat
 from spool.registry.views import ViewDraft
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
@@ -132,7 +132,7 @@ async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
         name="Claude", view_id=view.id, fee="31", included="0.0001", overage_price="1.5",
         seats=(Seat(user="ann", since="2020-01-01"),),
     )  # fmt: skip
-    await registry.plans.create(plan, most=9, actor=ACTOR)
+    await registry.table(PlanTable).create(plan, most=9, actor=ACTOR)
     stated = [*json_span("gpt-4o")["attributes"], {"key": "user.id", "value": {"stringValue": "ann"}}]
     await assistant.calls("gpt-4o", attributes=stated)
     await assistant.calls("gpt-4o")

@@ -134,7 +134,7 @@ async def operator_server(
 ) -> AsyncIterator[OperatorServer]:
     clock = clock or MovedClock()
     options = StorageOptions(
-        declared=tuple(declared_tables()),
+        declared=declared_tables(),
         directory=directory,
         settings=SpoolSettings(hold=hold),
         clock=clock,

@@ -121,7 +121,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         await server.start_server()
         stack.push_async_callback(server.close)
         options = StorageOptions(
-            declared=tuple(declared_tables()), settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path
+            declared=declared_tables(), settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path
         )
         storage = await open_storage(options, engine=MEMORY)
         stack.push_async_callback(storage.close)

@@ -18,13 +18,13 @@ from aiohttp.test_utils import TestServer
 from gateway.assembly.statements import statement_puller
 from gateway.configuration.problems import problems
 from gateway.configuration.sections import SEAT_SOURCES, Config, ReconciliationSettings, StatementPullSettings
+from gateway.plans.declared import PlanDraft, PlanTable
 from gateway.plans.seat_lists import PULLER
 from gateway.resources.list import declared_tables
 from gateway.statements.puller import DONE, FAILED, PullState
 from gateway.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
 from spool.engines import MEMORY, open_storage
 from spool.registry.registry import Registry
-from spool.registry.tables.plans import PlanDraft
 from spool.registry.views import ViewDraft
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
@@ -140,7 +140,7 @@ class House:
 
     @property
     def seats(self) -> dict[str, tuple[str, str]]:
-        [plan] = self.registry.plans.all()
+        [plan] = self.registry.table(PlanTable).all()
         return {seat.user: (seat.since, seat.until) for seat in plan.seats}
 
 
@@ -155,7 +155,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         await server.start_server()
         stack.push_async_callback(server.close)
         options = StorageOptions(
-            declared=tuple(declared_tables()), settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path
+            declared=declared_tables(), settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path
         )
         storage = await open_storage(options, engine=MEMORY)
         stack.push_async_callback(storage.close)
@@ -167,7 +167,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
             most=9,
             actor=PULLER,
         )
-        await registry.plans.create(PlanDraft(name="Seats", view_id=view.id), most=9, actor=PULLER)
+        await registry.table(PlanTable).create(PlanDraft(name="Seats", view_id=view.id), most=9, actor=PULLER)
         pull = StatementPullSettings(
             name="seats", source=request.param, key_file=key, base_url=str(server.make_url("/")),
             account=ACCOUNTS.get(request.param, ACCOUNT), plan="seats", names_file=names,
@@ -176,7 +176,9 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         assert [] == [each for each in problems(config) if "pull" in each]
 
         async def pulled() -> PullState:
-            puller = statement_puller(registry.statements, clock, lambda: config, stack, plans=registry.plans)
+            puller = statement_puller(
+                registry.statements, clock, lambda: config, stack, plans=registry.table(PlanTable)
+            )
             await puller.pull("seats")
             [state] = await puller.states()
             return state
@@ -220,10 +222,10 @@ async def test_who_comes_and_who_goes(house: House) -> None:
     assert PAGES[house.source] == house.vendor.asked
     since = {found[0] for found in house.seats.values()}
     assert since == ({"2026-08-04"} if house.source in TELLING else {"2026-11-20"})
-    [plan] = house.registry.plans.all()
+    [plan] = house.registry.table(PlanTable).all()
     again = await house.pull()
     assert (DONE, "") == (again.state, again.reason)
-    assert [plan.version] == [each.version for each in house.registry.plans.all()]
+    assert [plan.version] == [each.version for each in house.registry.table(PlanTable).all()]
     house.clock.move(3 * 86400)
     house.vendor.logins = [*house.vendor.logins[2:], "new"]
     state = await house.pull()
@@ -247,8 +249,8 @@ async def test_a_list_that_cannot_be_used_changes_nothing(house: House) -> None:
         assert FAILED == state.state and words in state.reason
     assert before == house.seats
     house.vendor.fault, house.vendor.logins = None, ["ann"]
-    [plan] = house.registry.plans.all()
-    await house.registry.plans.delete(plan.id, actor=PULLER)
+    [plan] = house.registry.table(PlanTable).all()
+    await house.registry.table(PlanTable).delete(plan.id, actor=PULLER)
     state = await house.pull()
     assert FAILED == state.state and "plan" in state.reason
 

@@ -108,9 +108,7 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     twins = [sender(server.services) for _ in range(2)]
     assert 1 == sum(await asyncio.gather(*(each.send_due() for each in twins)))
     store = await SqliteRegistry.open(tmp_path)  # as another gateway, which holds what it read before
-    other = await Registry.open(
-        store, secret=b"i" * 32, clock=server.clock, declared=tuple(declared_tables())
-    )
+    other = await Registry.open(store, secret=b"i" * 32, clock=server.clock, declared=declared_tables())
     [kept] = other.table(ScheduledReportTable).all()
     assert not await other.table(ScheduledReportTable).keep_sent(kept, kept.due(MONDAY), [], "")
     await other.close()

@@ -21,6 +21,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.plans.declared import PlanTable
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
 from spool.engines import MEMORY, POSTGRES, SQLITE
@@ -452,7 +453,7 @@ async def test_what_is_wrong_is_named(server: OperatorServer, body: Any, words: 
     """400 with the field and its rule; nothing is kept."""
     answer = await server.ask("POST", "/plans", {"name": "Team", "view": "claude", **body})
     assert 400 == answer.status and words in answer.error[2], answer.payload
-    assert [] == server.registry.plans.all()
+    assert [] == server.registry.table(PlanTable).all()
     assert 400 == (await server.ask("GET", "/plan-costs?month=2026-8")).status
 
 
@@ -468,8 +469,8 @@ async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorSe
     assert (
         409 == (await server.ask("PATCH", "/plans/claude", {"fee": "9", "version": plan["version"]})).status
     )
-    await server.registry.plans.load()
-    assert ["25"] == [each.fee for each in server.registry.plans.all()]
+    await server.registry.table(PlanTable).load()
+    assert ["25"] == [each.fee for each in server.registry.table(PlanTable).all()]
     kept = await server.ask("DELETE", f"/views/{plan['view']}")
     assert (409, "plans hang on this view: Claude; delete or move them first") == (kept.status, kept.error[2])
     assert 200 == (await server.ask("DELETE", "/plans/Claude")).status
@@ -478,7 +479,7 @@ async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorSe
 
 async def test_no_more_than_the_limit(server: OperatorServer) -> None:
     """One above `plans.max` is 409, with the setting and what to do."""
-    server.services.installation.most = {server.registry.plans.limit: 1}.__getitem__
+    server.services.installation.most = {server.registry.table(PlanTable).limit: 1}.__getitem__
     await made(server, "/plans", **CLAUDE)
     answer = await server.ask("POST", "/plans", COPILOT)
     assert (409, "there are 1 plans (plans.max); delete one") == (answer.status, answer.error[2])

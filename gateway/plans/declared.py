@@ -1,6 +1,5 @@
 """
-Plans of assistants: what a seat costs, what it includes, and who has one since when. Values, rules and
-their table, all of it in memory, too.
+A plan of an assistant: what a seat costs, what it includes, and who has one since when.
 """
 
 from __future__ import annotations
@@ -9,7 +8,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from typing import Annotated, Literal
 
+import msgspec
+
+from gateway.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
@@ -17,7 +20,6 @@ from spool.record import CURRENCY
 from spool.registry.changes import Changes
 from spool.registry.insights import check_amount
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared import makers
 from spool.registry.shared.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
@@ -154,7 +156,7 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
 
     kind = PLANS
     draft = PlanDraft
-    limit = makers.PLANS
+    limit = "plans.max"
     action = "plan"
 
     def __init__(self, changes: Changes) -> None:
@@ -188,3 +190,89 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
         check_name(stored.values(), row, noun="plan", sees=sees)
         if VIEWS.find(rows, row.view_id) is None:
             raise NotAllowed(NO_VIEW)
+
+
+Unit = Literal["usd", "calls", "credits"]
+
+
+class SeatHeld(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Days are such as 2026-11-20, in UTC; `until` is the first day without the seat, empty while it is held."""
+
+    user: str
+    since: str
+    until: str = ""
+    team: str = ""
+
+
+class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[
+        str, words(f"Unique among plans, whatever the case: 1 to {MAX_NAME} printable characters.")
+    ]
+    view: Annotated[
+        str,
+        words(
+            "The view that holds the calls of the assistant, by its id or its name. Those of who has a seat are "
+            "covered."
+        ),
+    ]
+    fee: Annotated[
+        str,
+        words("What a seat costs in a billing cycle; a seat of some days pays for these."),
+        Option(metavar="AMOUNT"),
+    ] = "0"
+    included: Annotated[
+        str,
+        words("What a seat includes in a billing cycle, in the unit; empty: everything."),
+        Option(metavar="QUANTITY"),
+    ] = ""
+    unit: Annotated[
+        Unit,
+        words("What is included: usd at list prices, calls that did not fail, or credits. usd by default."),
+    ] = "usd"
+    is_pooled: Annotated[
+        bool, words("Whether all seats of a cycle share what they include."), Option("--pooled")
+    ] = False
+    cycle_day: Annotated[
+        int,
+        words(
+            "The day of the month (1 to 31, UTC) on which a billing cycle begins, by default 1; of a month without "
+            "it, the last one."
+        ),
+        Option(metavar="DAY"),
+    ] = 1
+    overage_price: Annotated[
+        str, words("The price of each unit beyond what is included."), Option(metavar="AMOUNT")
+    ] = "0"
+    currency: Annotated[
+        str,
+        words("Of the fee and of the price beyond: a code of ISO 4217, USD by default."),
+        Option(metavar="CODE"),
+    ] = "USD"
+    credit_value: Annotated[
+        str, words("What a credit is worth at list prices, in dollars."), Option(metavar="USD")
+    ] = ""
+    billed_by: Annotated[
+        str,
+        words(
+            "The provider whose [statements](../statements.md) tell what was paid, such as github: those of a whole "
+            "month replace what Tollhouse calculates."
+        ),
+        Option(metavar="PROVIDER"),
+    ] = ""
+    seats: Annotated[
+        list[SeatHeld],
+        words(f"Who has a seat, since and until when, and the team that pays for it; at most {MAX_SEATS}."),
+        Option(is_by_hand=True),
+    ] = []
+
+
+PlanChanges = changes_of(NewPlan)
+PlanItem = item_of(
+    NewPlan,
+    "A plan as it is answered; times are RFC 3339.",
+    answered={
+        "view_name": Annotated[str | None, words("The name of the view; null if it is gone.")],
+        **KEPT,
+    },
+)
+OnePlan = one_of(NewPlan, PlanItem)
