@@ -314,7 +314,8 @@ class Product:
     quotes_metadata: bool = False  # it writes their values as JSON
     tag_lists: Names = ()  # attributes that hold several tags without values
 
-    # Names that mean a field in this product alone, in place of those that every product may use.
+    # Names that mean a field in this product alone, in place of those that every product may use. They are read once
+    # an item is known to be a call: they say nothing of whether it is one.
     own_names: Mapping[str, Names] = field(default_factory=dict)
     tags: Mapping[str, Names] = field(default_factory=dict)  # on an item, else on its resource
     more_tags: Callable[[Attributes, str | None], Mapping[str, str]] | None = (

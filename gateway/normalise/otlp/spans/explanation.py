@@ -93,7 +93,10 @@ def _plain_model(attributes: Attributes, call: SpanCall) -> dict[str, str]:
 
 
 def _container(attributes: Attributes, field: str) -> str | None:
-    return next((name for name, read in CONTAINERS.items() if field in read(attributes.get(name))), None)
+    for name, read in CONTAINERS.items():
+        if name in attributes and field in read(attributes[name]):
+            return name
+    return None
 
 
 def _operation(attributes: Attributes, shape: AttributeShape, product: Product) -> str:
