@@ -113,7 +113,7 @@ FOR_SENDERS = (
     ),
     Area(
         modules=(
-            "gateway.addresses.api",
+            "gateway.api.costs",
             "gateway.api.insights",
             "gateway.api.clusters",
         ),
@@ -250,11 +250,18 @@ OPERATOR_AREAS = (
         is_in_demo=False,
     ),
     Area(
-        modules=("gateway.api.views", "gateway.api.budgets", "gateway.addresses.operator.money.budgets"),
+        modules=("gateway.api.views", "gateway.api.budgets", "gateway.operator.costs.budgets"),
         paths=("/views", "/budgets"),
     ),
     Area(
-        modules=("gateway.addresses.operator.money.costs",),
+        modules=(
+            "gateway.operator.overview",
+            "gateway.operator.costs.report",
+            "gateway.operator.costs.comparison",
+            "gateway.operator.costs.forecast",
+            "gateway.operator.costs.what_if",
+            "gateway.operator.costs.ledger",
+        ),
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
     Area(
@@ -279,15 +286,15 @@ OPERATOR_AREAS = (
         paths=("/notifications", "/notification-channels", "/channel-names"),
     ),
     Area(
-        modules=("gateway.scheduled_reports.declared", "gateway.addresses.operator.money.scheduled_reports"),
+        modules=("gateway.scheduled_reports.declared", "gateway.operator.costs.scheduled_reports"),
         paths=("/scheduled-reports",),
     ),
     Area(
-        modules=("gateway.money.annotations.declared", "gateway.addresses.operator.money.annotations"),
+        modules=("gateway.money.annotations.declared", "gateway.operator.costs.marks"),
         paths=("/annotations", "/marks"),
     ),
     Area(
-        modules=("gateway.api.plans", "gateway.addresses.operator.money.plans"),
+        modules=("gateway.api.plans", "gateway.operator.costs.plans"),
         paths=("/plans", "/plan-costs"),
     ),
     Area(

@@ -20,6 +20,7 @@ import orjson
 from gateway.api.managed import reader_of_key
 from gateway.api.times import parse_moment
 from gateway.errors import Refusal
+from gateway.http.address import READ, key_call
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
@@ -37,7 +38,7 @@ from gateway.money.costs.measures import (
     units,
 )
 from gateway.money.costs.question import CostQuestion
-from gateway.schemas import COUNT, OBJECT, TEXT, Schema, array
+from gateway.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 from spool import record
 from spool.errors import NotKept
 from spool.ledger.billed import BILLING, CALLS, COUNTED
@@ -112,50 +113,6 @@ class Item:
         }
 
 
-async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
-    """
-    `whole_since` is there where sums of before it may lack records that were gone before they were counted,
-    `units` where not money alone is asked for; by meter each row has a unit. `cut_periods` are there where the question
-    begins or ends within a period: the rows of these have a part of it. `billed` is there with billed money: how final
-    its days are, and what no calls are known for.
-    """
-    rows = _Rows(request.services, request.shared.people)
-    known = (*request.services.ledger.dimensions(), *await rows.row_tags())
-    page = await request.list(cost_list(known), rows)
-    return {**page, **rows.beside}
-
-
-async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
-    ledger = request.services.ledger
-    dimensions = [{"id": name, "name": _name(name)} for name in ledger.own_dimensions()]
-    dimensions += [{"id": each.name, "name": each.label} for each in ledger.derived()]
-    return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
-
-
-async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
-    """
-    `sources` says whether calls or rows of billing connections have a tag; `values` are those of both. Of very many
-    values `more_values` are not named. `more_tags` is there where rows have more tags than the list.
-    """
-    tags = await request.services.ledger.tag_values()
-    most = request.services.billing_connections.max_tags
-    shown = await asyncio.to_thread(lambda: list(map(_tag, tags[:most])))
-    page = await request.list(TAG_LIST, MemoryRows(shown))
-    return {**page, "more_tags": len(tags) - most} if len(tags) > most else page
-
-
-def _tag(tag: TagValues) -> dict[str, Any]:
-    values = sorted(tag.values)
-    found = zip((CALLS, BILLING), (tag.of_calls, tag.of_rows), strict=True)
-    return {
-        "id": tag.name,
-        "name": _name(tag.name),
-        "values": values[:MAX_VALUES],
-        "more_values": max(0, len(values) - MAX_VALUES),
-        "sources": [origin for origin, has_it in found if has_it],
-    }
-
-
 def _named(
     root: str,
     filters: Mapping[str, Filter[dict[str, Any]]] | None = None,
@@ -210,6 +167,91 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
         max_limit=PAGE,
         at_times={"whole_since": TEXT, "units": OBJECT, "billed": OBJECT, "cut_periods": array(TEXT)},
     )
+
+
+_NAMED = {"id": TEXT, "name": TEXT}
+_COST_ROW = {
+    "usage_date": TEXT,
+    "cost": TEXT,
+    USAGE_AMOUNT: TEXT,
+    **{name: {"type": "integer"} for name in USAGE},
+}
+
+
+@key_call(
+    "GET",
+    "/v2/billing/costs",
+    "billing:read_costs",
+    "What AI costs and how much it is used, by period and dimension; tags of the configuration are dimensions, too",
+    endpoint="costs",
+    required=("start_date",),
+    lists=cost_list(DIMENSIONS),
+    item={**OBJECT, "properties": _COST_ROW, "additionalProperties": TEXT_OR_NULL},
+    in_turn=True,
+    refusals=READ,
+)
+async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
+    """
+    `whole_since` is there where sums of before it may lack records that were gone before they were counted,
+    `units` where not money alone is asked for; by meter each row has a unit. `cut_periods` are there where the question
+    begins or ends within a period: the rows of these have a part of it. `billed` is there with billed money: how final
+    its days are, and what no calls are known for.
+    """
+    rows = _Rows(request.services, request.shared.people)
+    known = (*request.services.ledger.dimensions(), *await rows.row_tags())
+    page = await request.list(cost_list(known), rows)
+    return {**page, **rows.beside}
+
+
+@key_call(
+    "GET",
+    "/v2/billing/dimensions",
+    "billing:read_dimensions",
+    "What costs can be grouped and filtered by",
+    endpoint="dimensions",
+    lists=DIMENSION_LIST,
+    item=closed(_NAMED),
+    refusals=READ,
+)
+async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
+    ledger = request.services.ledger
+    dimensions = [{"id": name, "name": _name(name)} for name in ledger.own_dimensions()]
+    dimensions += [{"id": each.name, "name": each.label} for each in ledger.derived()]
+    return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
+
+
+@key_call(
+    "GET",
+    "/v2/billing/resource_tags",
+    "billing:read_resource_tags",
+    "The tags among the dimensions, with their values in calls and in rows of billing connections",
+    endpoint="resource_tags",
+    lists=TAG_LIST,
+    item=closed({**_NAMED, "values": array(TEXT), "more_values": COUNT, "sources": array(TEXT)}),
+    refusals=READ,
+)
+async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
+    """
+    `sources` says whether calls or rows of billing connections have a tag; `values` are those of both. Of very many
+    values `more_values` are not named. `more_tags` is there where rows have more tags than the list.
+    """
+    tags = await request.services.ledger.tag_values()
+    most = request.services.billing_connections.max_tags
+    shown = await asyncio.to_thread(lambda: list(map(_tag, tags[:most])))
+    page = await request.list(TAG_LIST, MemoryRows(shown))
+    return {**page, "more_tags": len(tags) - most} if len(tags) > most else page
+
+
+def _tag(tag: TagValues) -> dict[str, Any]:
+    values = sorted(tag.values)
+    found = zip((CALLS, BILLING), (tag.of_calls, tag.of_rows), strict=True)
+    return {
+        "id": tag.name,
+        "name": _name(tag.name),
+        "values": values[:MAX_VALUES],
+        "more_values": max(0, len(values) - MAX_VALUES),
+        "sources": [origin for origin, has_it in found if has_it],
+    }
 
 
 class _Rows:

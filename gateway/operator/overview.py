@@ -1,21 +1,22 @@
-"""The call of the operator API behind the console's first page: all of its figures in one answer."""
+"""The calls of the operator API for how far the ledger reaches, and for all figures of the console's first page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from gateway.api.insights import INSIGHTS, describe_for_people
 from gateway.devices.states import MUTE, SILENT
 from gateway.errors import Refusal
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.money.costs.measures import per
 from gateway.money.costs.question import check_span
 from gateway.operator import deliveries
-from gateway.operator.costs import ledger
+from gateway.operator.address import SLICED, call
 from gateway.operator.costs.marks import marks_of
 from gateway.operator.costs.questions import times
 from gateway.operator.requests import OperatorRequest
@@ -24,9 +25,9 @@ from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
 from spool.ledger.ranges import preceding
 from spool.listing import ListQuery
-from spool.record import moment
+from spool.record import AI_TELEMETRY, moment
 from spool.registry.insights import IN_PROGRESS, NEW, Insight
-from spool.registry.permission_sets import VIEW_OPERATION
+from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 ONCE = ("view", "from", "to")
 MOST_DAYS = 100  # in the chart
@@ -37,6 +38,46 @@ _OF_DAY = ("cost", "calls")
 _OPEN = (NEW, IN_PROGRESS)
 
 
+_BORDERS = ("hourly_since", "whole_since")
+
+
+@call("GET", "/ledger", VIEW_COSTS, "How far the ledger reaches", shows=SLICED)
+async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Describe how far the sums reach; `behind` is how many closed records are not in them yet.
+
+    Who may see a part of the calls alone is not told how many there are.
+    """
+    return await described(request, counts_rows=True)
+
+
+async def described(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
+    """Return what `state` does; `rows` is null if they are not counted."""
+    services = request.services
+    found = asdict(await services.ledger.state(counts_rows=counts_rows))
+    found["rows"] = found["rows"] if counts_rows else None
+    found["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - found["reach"])
+    if request.is_limited:
+        found = {name: value if name in _BORDERS else None for name, value in found.items()}
+    borders = {name: found[name] and moment(found[name].timestamp()) for name in _BORDERS}
+    registry = services.registry
+    frozen = {} if registry is None else registry.frozen_rates.all()
+    months = {
+        name: {field: value for field, value in body.items() if field != "days"}
+        for name, body in sorted(frozen.items())
+    }
+    return {"ledger": {**found, **borders}, "frozen_rates": months}
+
+
+@call(
+    "GET",
+    "/overview",
+    VIEW_COSTS,
+    "All figures of the console's first page",
+    optional=ONCE,
+    shows=SLICED,
+    in_turn=True,
+)
 async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Everything closed by now: the ledger catches up first, and all sums are read in one transaction of it,
@@ -114,7 +155,7 @@ async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mappin
     devices = services.senders.devices
     counts = devices.counts() if devices else {}
     status = await deliveries.status(replace(asked, services=services.spool))
-    counted = await ledger.described(replace(asked, services=services.money), counts_rows=False)
+    counted = await described(replace(asked, services=services.money), counts_rows=False)
     return {
         "status": status,
         **cast(Mapping[str, object], counted),

@@ -16,12 +16,14 @@ from gateway.money.comparison.split import PARTS, Driver, Spending
 from gateway.money.costs.answer import told_of_bills
 from gateway.money.costs.measures import DEFAULT_TOP, MAX_TOP, PREVIOUS, REAL_COST, SAME_WEEKDAYS
 from gateway.money.costs.question import check_span
-from gateway.operator.costs.questions import PAGING, enveloped, question_of, top_of
+from gateway.operator.address import SLICED, call
+from gateway.operator.costs.questions import PAGING, asks_closed_months, enveloped, question_of, top_of
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
+from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.shared.cost_types import COUNTED_TYPES
 from spool.registry.shared.texts import check_one_of
 
@@ -30,6 +32,17 @@ ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAG
 MONEY_KINDS = (REAL_COST, *BILLED_TYPES)  # that are compared
 
 
+@call(
+    "GET",
+    "/comparison",
+    VIEW_COSTS,
+    "What changed the costs",
+    optional=ONCE,
+    repeated=REPEATED,
+    shows=SLICED,
+    in_turn=True,
+    asks_closed=asks_closed_months,
+)
 async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Compare the costs of two spans over all records closed by now: the ledger catches up first.

@@ -7,9 +7,11 @@ from gateway.budgets.forecast import TooEarly
 from gateway.budgets.outlook import outlook
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
+from gateway.operator.address import SLICED, call
 from gateway.operator.costs.questions import question_of
 from gateway.operator.requests import OperatorRequest
 from spool.registry.budgets import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
+from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.shared.texts import check_one_of
 
 REPEATED = ("where",)
@@ -17,6 +19,16 @@ ONCE = ("view", "tz", "per")
 PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 
 
+@call(
+    "GET",
+    "/forecast",
+    VIEW_COSTS,
+    "What a running period will cost",
+    optional=ONCE,
+    repeated=REPEATED,
+    shows=SLICED,
+    in_turn=True,
+)
 async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     The running week, month, quarter or year, up to everything closed by now: the ledger catches up first.

@@ -1,4 +1,4 @@
-"""The calls of the operator API on the ledger: its state, and counting or pricing again."""
+"""The calls of the operator API on the ledger: counting or pricing again, and frozen rates."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from gateway.api.times import parse_moment
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
+from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
-from spool.record import AI_TELEMETRY, moment
+from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING
 
 if TYPE_CHECKING:
     from gateway.reconciliation.gathering import CalendarMonth
-
-_BORDERS = ("hourly_since", "whole_since")
 
 
 class Rebuild(RequestBody):
@@ -37,6 +37,35 @@ class FreezeRates(RequestBody):
     month: str
 
 
+@call("POST", "/ledger/rebuild", MODIFY_BILLING, "Count anew what is kept")
+async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
+    """Count anew before answering, so that it is done when a command without a server ends."""
+    services = request.services
+    ledger = request.services.ledger
+    async with request.audited("ledger.rebuild", "ledger", {}):
+        done = await ledger.rebuild(services.log)
+    await ledger.catch_up(services.log)
+    services.sums_changed()
+    return {
+        "rebuild": {
+            "periods": done.periods,
+            "kept": done.kept,
+            "first": done.first,
+            "border": done.border and moment(done.border.timestamp()),
+        }
+    }
+
+
+def _month(name: str) -> CalendarMonth:
+    from gateway.reconciliation.gathering import CalendarMonth
+
+    try:
+        return CalendarMonth.of(name)
+    except ValueError:
+        raise Invalid(f"month must be one such as 2026-10, and this is {name[:20]}") from None
+
+
+@call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the rates of a month")
 async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> Result:
     """Keep the rates of a month for ever: from now on no file and no setting changes what its amounts come to."""
     from gateway.currencies.frozen import days_of, digest_of
@@ -60,6 +89,7 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     return {"frozen_rates": {"month": month.name, **shown, "currencies": currencies}}
 
 
+@call("DELETE", "/ledger/rates/{month}", MODIFY_BILLING, "Take back frozen rates")
 async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Take back that the rates of a month are frozen: the configuration and its file decide again."""
     month = _month(request.http.match_info["month"])
@@ -68,60 +98,7 @@ async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {}
 
 
-def _month(name: str) -> CalendarMonth:
-    from gateway.reconciliation.gathering import CalendarMonth
-
-    try:
-        return CalendarMonth.of(name)
-    except ValueError:
-        raise Invalid(f"month must be one such as 2026-10, and this is {name[:20]}") from None
-
-
-async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """
-    Describe how far the sums reach; `behind` is how many closed records are not in them yet.
-
-    Who may see a part of the calls alone is not told how many there are.
-    """
-    return await described(request, counts_rows=True)
-
-
-async def described(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
-    """Return what `state` does; `rows` is null if they are not counted."""
-    services = request.services
-    found = asdict(await services.ledger.state(counts_rows=counts_rows))
-    found["rows"] = found["rows"] if counts_rows else None
-    found["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - found["reach"])
-    if request.is_limited:
-        found = {name: value if name in _BORDERS else None for name, value in found.items()}
-    borders = {name: found[name] and moment(found[name].timestamp()) for name in _BORDERS}
-    registry = services.registry
-    frozen = {} if registry is None else registry.frozen_rates.all()
-    months = {
-        name: {field: value for field, value in body.items() if field != "days"}
-        for name, body in sorted(frozen.items())
-    }
-    return {"ledger": {**found, **borders}, "frozen_rates": months}
-
-
-async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
-    """Count anew before answering, so that it is done when a command without a server ends."""
-    services = request.services
-    ledger = request.services.ledger
-    async with request.audited("ledger.rebuild", "ledger", {}):
-        done = await ledger.rebuild(services.log)
-    await ledger.catch_up(services.log)
-    services.sums_changed()
-    return {
-        "rebuild": {
-            "periods": done.periods,
-            "kept": done.kept,
-            "first": done.first,
-            "border": done.border and moment(done.border.timestamp()),
-        }
-    }
-
-
+@call("POST", "/ledger/reprice", MODIFY_BILLING, "Price estimates again")
 async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     given = request.body
     services = request.services

@@ -12,13 +12,15 @@ from gateway.http.managed import Answer
 from gateway.http.requests import Result
 from gateway.money.annotations.declared import AnnotationTable
 from gateway.money.comparison.price_changes import price_changes
-from gateway.operator.costs.questions import ONE_SPAN, question_of
+from gateway.operator.address import SLICED, call
+from gateway.operator.costs.questions import ONE_SPAN, asks_closed_months, question_of
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.rate_cards.names import MODEL_FAMILY
 from spool.ledger.queries import TOTAL, CostQuery, Group
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
+from spool.registry.permission_sets import VIEW_COSTS
 
 REPEATED = ("where",)
 ONCE = (*ONE_SPAN, "view")
@@ -37,6 +39,17 @@ class ChartMark:
     id: str | None = None  # of an annotation
 
 
+@call(
+    "GET",
+    "/marks",
+    VIEW_COSTS,
+    "Annotations, changed list prices and new models of a span, by day",
+    optional=ONCE,
+    repeated=REPEATED,
+    shows=SLICED,
+    in_turn=True,
+    asks_closed=asks_closed_months,
+)
 async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Return the newest of the span, by day. A model is new if no call of it passed the filters in the year before.

@@ -9,15 +9,26 @@ import msgspec
 
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
+from gateway.operator.address import SLICED, call
 from gateway.operator.requests import OperatorRequest
 from gateway.plans.costs import PlanQuestion, asked_costs, month_of
 from spool.currencies.codes import DECIMALS
 from spool.record import CURRENCY
+from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.shared.texts import check_one_of
 
 ONCE = ("month", "currency")
 
 
+@call(
+    "GET",
+    "/plan-costs",
+    VIEW_COSTS,
+    "What plans came to in a month: paid, included, beyond",
+    optional=ONCE,
+    shows=SLICED,
+    in_turn=True,
+)
 async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     A calendar month (UTC), up to everything closed by now; the fees of the running month are those of its days until

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.first_use import imported
-from gateway.http.answers import CSV, UNCACHED, Pieces
+from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.money.costs.answer import answer
@@ -18,13 +18,29 @@ from gateway.money.costs.asked_measures import asked_measures
 from gateway.money.costs.measures import PREVIOUS, columns
 from gateway.money.costs.rows import AnswerRows, identity
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
-from gateway.operator.costs.questions import enveloped, report_question
+from gateway.operator.address import SLICED, call
+from gateway.operator.costs.questions import ONCE, REPEATED, asks_closed_months, enveloped, report_question
 from gateway.operator.requests import OperatorRequest
+from gateway.schemas import OBJECT, TEXT
 from spool.csv_cells import csv_pieces
 from spool.ledger.queries import CostQuery
+from spool.registry.permission_sets import VIEW_COSTS
 from spool.streams import METRIC
 
 
+@call(
+    "GET",
+    "/report",
+    VIEW_COSTS,
+    "Costs by dimensions",
+    optional=ONCE,
+    repeated=REPEATED,
+    gives={JSON: OBJECT, "text/csv": TEXT},
+    shows=SLICED,
+    asks_cost_type=True,
+    in_turn=True,
+    asks_closed=asks_closed_months,
+)
 async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     The costs of everything closed by now: the ledger catches up first.

@@ -6,6 +6,7 @@ import secrets
 
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
+from gateway.operator.address import SLICED, call
 from gateway.operator.body import RequestBody
 from gateway.operator.managed import asking_person
 from gateway.operator.requests import OperatorRequest, is_default
@@ -13,6 +14,7 @@ from gateway.scheduled_reports.declared import SCHEDULED_REPORT, ScheduledReport
 from gateway.scheduled_reports.readers import NotReadable
 from gateway.scheduled_reports.sender import ReportSender
 from spool.errors import NotAllowed
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 
 class SendReport(RequestBody):
@@ -30,6 +32,14 @@ def sender(services: OperatorServices) -> ReportSender:
     )
 
 
+@call(
+    "GET",
+    "/scheduled-reports/{id}/preview",
+    VIEW_COSTS,
+    "Show what a scheduled report says of the last whole period",
+    shows=SLICED,
+    in_turn=True,
+)
 async def preview_scheduled_report(request: OperatorRequest[OperatorServices, None]) -> Result:
     """The report of the last whole period, as the person who asks may see it. Nothing is sent."""
     report = await _report(request)
@@ -42,6 +52,14 @@ async def preview_scheduled_report(request: OperatorRequest[OperatorServices, No
     return {"preview": {"title": notice.title, "text": notice.text, "link": notice.link or None}}
 
 
+@call(
+    "POST",
+    "/scheduled-reports/{id}/send",
+    MODIFY_VIEWS_AND_BUDGETS,
+    "Send a scheduled report now",
+    shows=SLICED,
+    status=201,
+)
 async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendReport]) -> Result:
     """The report of the last whole period to everybody who gets it; the schedule stays as it is."""
     report, writer = await _report(request), sender(request.services)

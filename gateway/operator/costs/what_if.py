@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.money.costs.measures import MAX_TOP
+from gateway.operator.address import SLICED, call
 from gateway.operator.costs.questions import question_of
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
@@ -20,6 +21,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.ledger.sums import OTHER, Dimensions
+from spool.registry.permission_sets import VIEW_COSTS
 from spool.turns.ordering import ordered
 
 REPEATED = ("by", "where")
@@ -27,6 +29,17 @@ REQUIRED = ("model",)
 ONCE = ("from", "to", "range", "view", "tz")
 
 
+@call(
+    "GET",
+    "/what-if",
+    VIEW_COSTS,
+    "What calls would have cost with another model",
+    required=REQUIRED,
+    optional=ONCE,
+    repeated=REPEATED,
+    shows=SLICED,
+    in_turn=True,
+)
 async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Everything closed by now: the ledger catches up first. Whole days of UTC that the span touches, the

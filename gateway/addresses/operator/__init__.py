@@ -1,1 +1,0 @@
-"""The table of addresses of the operator API, an area a module."""

@@ -1,1 +1,0 @@
-"""What people ask of money, and what they keep to judge it."""
