@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 
 from gateway.authentication.access import key_ended
-from gateway.errors import ASKED_TOO_MUCH, Refusal
-from gateway.monitoring.logs import where
+from gateway.service.errors import ASKED_TOO_MUCH, Refusal
+from gateway.service.monitoring.logs import where
 from spool.errors import (
     AlreadyThere,
     AskedTooMuch,

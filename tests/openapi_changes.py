@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gateway.addresses.table import ADDRESSES
 from gateway.http.openapi import document
+from gateway.service.addresses.table import ADDRESSES
 
 _UNORDERED = ("anyOf", "enum", "required")
 

@@ -62,9 +62,9 @@ def test_imports_point_down(package: str) -> None:
 def test_only_the_composition_root_and_the_command_line_know_exporters() -> None:
     """Inside gateway nobody but assembly/, configuration/ and cli/ imports exporters."""
     allowed = {
-        *(ROOT / "gateway/assembly").rglob("*.py"),
+        *(ROOT / "gateway/service/assembly").rglob("*.py"),
         *(ROOT / "gateway/cli").rglob("*.py"),
-        *(ROOT / "gateway/configuration").rglob("*.py"),
+        *(ROOT / "gateway/service/configuration").rglob("*.py"),
     }
     for path in set(modules("gateway")) - allowed:
         assert not [name for name in imported(path) if name.startswith("exporters")], path
@@ -195,7 +195,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "jwt": "gateway/authentication/oidc/signatures.py",
     "grpc": "gateway/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",
-    "prometheus_client": "gateway/monitoring/",
+    "prometheus_client": "gateway/service/monitoring/",
     "yaml": "gateway/allocation/reading.py",
 }
 

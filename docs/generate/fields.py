@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.addresses.table import ADDRESSES
 from gateway.http.openapi import document
+from gateway.service.addresses.table import ADDRESSES
 
 _HEAD = """# Fields
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.addresses.table import ADDRESSES
 from gateway.http.openapi import document
-from gateway.mounts import OPERATOR_API
+from gateway.service.addresses.table import ADDRESSES
+from gateway.service.mounts import OPERATOR_API
 
 _HEAD = """# HTTP API
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from docs.generate.published_calls import calls_section
 from docs.generate.published_lists import section
-from gateway.addresses.table import FOR_SENDERS
 from gateway.http.address import Address
+from gateway.service.addresses.table import FOR_SENDERS
 from spool.registry.scopes import GROUPS
 
 SPECIFIED, CALLED, CHOSEN, OTHERWISE = "as specified", "as published", "chosen here", "otherwise"

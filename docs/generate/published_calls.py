@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.addresses.table import FOR_SENDERS
 from gateway.http.address import Address
 from gateway.http.answers import JSON
+from gateway.service.addresses.table import FOR_SENDERS
 
 _HEAD = """
 ## Requests

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.addresses.table import FOR_SENDERS
 from gateway.http.address import Address
+from gateway.service.addresses.table import FOR_SENDERS
 
 _HEAD = """
 ## Fields

@@ -34,7 +34,6 @@ from gateway.api.lists.allocation import (
     version_rows,
 )
 from gateway.api.managed import asking_key
-from gateway.errors import Refusal
 from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
 from gateway.http.answers import JSON, json_response, respond
 from gateway.http.holders.money import MoneyServices
@@ -49,7 +48,8 @@ from gateway.resources.namespaces import (
     NewNamespaceOfId,
     OneNamespace,
 )
-from gateway.schemas import TEXT
+from gateway.service.errors import Refusal
+from gateway.service.schemas import TEXT
 from spool.errors import NotThere
 from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace
 from spool.registry.operators import Actor

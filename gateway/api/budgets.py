@@ -23,7 +23,6 @@ from gateway.api.lists.budgets import (
 from gateway.api.times import parse_moment
 from gateway.budgets.expansion import expanded
 from gateway.budgets.figures import BudgetLedger
-from gateway.errors import Refusal
 from gateway.http.address import key_call
 from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
@@ -41,6 +40,7 @@ from gateway.resources.budgets import (
     Silence,
 )
 from gateway.resources.declaration import stated
+from gateway.service.errors import Refusal
 from spool.errors import Invalid, SpoolError
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.budget_alerts import FIRED

@@ -18,7 +18,6 @@ from msgspec import UNSET
 
 from gateway.api.kept.drop_rows import MONTH_ROWS, MonthRows, whole_month
 from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, describe_connection, drop_rows
-from gateway.errors import Refusal
 from gateway.http.address import READ, key_call
 from gateway.http.answers import JSON, send_pieces
 from gateway.http.holders.money import MoneyServices
@@ -46,7 +45,8 @@ from gateway.resources.connections import (
     OneConnection,
 )
 from gateway.resources.declaration import stated
-from gateway.schemas import COUNT, TEXT, TEXT_OR_NULL, closed
+from gateway.service.errors import Refusal
+from gateway.service.schemas import COUNT, TEXT, TEXT_OR_NULL, closed
 from spool import providers
 from spool.billing.drops import month_text
 from spool.errors import NotThere

@@ -19,7 +19,6 @@ import orjson
 
 from gateway.api.managed import reader_of_key
 from gateway.api.times import parse_moment
-from gateway.errors import Refusal
 from gateway.http.address import READ, key_call
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
@@ -38,7 +37,8 @@ from gateway.money.costs.measures import (
     units,
 )
 from gateway.money.costs.question import CostQuestion
-from gateway.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.service.errors import Refusal
+from gateway.service.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 from spool import record
 from spool.errors import NotKept
 from spool.ledger.billed import BILLING, CALLS, COUNTED

@@ -19,7 +19,7 @@ from gateway.http.answers import JSON
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import KeyRequest, Result
-from gateway.schemas import TEXT, closed
+from gateway.service.schemas import TEXT, closed
 from spool.errors import NotThere, RegistryDamaged
 from spool.listing import ASCENDING, ListPage, ListQuery, SortField
 from spool.registry.insights import EFFORTS, MAX_INSIGHTS, STATUSES, Comment, Draft, Insight, web_link

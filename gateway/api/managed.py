@@ -26,7 +26,7 @@ from gateway.http.managed import (
 )
 from gateway.http.requests import AddressHandler, KeyRequest, Result, check_json
 from gateway.money.costs.reader import CostReader
-from gateway.schemas import OBJECT, TEXT, Schema, closed
+from gateway.service.schemas import OBJECT, TEXT, Schema, closed
 
 
 def reader_of_key(money: MoneyServices) -> CostReader:

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.api.times import seconds
-from gateway.errors import Refusal
 from gateway.http.address import Served, key_call
 from gateway.http.answers import JSON
 from gateway.http.holders.money import MoneyServices
@@ -26,7 +25,8 @@ from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import RecommendationType, recommendation_dimensions
 from gateway.recommendations.gathering import Chosen
 from gateway.recommendations.list import BY_NAME, TYPES
-from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.service.errors import Refusal
+from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 from spool.errors import Invalid, NotThere
 from spool.ledger.queries import DIMENSIONS
 from spool.people import People

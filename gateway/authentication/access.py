@@ -16,10 +16,10 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.legacy_key import DEPLOYMENT, LegacyKey
-from gateway.configuration.sections import ConfigError, ServerSettings, names_some
-from gateway.errors import Refusal
+from gateway.service.attempts import Buckets, neighbourhood
+from gateway.service.configuration.sections import ConfigError, ServerSettings, names_some
+from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation

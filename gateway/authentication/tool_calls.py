@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.attempts import Buckets
-from gateway.configuration.sections import McpSettings
-from gateway.errors import Refusal
+from gateway.service.attempts import Buckets
+from gateway.service.configuration.sections import McpSettings
+from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.registry.operators import Actor
 from spool.registry.tables.tool_calls import ToolCallTable

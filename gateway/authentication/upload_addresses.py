@@ -12,7 +12,7 @@ import re
 from hashlib import blake2b
 from typing import NamedTuple
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 from spool.installation import derived
 
 _SIZE = 16

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from gateway.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.budgets.judging import judge_all, rules_digest
-from gateway.first_use import imported
 from gateway.plans.declared import PlanTable
+from gateway.service.first_use import imported
 from spool.clock import Clock
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import AnswersCosts

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from gateway.budgets.figures import BudgetFigures
 from gateway.budgets.forecast import Forecast
 from gateway.budgets.judging import limit_of
-from gateway.monitoring.snapshot import BudgetGauge
+from gateway.service.monitoring.snapshot import BudgetGauge
 from spool.ledger import money
 from spool.registry.budgets import COST
 

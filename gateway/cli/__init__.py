@@ -18,7 +18,7 @@ import click
 from spool.printable import printable
 
 if TYPE_CHECKING:
-    from gateway.configuration.sections import Config
+    from gateway.service.configuration.sections import Config
 
 # Between two rounds of the collector. Python's own 700 cost a fifth of a start, and free nothing: what is
 # loaded stays. A server has its own number from the end of its start on.
@@ -156,8 +156,8 @@ def main() -> None:
 
 def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Config:
     """The configuration, or exit 2 with every problem on a line of its own."""
-    from gateway.configuration.reader import load
-    from gateway.configuration.sections import ConfigError
+    from gateway.service.configuration.reader import load
+    from gateway.service.configuration.sections import ConfigError
 
     try:
         return load(config, flags=flags)

@@ -29,16 +29,16 @@ from gateway.agent.activity import ActivityRecorder
 from gateway.agent.assistants import ASSISTANTS, Assistant
 from gateway.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
 from gateway.agent.settings import Edited, NotEditable, configured_for, undo, write
-from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.cli import configured, fail
 from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
-from gateway.configuration.addresses import is_loopback, split_address
-from gateway.configuration.local_operator import system_user
-from gateway.configuration.reader import load
-from gateway.configuration.sections import Config, ConfigError
-from gateway.monitoring import logs
+from gateway.service.app import App
+from gateway.service.configuration.addresses import is_loopback, split_address
+from gateway.service.configuration.local_operator import system_user
+from gateway.service.configuration.reader import load
+from gateway.service.configuration.sections import Config, ConfigError
+from gateway.service.monitoring import logs
 from spool.clock import SystemClock
 from spool.errors import SpoolError
 from spool.printable import json_for_people

@@ -16,8 +16,8 @@ from gateway.cli import config_option, configured, data_option, fail
 from gateway.cli.data_directory import need_named_data
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import as_json, show_json
-from gateway.configuration.local_operator import local_address
-from gateway.configuration.sections import Config
+from gateway.service.configuration.local_operator import local_address
+from gateway.service.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
@@ -75,7 +75,7 @@ def restore(backup: Path, data: Path | None, config: Path | None, queued: str | 
 
 
 async def _restore(backup: Path, config: Config, queued: str | None) -> None:
-    from gateway.assembly.storage import open_storage
+    from gateway.service.assembly.storage import open_storage
 
     directory = config.data_dir
     manifest = await asyncio.to_thread(backups.check, backup)

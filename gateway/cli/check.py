@@ -23,14 +23,14 @@ from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, try_directory
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
 from exporters.service.events import needs_mapping
 from exporters.service.unit_cost import STREAM as UNIT_COST
-from gateway.assembly.sent_secrets import secret_problems
 from gateway.cli import config_option, configured
 from gateway.cli.data_directory import need_data
-from gateway.configuration.problems import warnings
-from gateway.configuration.secret_file import SecretFile
-from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards.card import CardUnreadable
+from gateway.service.assembly.sent_secrets import secret_problems
+from gateway.service.configuration.problems import warnings
+from gateway.service.configuration.secret_file import SecretFile
+from gateway.service.configuration.sections import Config, ConfigError, SourceSettings
 from spool.clock import SystemClock
 from spool.disks.mounts import mount_of
 from spool.installation import FILE, kept_id

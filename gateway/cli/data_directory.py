@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from gateway.cli import SERVICE_CONFIG, configured, fail
-from gateway.configuration.sections import Config
-from gateway.mounts import socket_path
+from gateway.service.configuration.sections import Config
+from gateway.service.mounts import socket_path
 from spool.settings import LOCK_FILE, SQLITE
 
 
@@ -48,7 +48,7 @@ def need_data(settings: Config, config: Path | None, data: Path | None = None) -
 
 def need_named_data(config: Path | None, data: Path | None) -> None:
     """Exit 2 where a directory is to be filled that nobody named."""
-    from gateway.configuration.reader import origins
+    from gateway.service.configuration.reader import origins
 
     if data is None and config is None and "data_dir" not in origins():
         fail("name the data directory to fill with --data, or the configuration with --config", 2)

@@ -10,9 +10,9 @@ import click
 
 from gateway.cli import configured, fail
 from gateway.cli.serve import serve_until_stopped
-from gateway.demo.filling import fill
-from gateway.demo.month import Period
-from gateway.demo.plants import PLANTS, least_month, not_shown
+from gateway.service.demo.filling import fill
+from gateway.service.demo.month import Period
+from gateway.service.demo.plants import PLANTS, least_month, not_shown
 from spool.clock import SystemClock
 from spool.errors import NotAllowed, SpoolError
 

@@ -34,7 +34,7 @@ from gateway.cli.check import file_problems, missed_by_assistants, try_provider,
 from gateway.cli.data_directory import need_data
 from gateway.cli.operator.client import OperatorClient
 from gateway.cli.output import show_json
-from gateway.configuration.sections import Config, ConfigError
+from gateway.service.configuration.sections import Config, ConfigError
 from spool.clock import SystemClock
 from spool.disks.mounts import mount_of, nearest
 from spool.engines import engine_of

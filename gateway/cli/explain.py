@@ -22,9 +22,6 @@ from gateway.cli.operator.client import OperatorClient, part
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
 from gateway.cli.send.request_bodies import MAX_DOCUMENT, opened
-from gateway.configuration.local_operator import local_address
-from gateway.configuration.sections import Config
-from gateway.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -37,6 +34,9 @@ from gateway.normalise.formats.langfuse.merger import released_at_once
 from gateway.normalise.formats.list import FORMAT_NAMES, recognised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, UNRECOGNISED_AI, Dropped, Outcome
+from gateway.service.configuration.local_operator import local_address
+from gateway.service.configuration.sections import Config
+from gateway.service.errors import BadPayload, Refusal
 from spool.clock import SystemClock
 from spool.engines import MEMORY, open_storage
 from spool.identity import rule_of

@@ -15,8 +15,8 @@ import click
 from gateway.cli import config_option, configured, fail
 from gateway.cli.data_directory import need_data, need_named_data
 from gateway.cli.output import show_fields, show_json
-from gateway.configuration.quantities import read_quantity, written
-from gateway.configuration.sections import Config
+from gateway.service.configuration.quantities import read_quantity, written
+from gateway.service.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.engines import SQLITE, engine_of
 from spool.errors import NotAllowed, SpoolError, SpoolFromTheFuture
@@ -182,7 +182,7 @@ def import_(file: Path, config: Path | None, as_json: bool) -> None:
 
 def _storage_of(config: Path | None) -> tuple[StorageOptions, Engine]:
     """The storage that a configuration names, and its engine."""
-    from gateway.assembly.storage import options_of
+    from gateway.service.assembly.storage import options_of
 
     settings = configured(config)
     return options_of(settings, clock=SystemClock()), engine_of(settings.storage.engine)

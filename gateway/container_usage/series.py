@@ -17,8 +17,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from gateway.container_usage.snappy import unpacked
-from gateway.errors import BadPayload
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_at
+from gateway.service.errors import BadPayload
 from gateway.statements import parquet
 from spool.bounded_reading import MAX_DECODED, MAX_ROW, check_json, too_large
 from spool.container_files.values import REMOTE_WRITE, ContainerFile

@@ -17,8 +17,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gateway.configuration.sections import CurrencySettings
 from gateway.currencies.rate_files import OWN, Quotation, RatesUnreadable, read
+from gateway.service.configuration.sections import CurrencySettings
 from spool.currencies.exchange import SCALE
 from spool.ledger.sums import DAY_S
 from spool.record import CURRENCY

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from gateway.authentication.access import Bearer
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.devices.device import REVOKED, Device
 from spool.devices.table import DeviceTable

@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
-from gateway.attempts import Buckets
 from gateway.authentication.access import Bearer, lacking
-from gateway.configuration.sections import DeviceSettings
 from gateway.devices import refusals, transitions
 from gateway.devices.keys import DeviceKeys
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
-from gateway.errors import Refusal
+from gateway.service.attempts import Buckets
+from gateway.service.configuration.sections import DeviceSettings
+from gateway.service.errors import Refusal
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device, DeviceChange, is_device_id, of_known
 from spool.devices.device_rows import TooManyDevices

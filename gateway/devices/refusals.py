@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.authentication.access import Bearer
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 from spool.devices.device import Device
 
 FULL_RETRY_S = 3600

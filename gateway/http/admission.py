@@ -8,10 +8,10 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.addresses import is_loopback
-from gateway.errors import Refusal
 from gateway.http.address import Address
 from gateway.http.holders.receivers import ReceiverServices
+from gateway.service.configuration.addresses import is_loopback
+from gateway.service.errors import Refusal
 from spool.devices.device import is_device_id
 
 DEVICE_ID = "X-Device-Id"

@@ -17,9 +17,9 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from gateway.errors import Refusal
 from gateway.http.encoding import SLICE_BYTES, is_small, json_pieces
 from gateway.normalise.outcome import Reject
+from gateway.service.errors import Refusal
 from spool.log.values import Receipt
 
 JSON = "application/json"

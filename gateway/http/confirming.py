@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.registry import Registry
 

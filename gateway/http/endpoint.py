@@ -17,7 +17,6 @@ import msgspec
 from aiohttp import web
 
 from gateway.error_table import refusal_of
-from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
@@ -27,6 +26,7 @@ from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
 from gateway.http.services import Services
 from gateway.http.single_headers import check_single
+from gateway.service.errors import BadPayload, Refusal
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

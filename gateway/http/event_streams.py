@@ -16,7 +16,7 @@ from itertools import chain
 import orjson
 from aiohttp import web
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 from spool.errors import SpoolError
 
 TICK_S = 0.5  # between two looks for news, which are cheap

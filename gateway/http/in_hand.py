@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 
 
 class RequestsInHand:

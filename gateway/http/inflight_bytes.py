@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 
 
 class Pool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 
 # Security schemes of the OpenAPI document.
 KEY, BASIC, BEARER, API_KEY = "key", "basic", "bearer", "api_key"

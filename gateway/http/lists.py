@@ -18,8 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
-from gateway.errors import Refusal
-from gateway.schemas import Schema
+from gateway.service.errors import Refusal
+from gateway.service.schemas import Schema
 from spool.listing import (
     ASCENDING,
     DESCENDING,

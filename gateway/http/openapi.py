@@ -17,7 +17,7 @@ from gateway.http.answers import JSON
 from gateway.http.idempotency import IDEMPOTENCY_KEY
 from gateway.http.key_carriage import API_KEY, API_KEY_HEADER, BASIC, BEARER, CSRF, CSRF_HEADER, KEY, SESSION
 from gateway.http.lists import ORDERS, List
-from gateway.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
+from gateway.service.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
 
 _REF = "#/components/schemas/{name}"
 _JSON_TYPES = ("string", "integer", "number", "boolean")  # a parameter of any other type is text in its form

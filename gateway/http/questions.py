@@ -16,9 +16,9 @@ from typing import TypeAlias, TypeVar
 
 from aiohttp import web
 
-from gateway.configuration.sections import AnswerSettings
-from gateway.errors import Refusal
 from gateway.http.answers import Pieces, encoded, give
+from gateway.service.configuration.sections import AnswerSettings
+from gateway.service.errors import Refusal
 from spool.ledger.limits import QuestionLimit, limited, took_too_long
 
 T = TypeVar("T")

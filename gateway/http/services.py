@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gateway.configuration.sections import Config
     from gateway.http.holders.assistants import AssistantServices
     from gateway.http.holders.installation import InstallationServices, Reloaded
     from gateway.http.holders.money import MoneyServices
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.http.holders.senders import SenderServices
     from gateway.http.holders.spool import SpoolServices
     from gateway.http.listening.tls import Certificate
+    from gateway.service.configuration.sections import Config
     from spool.registry.operators import Actor
     from spool.storage import Storage
 
@@ -56,7 +56,7 @@ class Services:
     status: StatusServices
     operators: OperatorServices
     background: Background
-    # Of the running configuration: see gateway.assembly.reload.
+    # Of the running configuration: see gateway.service.assembly.reload.
     reload: Callable[
         [Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]
     ]

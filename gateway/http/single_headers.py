@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 
 # Every header that is read here, but for those that are lists by their definition, such as X-Forwarded-For.
 SINGLE = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 from spool.ledger.queries import Wanted
 from spool.registry.budgets import SpendBudget
 from spool.registry.insights import Insight

@@ -27,8 +27,8 @@ from spool.registry.views import View
 from spool.shares import KeyShare
 
 if TYPE_CHECKING:
-    from gateway.monitoring.late_reports import LateReports
     from gateway.normalise.memory.learning import ReadOtherwise
+    from gateway.service.monitoring.late_reports import LateReports
 
 DAY_S = 86400.0
 

@@ -33,8 +33,8 @@ from spool.shares import KeyShare
 from spool.storage import DatabaseHealth, no_database
 
 if TYPE_CHECKING:
-    from gateway.monitoring.late_reports import KeptLateReports
     from gateway.normalise.memory.learning import ReadOtherwise
+    from gateway.service.monitoring.late_reports import KeptLateReports
 
 RECENT = 20_000  # records: some tens of megabytes for the time of a look
 STEP = 4096

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gateway.authentication.access import NO_LABELS, Labels
-from gateway.configuration.sections import AttributionRule, Config
 from gateway.normalise.reading.tags import put_label
+from gateway.service.configuration.sections import AttributionRule, Config
 from spool.people import People
 from spool.record import AiRecord, Inference, UsageEvent
 

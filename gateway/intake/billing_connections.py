@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gateway.configuration.sections import BillingSettings
-from gateway.errors import Refusal
+from gateway.service.configuration.sections import BillingSettings
+from gateway.service.errors import Refusal
 from spool.billing.drops import REPLACE_DROP, REPLACE_HOURLY, BillingDrops, MonthSize, hours_of
 from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolUnavailable

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.authentication.access import Bearer, key_ended
-from gateway.errors import Refusal
 from gateway.intake.attribution import Attribution
+from gateway.service.errors import Refusal
 from spool.errors import KeyEnded, KeyReused
 from spool.identity import Identity, RequestNames
 from spool.log.event_types import AmountOf

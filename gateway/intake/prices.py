@@ -26,7 +26,6 @@ from dataclasses import astuple
 from hashlib import blake2b
 from typing import Any
 
-from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
 from gateway.intake.rates import (
@@ -50,6 +49,7 @@ from gateway.intake.rates import (
 from gateway.rate_cards import card as cards
 from gateway.rate_cards import lines, names
 from gateway.rate_cards.card import DAY_NS, Card, Catalogue, Model
+from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from spool import providers
 from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, mode_of

@@ -21,10 +21,6 @@ from gateway.authentication.assistant_people import (
     takes_tokens,
 )
 from gateway.authentication.hosts import authority, host_name, is_own_name
-from gateway.configuration.addresses import is_loopback
-from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
-from gateway.configuration.sections import McpOAuthSettings
-from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.address import ERROR, Address
 from gateway.http.answers import JSON
@@ -34,7 +30,11 @@ from gateway.http.services import OperatorServices, Services
 from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
-from gateway.schemas import OBJECT, TEXT, closed
+from gateway.service.configuration.addresses import is_loopback
+from gateway.service.configuration.assistants import FOR_ALL, FOR_PEOPLE
+from gateway.service.configuration.sections import McpOAuthSettings
+from gateway.service.errors import Refusal
+from gateway.service.schemas import OBJECT, TEXT, closed
 from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS
 from spool.registry.roles import EVERYTHING, Rights
 from spool.registry.scopes import AI_HUB

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.mcp.tool import Asking
 from gateway.money.costs.question import CostQuestion
-from gateway.mounts import page_link
+from gateway.service.mounts import page_link
 from spool.ledger.queries import end_of_hour
 
 MAX_LINK = 2000  # characters: a question with many values has no link

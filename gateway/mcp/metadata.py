@@ -7,15 +7,15 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from gateway.authentication.assistant_people import WELL_KNOWN
-from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
-from gateway.configuration.sections import McpOAuthSettings
-from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.services import OperatorServices
-from gateway.schemas import TEXT, array, closed
+from gateway.service.configuration.assistants import FOR_ALL, FOR_PEOPLE
+from gateway.service.configuration.sections import McpOAuthSettings
+from gateway.service.errors import Refusal
+from gateway.service.schemas import TEXT, array, closed
 
 MAX_AGE_S = 300
 _READABLE = {

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.errors import Refusal
 from gateway.http.confirming import NOT_THERE, OF_WHAT_IS_THERE, confirmed
 from gateway.http.services import OperatorServices
 from gateway.http.visible import WHOLE
@@ -38,6 +37,7 @@ from gateway.mcp.resources import read_resource, resource_list, resource_templat
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
 from gateway.mcp.tools.list import TOOLS, is_enabled, listed, offered
 from gateway.money.costs.reader import hides
+from gateway.service.errors import Refusal
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.shared.cost_types import COUNTED_TYPES

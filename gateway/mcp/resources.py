@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import Refusal
 from gateway.http.services import OperatorServices
 from gateway.mcp.messages import INVALID_PARAMS, McpError
 from gateway.mcp.periods import RANGES_OF_WORDS
@@ -20,6 +19,7 @@ from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput
 from gateway.mcp.tools import cost_data, org_context
 from gateway.mcp.tools.list import offered
 from gateway.mcp.writing import clean
+from gateway.service.errors import Refusal
 from spool.errors import Invalid, NotThere
 from spool.listing import text_rank
 from spool.registry.views import View

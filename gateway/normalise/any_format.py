@@ -6,7 +6,6 @@ from collections.abc import Generator
 from itertools import chain, islice
 from typing import Final, Literal, NamedTuple, cast
 
-from gateway.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, Normalised
@@ -15,6 +14,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
+from gateway.service.errors import BadPayload
 
 _NEAR: Final = 4096  # an OTLP request has no other member that its name could stand behind
 

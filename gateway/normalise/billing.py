@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import BadPayload
 from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.content import may_hold_content
+from gateway.service.errors import BadPayload
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_CONTAINERS: Final = 250_000  # lists and objects: one for each row, and brackets in its texts

@@ -14,8 +14,8 @@ from gateway.http.confirming import SAFE_METHODS
 from gateway.http.key_carriage import CSRF, SESSION
 from gateway.http.lists import List
 from gateway.http.visible import NOTHING, SLICED, WHOLE
-from gateway.mounts import OPERATOR_API
-from gateway.schemas import OBJECT, Schema
+from gateway.service.mounts import OPERATOR_API
+from gateway.service.schemas import OBJECT, Schema
 
 # Set on every application of the operator API. They import what has not been asked for yet, in a thread.
 OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")  # by scope

@@ -15,10 +15,7 @@ from urllib.parse import unquote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.hosts import authority, host_name, is_own_name
-from gateway.configuration.addresses import is_loopback
-from gateway.errors import Refusal
 from gateway.http.answers import UNCACHED, Pieces, give
 from gateway.http.confirming import SAFE_METHODS, confirmed, refusals_of
 from gateway.http.holders.people import PeopleServices
@@ -29,10 +26,13 @@ from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
 from gateway.http.single_headers import check_single
 from gateway.money.costs.reader import hides
-from gateway.mounts import AS
 from gateway.operator.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest, holder
+from gateway.service.attempts import Buckets, neighbourhood
+from gateway.service.configuration.addresses import is_loopback
+from gateway.service.errors import Refusal
+from gateway.service.mounts import AS
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, check_email
 from spool.registry.permission_sets import PERMISSION_SETS

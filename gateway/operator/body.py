@@ -11,8 +11,8 @@ from aiohttp.typedefs import Handler
 
 from gateway.allocation.faults import InvalidDefinition
 from gateway.error_table import operator_refusal_of
-from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
+from gateway.service.errors import Refusal
 from spool.errors import SpoolError
 
 _log = logging.getLogger(__name__)

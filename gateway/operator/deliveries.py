@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.monitoring.health import describe_nodes, describe_route
 from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
+from gateway.service.monitoring.health import describe_nodes, describe_route
 from spool.deliveries.refusals import routes_with_refusals
 from spool.deliveries.values import (
     DELIVERY_STATES,

@@ -18,7 +18,7 @@ from gateway.operator.admission import lacks
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.scopes import empty_scopes
-from gateway.schemas import TEXT
+from gateway.service.schemas import TEXT
 from spool.errors import NotAllowed
 from spool.record import moment
 from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, Key

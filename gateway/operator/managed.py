@@ -11,10 +11,10 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import CHANGE, CREATE, DELETE, LIST, SHOW, Asker, ManagedResource, words_of
 from gateway.http.requests import AddressHandler, Result
 from gateway.http.visible import Visible
-from gateway.mounts import OPERATOR_API
 from gateway.operator.address import OperatorAddress
 from gateway.operator.requests import OperatorRequest
-from gateway.schemas import OBJECT
+from gateway.service.mounts import OPERATOR_API
+from gateway.service.schemas import OBJECT
 
 
 def asking_person(

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from gateway.api.insights import INSIGHTS, describe_for_people
 from gateway.devices.states import MUTE, SILENT
-from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
@@ -21,6 +20,7 @@ from gateway.operator.costs.marks import marks_of
 from gateway.operator.costs.questions import times
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.names import MODEL_FAMILY
+from gateway.service.errors import Refusal
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
 from spool.ledger.ranges import preceding

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from gateway.errors import Refusal
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
 from gateway.money.costs.reader import CostReader
+from gateway.service.errors import Refusal
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, Session

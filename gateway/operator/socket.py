@@ -16,8 +16,8 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.mounts import OPERATOR_API, socket_path
 from gateway.operator.admission import LOCAL
+from gateway.service.mounts import OPERATOR_API, socket_path
 
 MAX_PATH_BYTES = 100
 STOP_S = 2.0  # twice at most: the time that running commands get to finish at a stop

@@ -15,8 +15,6 @@ from functools import partial
 
 from aiohttp import web
 
-from gateway.configuration.secret_file import SecretFile
-from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.address import ERROR, WRITE, Address, Content
 from gateway.http.answers import CLOUD_EVENTS, JSON
@@ -31,7 +29,9 @@ from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, recog
 from gateway.normalise.otlp.decoding.json_schema import JsonTraces
 from gateway.receivers.decoding import decoded
 from gateway.receivers.otlp_http import export, otlp_row
-from gateway.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
+from gateway.service.configuration.secret_file import SecretFile
+from gateway.service.errors import Refusal
+from gateway.service.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
 from gateway.workers.jobs import SentBody
 from spool.registry.scopes import INGEST
 

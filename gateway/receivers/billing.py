@@ -10,7 +10,6 @@ from functools import partial
 
 from aiohttp import web
 
-from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
@@ -20,7 +19,8 @@ from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside
 from gateway.normalise import billing
 from gateway.normalise.billing import Drop
-from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.service.errors import Refusal
+from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 from spool.identity import RequestNames
 from spool.log.values import Receipt
 from spool.record import BillingDrop

@@ -17,7 +17,6 @@ from yarl import URL
 
 from gateway.authentication import upload_addresses
 from gateway.devices.agent_config import reported_failure, reported_version, version_of
-from gateway.errors import BadPayload, Refusal
 from gateway.http import bodies
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON, PROTOBUF, json_response
@@ -25,7 +24,8 @@ from gateway.http.holders.receivers import TopicServices
 from gateway.http.key_carriage import AS_BEARER
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import cluster_reports
-from gateway.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array, closed
+from gateway.service.errors import BadPayload, Refusal
+from gateway.service.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array, closed
 from spool.container_files.files import ContainerFiles
 from spool.container_files.upload import ContainerUpload, FileTooLarge, RepeatedUpload
 from spool.container_files.values import (

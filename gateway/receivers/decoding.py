@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from gateway.first_use import imported
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.turns import LARGE, drive, drive_aside
 from gateway.normalise.formats.engine.declaration import Normalised
+from gateway.service.first_use import imported
 from gateway.workers.jobs import NotDone, SentBody
 
 # Bytes of a body that is worth the way to a worker. Where single spans leave together it saves half of their

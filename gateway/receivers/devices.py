@@ -16,13 +16,13 @@ from msgspec import Meta
 from gateway.authentication.access import Bearer
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
-from gateway.errors import BadPayload
 from gateway.http.address import WRITE, Address, BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.holders.receivers import TopicServices
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise.reading.content import may_hold_content
-from gateway.schemas import TEXT, Schema, closed
+from gateway.service.errors import BadPayload
+from gateway.service.schemas import TEXT, Schema, closed
 from spool.devices.device import REVOKED, Device, is_device_id
 from spool.errors import Invalid
 from spool.registry.keys import check_labels

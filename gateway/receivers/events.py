@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 import orjson
 from aiohttp import web
 
-from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import CLOUD_EVENTS, JSON
@@ -18,7 +17,8 @@ from gateway.http.turns import LARGE, aside, drive, drive_aside
 from gateway.normalise.events import BINARY, Events, is_binary, read, read_binary
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
-from gateway.schemas import ANYTHING, COUNT, TEXT, array, closed
+from gateway.service.errors import Refusal
+from gateway.service.schemas import ANYTHING, COUNT, TEXT, array, closed
 from spool.registry.scopes import CREATE_EVENT
 
 # Defaults of HTTP clients that do not state what they send.

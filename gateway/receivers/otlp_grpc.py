@@ -18,10 +18,7 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.addresses import split_address
 from gateway.error_table import refusal_of
-from gateway.errors import BadPayload, Refusal, reason_of
-from gateway.first_use import imported
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
@@ -31,6 +28,9 @@ from gateway.http.listening.fair_requests import address_party, begin_work, key_
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate
 from gateway.http.single_headers import check_single
+from gateway.service.configuration.addresses import split_address
+from gateway.service.errors import BadPayload, Refusal, reason_of
+from gateway.service.first_use import imported
 from spool.registry.scopes import INGEST
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
 from gateway.http.address import Address, Content
 from gateway.http.answers import JSON, PROTOBUF
@@ -22,7 +21,8 @@ from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
 from gateway.normalise.outcome import MALFORMED, Outcome
 from gateway.receivers.decoding import decoded
-from gateway.schemas import BYTES, OBJECT, TEXT, closed
+from gateway.service.errors import BadPayload, Refusal
+from gateway.service.schemas import BYTES, OBJECT, TEXT, closed
 from gateway.workers.jobs import SentBody
 from spool.registry.scopes import INGEST
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, Content
 from gateway.http.answers import JSON
@@ -27,7 +26,8 @@ from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside, drive
 from gateway.normalise import unit_cost
 from gateway.normalise.unit_cost import Operations
-from gateway.schemas import ANYTHING, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
+from gateway.service.errors import Refusal
+from gateway.service.schemas import ANYTHING, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
 from spool.errors import Stale
 from spool.identity import RequestNames
 from spool.listing import ListPage, SortField

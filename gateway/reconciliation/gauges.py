@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gateway.monitoring.snapshot import ReconciledRatio
 from gateway.reconciliation.comparing import Reconciliation
+from gateway.service.monitoring.snapshot import ReconciledRatio
 
 
 def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:

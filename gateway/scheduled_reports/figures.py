@@ -12,7 +12,6 @@ from typing import Any
 from gateway.api.lists.budgets import add_state
 from gateway.budgets.judging import limit_of
 from gateway.budgets.words import amount
-from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import Visible
 from gateway.money.comparison.comparing import compare
@@ -23,6 +22,7 @@ from gateway.money.costs.reader import CostReader
 from gateway.scheduled_reports.declared import WEEK, ScheduledReport
 from gateway.scheduled_reports.readers import NotReadable
 from gateway.scheduled_reports.words import CHANGES, TOP, ReportFigures
+from gateway.service.errors import Refusal
 from spool.ledger import money
 from spool.ledger.costs import periods
 from spool.ledger.queries import AnswersCosts, CostQuery, CostRow

@@ -15,11 +15,11 @@ from datetime import timedelta
 
 from gateway.http.holders.money import MoneyServices
 from gateway.money.costs.reader import CostReader
-from gateway.mounts import page_link
 from gateway.scheduled_reports import words
 from gateway.scheduled_reports.declared import ScheduledReport, ScheduledReportTable
 from gateway.scheduled_reports.figures import figures_of
 from gateway.scheduled_reports.readers import IsDefault, NotReadable, rights_of
+from gateway.service.mounts import page_link
 from spool.clock import Clock
 from spool.errors import NotKept
 from spool.ledger.queries import BILLED_TYPES

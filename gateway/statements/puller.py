@@ -17,8 +17,8 @@ from hashlib import sha256
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
-from gateway.configuration.sections import SEAT_SOURCES, ReconciliationSettings, StatementPullSettings
-from gateway.first_use import imported
+from gateway.service.configuration.sections import SEAT_SOURCES, ReconciliationSettings, StatementPullSettings
+from gateway.service.first_use import imported
 from gateway.statements.importing import ReportFile, ReportReader, open_document
 from gateway.statements.pull_requests import PULL_REQUESTS, PullRequest, Query
 from gateway.statements.source import Document

@@ -7,12 +7,12 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from gateway.errors import Refusal
 from gateway.normalise import any_format, otlp
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
 from gateway.normalise.payload.body_limits import Hold
+from gateway.service.errors import Refusal
 
 _PROTOBUF: Final = "otlp-protobuf/"
 _JSON: Final = "otlp-json/"

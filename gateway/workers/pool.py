@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
-from gateway.errors import Refusal
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.payload.body_limits import Hold
+from gateway.service.errors import Refusal
 from gateway.workers import jobs
 from gateway.workers.jobs import NotDone
 from gateway.workers.messages import ArrivingResult, MessageKind, WorkerMessage

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from gateway.errors import Refusal
 from gateway.normalise.options import Options
+from gateway.service.errors import Refusal
 from gateway.workers import jobs
 from gateway.workers.messages import HEAD, MessageKind, WorkerMessage, messages_of
 

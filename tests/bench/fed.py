@@ -13,11 +13,11 @@ import os
 import sys
 from collections.abc import Generator
 
-from gateway.assembly import parts, worker_process
 from gateway.cli import main
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.payload.body_limits import Hold
+from gateway.service.assembly import parts, worker_process
 from gateway.workers.jobs import SentBody
 from gateway.workers.process import StartChild, starter
 

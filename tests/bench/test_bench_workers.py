@@ -14,8 +14,8 @@ from exporters.http.compression import gzipped
 from exporters.otlp import encoding
 from exporters.otlp.spans import SpanEncoder
 from gateway.http.turns import drive
-from gateway.monitoring.metrics import Metrics
 from gateway.normalise.options import Options
+from gateway.service.monitoring.metrics import Metrics
 from gateway.workers.jobs import SentBody
 from gateway.workers.pool import WorkerPool
 from gateway.workers.process import starter
@@ -44,7 +44,7 @@ async def least_us(work: Callable[[], Coroutine[Any, Any, object]], times: int) 
 
 async def test_what_a_worker_saves(record_property: Callable[[str, object], None]) -> None:
     """In microseconds of the server's processor time a body, by spans in it; and a delivery of a thousand records."""
-    start = starter("-m", "gateway.assembly.worker_process", "{socket}", str(512 * MIB))
+    start = starter("-m", "gateway.service.assembly.worker_process", "{socket}", str(512 * MIB))
     pool = WorkerPool(1, start, silent_s=30, observer=Metrics())
     pool.start()
     options = Options()

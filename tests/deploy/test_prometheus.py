@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from gateway.monitoring.snapshot import figures
-from gateway.monitoring.spend import SpendCounts
+from gateway.service.monitoring.snapshot import figures
+from gateway.service.monitoring.spend import SpendCounts
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
 from tests.acceptance.test_metrics import scraped
-from tests.gateway.monitoring.test_metrics import DATABASE
+from tests.gateway.service.monitoring.test_metrics import DATABASE
 from tests.processes.copied import run_process
 from tests.tools import program
 

@@ -7,7 +7,7 @@ from collections import Counter
 from docs.generate.published import CALLED, SPECIFIED, WITHOUT_A_SCOPE, declared, free, rows
 from docs.generate.published_calls import NOT_COMPARED, PUBLISHED_CALLS, compared_calls
 from docs.generate.published_lists import PUBLISHED, compared
-from gateway.addresses.table import FOR_SENDERS
+from gateway.service.addresses.table import FOR_SENDERS
 from spool.registry.scopes import SCOPES
 
 

@@ -13,8 +13,8 @@ from jsonschema import Draft7Validator
 
 from docs.generate.__main__ import reference
 from docs.generate.configuration import tables
-from gateway.configuration.keys import ConfigurationKey
-from gateway.configuration.reader import load
+from gateway.service.configuration.keys import ConfigurationKey
+from gateway.service.configuration.reader import load
 from tests.documents import blocks
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from statistics import median
 
 import pytest
 
-from gateway.assembly.background import RETAIN_EVERY_S
+from gateway.service.assembly.background import RETAIN_EVERY_S
 from tests.faults.conftest import Sites
 from tests.faults.oracle import CALLS_A_REQUEST
 from tests.faults.scenarios import LONG, Trial

@@ -16,7 +16,7 @@ from spool.errors import Invalid
 
 
 def report(path: Path) -> object:
-    from gateway.configuration.sections import ReconciliationSettings
+    from gateway.service.configuration.sections import ReconciliationSettings
     from gateway.statements.importing import open_report, read_reports
 
     settings = ReconciliationSettings()
@@ -26,7 +26,7 @@ def report(path: Path) -> object:
 
 def page(path: Path) -> object:
     """A page of a pull, whose answer is bounded before it is read."""
-    from gateway.configuration.sections import ReconciliationSettings
+    from gateway.service.configuration.sections import ReconciliationSettings
     from gateway.statements.importing import ReportFile, open_document
 
     content = path.read_bytes()[: ReconciliationSettings().max_page_bytes]
@@ -55,8 +55,8 @@ def people(path: Path) -> object:
 
 
 def rates(path: Path) -> object:
-    from gateway.configuration.sections import CurrencySettings
     from gateway.currencies.rate_files import RatesUnreadable, read
+    from gateway.service.configuration.sections import CurrencySettings
 
     try:
         return len(read(path, CurrencySettings().max_file_bytes))

@@ -17,7 +17,7 @@ import pytest
 from opentelemetry.sdk import environment_variables
 
 from gateway.agent.assistants import ASSISTANTS
-from gateway.configuration.reader import load
+from gateway.service.configuration.reader import load
 from spool.record import Inference
 from tests.clients import capture
 from tests.documents import CONNECT, ROOT, Block, ConnectPage, connect_page, connect_pages, parsed_yaml

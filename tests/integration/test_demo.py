@@ -16,12 +16,6 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import demo, main
-from gateway.demo import filling
-from gateway.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
-from gateway.demo.filling import Filled, fill
-from gateway.demo.month import DAY_S, Month, Period
-from gateway.demo.plants import FOUND_BY, PLANTS, SAVINGS, Plants, least_month, missed, not_shown
-from gateway.demo.workloads import WORKLOADS
 from gateway.insights.detectors.list import DETECTORS
 from gateway.intake.prices import PriceBook
 from gateway.recommendations.list import TYPES
@@ -29,6 +23,12 @@ from gateway.reconciliation.comparing import Reconciliation
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
 from gateway.resources.list import declared_tables
+from gateway.service.demo import filling
+from gateway.service.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
+from gateway.service.demo.filling import Filled, fill
+from gateway.service.demo.month import DAY_S, Month, Period
+from gateway.service.demo.plants import FOUND_BY, PLANTS, SAVINGS, Plants, least_month, missed, not_shown
+from gateway.service.demo.workloads import WORKLOADS
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.providers import canonical

@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 import orjson
 
-from gateway.configuration.sections import Config, settings_of
 from gateway.rate_cards.card import packaged
+from gateway.service.configuration.sections import Config, settings_of
 
 COMMAND = Path(sys.executable).with_name("tollhouse")
 PRELOADED = (
     "gateway.cli.serve",
     "gateway.cli.agent",
-    "gateway.offline",
+    "gateway.service.offline",
     "spool.sqlite.storage",
     "spool.sql.billing_hours",
     "exporters.destinations.ndjson",

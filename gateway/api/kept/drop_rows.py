@@ -16,8 +16,8 @@ from typing import Any, cast
 import msgspec
 import orjson
 
-from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, PageQuery, Sort, envelope_of
+from gateway.service.errors import Refusal
 from spool.billing.drops import HourRows
 from spool.listing import DESCENDING, ListPage, Position, empty_page
 

@@ -22,12 +22,12 @@ from gateway.api.kept.records import (
     looked_through,
     newest_of,
 )
-from gateway.errors import Refusal
 from gateway.http.address import READ, key_call
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import KeyRequest, Result
-from gateway.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
+from gateway.service.errors import Refusal
+from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
 from spool.log.event_types import EventType
 from spool.record import NS, USAGE_EVENTS, UsageEvent, decimal_text, moment
 from spool.registry.scopes import READ_TELEMETRY

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 
-from gateway.schemas import COUNT, TEXT_OR_NULL, closed
+from gateway.service.schemas import COUNT, TEXT_OR_NULL, closed
 from spool.ledger.counting import bounded
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG

@@ -15,7 +15,7 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.resources.budgets import CURRENT, FORECAST, AlertItem, BudgetItem, OwnerItem
 from gateway.resources.declaration import answer
-from gateway.schemas import TEXT, closed
+from gateway.service.schemas import TEXT, closed
 from spool.ledger import money
 from spool.meters import METERS
 from spool.record import moment

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.access import GUESSES, GUESSES_PER_S
 from gateway.authentication.assistant_people import AssistantPerson, bad_token, no_scope
 from gateway.authentication.oidc.access_tokens import (
@@ -28,8 +27,9 @@ from gateway.authentication.oidc.people import (
 from gateway.authentication.oidc.problems import ProviderDown, SignInProblem, TokenRefused
 from gateway.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.authentication.oidc.tokens import Claims
-from gateway.configuration.sections import McpOAuthSettings
-from gateway.errors import Refusal
+from gateway.service.attempts import Buckets, neighbourhood
+from gateway.service.configuration.sections import McpOAuthSettings
+from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, TokenEnded
 from spool.registry.operators import NO_ROLE, ROLES, Operator, Person

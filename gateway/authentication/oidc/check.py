@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.authentication.oidc.problems import ProviderDown
 from gateway.authentication.oidc.provider import IdentityProvider
-from gateway.configuration.sections import ConfigError, OidcSettings
+from gateway.service.configuration.sections import ConfigError, OidcSettings
 from spool.clock import Clock
 
 

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from gateway.authentication.oidc.problems import ProviderDown
-from gateway.configuration.sections import OidcSettings
+from gateway.service.configuration.sections import OidcSettings
 
 MAX_ANSWER_BYTES = 256 * 1024
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from gateway.authentication.oidc.problems import SignInProblem
 from gateway.authentication.oidc.tokens import Claims
-from gateway.configuration.sections import OidcSettings
+from gateway.service.configuration.sections import OidcSettings
 from spool.errors import Invalid
 from spool.registry.operators import ROLES, Person, check_email
 

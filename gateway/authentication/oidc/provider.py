@@ -25,9 +25,9 @@ from gateway.authentication.oidc.tokens import (
     check_logout_token,
     read_token,
 )
-from gateway.configuration.addresses import is_safe_address
-from gateway.configuration.secret_file import SecretFile
-from gateway.configuration.sections import OidcSettings
+from gateway.service.configuration.addresses import is_safe_address
+from gateway.service.configuration.secret_file import SecretFile
+from gateway.service.configuration.sections import OidcSettings
 from spool.clock import Clock
 
 DISCOVERY = "/.well-known/openid-configuration"

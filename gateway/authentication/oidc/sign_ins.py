@@ -16,7 +16,7 @@ from gateway.authentication.oidc.people import person_of
 from gateway.authentication.oidc.problems import GrantRefused, ProviderDown, SignInProblem, TokenRefused
 from gateway.authentication.oidc.provider import IdentityProvider
 from gateway.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
-from gateway.configuration.sections import OidcSettings
+from gateway.service.configuration.sections import OidcSettings
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, SpoolError
 from spool.registry.operators import NO_ROLE, Actor, Session

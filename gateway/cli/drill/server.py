@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporters.settings import DestinationSettings, UpstreamSettings
-from gateway.app import App
 from gateway.cli import configured
 from gateway.cli.serve import run_app
-from gateway.configuration.sections import Config, DeviceSettings, LoggingSettings, ServerSettings
-from gateway.monitoring import logs
+from gateway.service.app import App
+from gateway.service.configuration.sections import Config, DeviceSettings, LoggingSettings, ServerSettings
+from gateway.service.monitoring import logs
 
 READY_S = 60.0
 STOP_S = 40.0

@@ -31,9 +31,9 @@ from yarl import URL
 from gateway.cli import config_option, data_option, fail
 from gateway.cli.data_directory import installation
 from gateway.cli.output import JsonObject
-from gateway.configuration.local_operator import AS_ENV, local_address
-from gateway.configuration.sections import Config, ConfigError
-from gateway.mounts import AS, OPERATOR_API, socket_path
+from gateway.service.configuration.local_operator import AS_ENV, local_address
+from gateway.service.configuration.sections import Config, ConfigError
+from gateway.service.mounts import AS, OPERATOR_API, socket_path
 from spool.errors import SpoolError, SpoolLocked
 
 T = TypeVar("T")
@@ -237,9 +237,9 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
         if running is not None:
             yield running
             return
-        from gateway.offline import (
-            open_offline,
-        )  # the whole operator API: its import takes longer than a call
+        from gateway.service.offline import (
+            open_offline,  # the whole operator API: its import takes longer than a call
+        )
 
         with suppress(SpoolLocked):  # a server begins or ends there
             async with open_offline(

@@ -17,7 +17,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
-from gateway.configuration.sections import Config
+from gateway.service.configuration.sections import Config
 from spool import engines
 from spool.clock import SystemClock
 from spool.errors import NotAllowed, SpoolError
@@ -207,7 +207,7 @@ async def _recover(config: Config, file: Path) -> Recovered:
 
 async def _open(config: Config, *, new_registry: bool) -> str:
     """Open the storage; return the problem of the registry, or ""."""
-    from gateway.assembly.storage import open_storage
+    from gateway.service.assembly.storage import open_storage
 
     async with open_storage(config, clock=SystemClock(), new_registry=new_registry) as storage:
         return storage.registry_problem

@@ -22,9 +22,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple, cast
 
-from gateway.errors import BadPayload
 from gateway.normalise.formats.list import format_of
 from gateway.normalise.payload import items as payload
+from gateway.service.errors import BadPayload
 
 MAX_ITEMS: Final = 512
 MAX_BYTES: Final = 4 * 1024 * 1024

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.authentication.tool_calls import ToolCalls
-from gateway.configuration.sections import McpSettings
+from gateway.service.configuration.sections import McpSettings
 
 if TYPE_CHECKING:
     from spool.clock import Clock

@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 from gateway.workers.process import environment
 
 _log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class DemoMonth(Generic[Month]):
             sys.executable,
             "-P",
             "-m",
-            "gateway.demo.filling",
+            "gateway.service.demo.filling",
             str(self._unfinished),
             str(DAYS),
             str(RECORDS),

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from gateway.configuration.sections import AnswerSettings, Config, PrivacySettings, ServerSettings
-from gateway.errors import Refusal
-from gateway.first_use import Once
 from gateway.http.event_streams import EventStreams
 from gateway.http.holders.registry import WithRegistry
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import Connections, operator_connections
 from gateway.http.questions import Questions
+from gateway.service.configuration.sections import AnswerSettings, Config, PrivacySettings, ServerSettings
+from gateway.service.errors import Refusal
+from gateway.service.first_use import Once
 from spool.installation import derived
 from spool.leases import Leases, SoleNode
 from spool.people import People
@@ -24,8 +24,8 @@ from spool.registry.roles import RoleLimits
 from spool.storage import DatabaseHealth, no_database
 
 if TYPE_CHECKING:
-    from gateway.configuration.in_effect import SettingInEffect
     from gateway.http.holders.demo_month import DemoMonth
+    from gateway.service.configuration.in_effect import SettingInEffect
     from spool.registry.notices import ChannelState
     from spool.registry.operators import Actor
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel, Seal

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
 from gateway.allocation.publishing import Publishing
-from gateway.configuration.sections import AllocationSettings, CurrencySettings, ReconciliationSettings
-from gateway.errors import Refusal
-from gateway.first_use import Once
 from gateway.http.holders.registry import WithRegistry
 from gateway.intake.prices import PriceBook
+from gateway.service.configuration.sections import (
+    AllocationSettings,
+    CurrencySettings,
+    ReconciliationSettings,
+)
+from gateway.service.errors import Refusal
+from gateway.service.first_use import Once
 from spool.listing import MOST_KNOWN
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.attempts import Buckets
 from gateway.http.holders.registry import WithRegistry
+from gateway.service.attempts import Buckets
 
 if TYPE_CHECKING:
     from gateway.authentication.oidc.assistants import AssistantSignIns

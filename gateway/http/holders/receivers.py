@@ -14,19 +14,19 @@ from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:
     from gateway.authentication.access import Access
-    from gateway.configuration.secret_file import SecretFile
     from gateway.devices.clusters import Clusters
     from gateway.devices.lifecycle import DeviceLifecycle
-    from gateway.first_use import Once
     from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import Connections
     from gateway.intake.billing_connections import BillingConnections
     from gateway.intake.deposits import Deposits
     from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
     from gateway.intake.stream_admission import StreamAdmission
-    from gateway.monitoring.health import Health
-    from gateway.monitoring.metrics import Exposition, Metrics
     from gateway.normalise.memory.spans import SpanMemory
+    from gateway.service.configuration.secret_file import SecretFile
+    from gateway.service.first_use import Once
+    from gateway.service.monitoring.health import Health
+    from gateway.service.monitoring.metrics import Exposition, Metrics
     from gateway.workers.pool import WorkerPool
     from spool.clock import Clock
     from spool.storage import Storage

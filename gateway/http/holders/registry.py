@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 
 if TYPE_CHECKING:
     from spool.clock import Clock

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gateway.errors import Refusal
 from gateway.http.holders.registry import WithRegistry
+from gateway.service.errors import Refusal
 
 if TYPE_CHECKING:
     from gateway.authentication.access import Access

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.configuration.sections import ServerSettings
+from gateway.service.configuration.sections import ServerSettings
 from spool.errors import NotThere
 from spool.ledger.own_records import OwnRecords
 from spool.packed.native import NO_NATIVE, NativeUse
 
 if TYPE_CHECKING:
-    from gateway.first_use import Once
-    from gateway.monitoring.late_reports import KeptLateReports
     from gateway.normalise.memory.spans import SpanMemory
+    from gateway.service.first_use import Once
+    from gateway.service.monitoring.late_reports import KeptLateReports
     from spool.clock import Clock
     from spool.deliveries.lake_verdicts import LakeRecount, LakeRepairs, LakeState
     from spool.deliveries.past_records import PastRecords

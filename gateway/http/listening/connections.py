@@ -13,7 +13,7 @@ import resource
 import sys
 from typing import Protocol
 
-from gateway.configuration.sections import ServerSettings
+from gateway.service.configuration.sections import ServerSettings
 
 DESCRIPTORS = 65_536  # what a start asks for: more than the default limits need
 SHARE = 0.8  # of the descriptors, for connections; the rest is for files, routes and operators,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from gateway.attempts import neighbourhood
 from gateway.http.listening.short_way import Handle, PlainRequests
+from gateway.service.attempts import neighbourhood
 from spool.turns.fair_turns import FairTurns, current_work
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 from aiohttp import web, web_response
 
-from gateway.attempts import neighbourhood
-from gateway.configuration.addresses import is_loopback, split_address
-from gateway.configuration.sections import ServerSettings
-from gateway.errors import Refusal, reason_of
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
 from gateway.http.listening.fair_requests import in_turns
 from gateway.http.listening.forwarded import TrustedProxies, forwarding
 from gateway.http.listening.short_way import SERVER, PlainRequests, by_exact_path
 from gateway.http.listening.tls import Certificate
+from gateway.service.attempts import neighbourhood
+from gateway.service.configuration.addresses import is_loopback, split_address
+from gateway.service.configuration.sections import ServerSettings
+from gateway.service.errors import Refusal, reason_of
 from spool.turns.fair_turns import FairTurns
 
 _log = logging.getLogger(__name__)

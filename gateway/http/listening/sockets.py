@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 
-from gateway.configuration.sections import ConfigError, ServerSettings
+from gateway.service.configuration.sections import ConfigError, ServerSettings
 
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
 _SETTINGS = {HTTP: "listen", OPERATOR: "operator_listen", METRICS: "metrics_listen"}  # of [server]

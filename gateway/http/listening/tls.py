@@ -8,7 +8,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.configuration.sections import ServerSettings
+from gateway.service.configuration.sections import ServerSettings
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from spool.settings import MAX_SERIES
 from spool.shares import NEARLY_FULL
 
 if TYPE_CHECKING:
-    from gateway.monitoring.late_reports import LateReports
     from gateway.normalise.memory.learning import ReadOtherwise
+    from gateway.service.monitoring.late_reports import LateReports
 
 RECENT_S = 7 * DAY_S
 MAX_NAMES = 6

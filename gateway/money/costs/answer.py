@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from gateway.first_use import imported
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
+from gateway.service.first_use import imported
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import cut
 from spool.ledger.queries import PLAN_TYPES, AnswersCosts, CostQuery, CostRow, Group

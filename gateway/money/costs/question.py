@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 
-from gateway.errors import Refusal
 from gateway.money.costs.measures import REAL_COST
+from gateway.service.errors import Refusal
 from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, within
 from spool.ledger.ranges import preceding
 from spool.record import CURRENCY

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from gateway.errors import Refusal
 from gateway.http.visible import EVERYTHING, Visible, check_usable
 from gateway.rate_cards.names import FAMILY_NAMES
+from gateway.service.errors import Refusal
 from spool.errors import NotThere
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import BadPayload, Refusal
 from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
@@ -36,7 +35,8 @@ from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
 from gateway.normalise.reading.values import BadValue, Other, count, mapping, nested, of_json, text
-from gateway.schemas import COUNT, TEXT, closed
+from gateway.service.errors import BadPayload, Refusal
+from gateway.service.schemas import COUNT, TEXT, closed
 from spool.identity import of_call
 from spool.record import Inference
 from spool.turns.shared_types import prepare

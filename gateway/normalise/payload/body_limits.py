@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import BadPayload, Refusal
+from gateway.service.errors import BadPayload, Refusal
 
 SLICE_BYTES: Final = 256 * 1024
 SLICE_S: Final = 0.0005  # whichever comes first: items that must be cleaned take ten times as long as others

@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from gateway.errors import BadPayload, Refusal
 from gateway.normalise.payload.body_limits import TURN, Allowance
 from gateway.normalise.payload.json_cut import find
 from gateway.normalise.payload.json_pieces import (
@@ -28,6 +27,7 @@ from gateway.normalise.payload.json_pieces import (
     members_in,
     piece,
 )
+from gateway.service.errors import BadPayload, Refusal
 
 Raw = bytes | msgspec.Raw
 T = TypeVar("T")

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.errors import BadPayload
 from gateway.normalise.payload.body_limits import TURN, Allowance
 from gateway.normalise.payload.json_cut import (
     LONGEST_NAME,
@@ -26,6 +25,7 @@ from gateway.normalise.payload.json_cut import (
     finished,
     parses,
 )
+from gateway.service.errors import BadPayload
 
 MOST_ADDED: Final = (
     1024 * 1024

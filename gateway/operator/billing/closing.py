@@ -12,7 +12,6 @@ import msgspec
 from gateway.billed import closing
 from gateway.billed.biller import RULES, Biller
 from gateway.billed.closing import Invoice, MonthFigures
-from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -20,6 +19,7 @@ from gateway.operator.address import call
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from gateway.reconciliation.gathering import CalendarMonth
+from gateway.service.errors import Refusal
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.ledger import money

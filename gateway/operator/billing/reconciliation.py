@@ -12,7 +12,6 @@ from typing import Any
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
-from gateway.mounts import WHOLE_SINCE
 from gateway.operator.address import call
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
@@ -22,7 +21,8 @@ from gateway.reconciliation.comparing import Line, Reconciliation, together
 from gateway.reconciliation.counting import calls_of
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.wording import day_text
-from gateway.schemas import OBJECT, TEXT
+from gateway.service.mounts import WHOLE_SINCE
+from gateway.service.schemas import OBJECT, TEXT
 from spool import providers
 from spool.csv_cells import csv_pieces
 from spool.errors import Invalid

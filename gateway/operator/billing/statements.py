@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
-from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.address import call
 from gateway.operator.body import RequestBody
-from gateway.operator.installation import local_path
 from gateway.operator.requests import OperatorRequest
+from gateway.service.calls.installation import local_path
+from gateway.service.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
+from gateway.service.errors import Refusal
 from gateway.statements.importing import ReadReport, ReportFile, open_report, read_reports
 from gateway.statements.puller import STATES as PULL_STATES
 from gateway.statements.puller import PullState

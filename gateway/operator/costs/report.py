@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.first_use import imported
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
@@ -17,11 +16,12 @@ from gateway.money.costs.answer import answer
 from gateway.money.costs.asked_measures import asked_measures
 from gateway.money.costs.measures import PREVIOUS, columns
 from gateway.money.costs.rows import AnswerRows, identity
-from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
 from gateway.operator.address import SLICED, call
 from gateway.operator.costs.questions import ONCE, REPEATED, asks_closed_months, enveloped, report_question
 from gateway.operator.requests import OperatorRequest
-from gateway.schemas import OBJECT, TEXT
+from gateway.service.first_use import imported
+from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
+from gateway.service.schemas import OBJECT, TEXT
 from spool.csv_cells import csv_pieces
 from spool.ledger.queries import CostQuery
 from spool.registry.permission_sets import VIEW_COSTS

@@ -17,7 +17,7 @@ from gateway.operator.log.newest import (
     newest,
 )
 from gateway.operator.requests import OperatorRequest, holder
-from gateway.schemas import TEXT
+from gateway.service.schemas import TEXT
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
 from spool.registry.permission_sets import (
     ORGANIZATION_ADMINISTRATION,

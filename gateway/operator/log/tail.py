@@ -15,7 +15,7 @@ from gateway.operator.address import SLICED, call
 from gateway.operator.log.changes import follow
 from gateway.operator.log.newest import RECORDS, own_record, own_to, records_in_views
 from gateway.operator.requests import OperatorRequest
-from gateway.schemas import TEXT
+from gateway.service.schemas import TEXT
 from spool.ledger.own_records import STEP, OwnRecord, own_of
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS

@@ -6,9 +6,7 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
-from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.holders.people import PeopleServices
 from gateway.http.requests import Result
@@ -16,6 +14,8 @@ from gateway.operator.address import NOTHING, call
 from gateway.operator.admission import FOLDER, set_session_cookie, speaks_https, tries_from
 from gateway.operator.body import read_bounded
 from gateway.operator.requests import OperatorRequest
+from gateway.service.attempts import Buckets, neighbourhood
+from gateway.service.errors import Refusal
 
 COOKIE = "tollhouse-oidc"
 COOKIE_LIFE_S = 600

@@ -12,7 +12,6 @@ from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.money.costs.measures import CURRENCY_UNIT
-from gateway.mounts import OPERATOR_API
 from gateway.operator.address import ALL_ROWS, call
 from gateway.operator.admission import is_open
 from gateway.operator.body import RequestBody
@@ -21,6 +20,7 @@ from gateway.operator.requests import OperatorRequest, is_default
 from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from gateway.resources.roles import NewRole
 from gateway.scheduled_reports.readers import groups_of
+from gateway.service.mounts import OPERATOR_API
 from spool.errors import Invalid, NotThere
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from gateway.attempts import Buckets
-from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.mounts import console_link
 from gateway.operator.address import NOTHING, SIGNED_IN, call
 from gateway.operator.admission import FOLDER, cookie_name, set_session_cookie, speaks_https, tries_from
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
+from gateway.service.attempts import Buckets
+from gateway.service.errors import Refusal
+from gateway.service.mounts import console_link
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.operators import ADMIN, ROLES, Session

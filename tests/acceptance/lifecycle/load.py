@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from gateway.listeners import LEAVE_S
+from gateway.service.listeners import LEAVE_S
 from tests.bench.load.payloads import RUN, protobuf_spans
 
 SPANS = 5

@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 import click
 
-from gateway.mounts import AS, OPERATOR_API, socket_path
+from gateway.service.mounts import AS, OPERATOR_API, socket_path
 from spool.clock import SystemClock
 from spool.registry.scopes import INGEST
 from spool.sqlite.ledger.store import open_ledger

@@ -25,7 +25,7 @@ import pyarrow
 from gateway.container_usage.reader import REST_S, UsageReader, UsageSources
 from gateway.container_usage.series import NAME
 from gateway.container_usage.usage import CPU, UsagePlace
-from gateway.monitoring.memory import settle_after_start
+from gateway.service.monitoring.memory import settle_after_start
 from spool.container_files.usage import CONTAINER_USAGE
 from spool.container_files.values import ClusterIdentity, ContainerSender
 from spool.engines import SQLITE, open_storage

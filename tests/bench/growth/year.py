@@ -26,8 +26,8 @@ from typing import Any
 import aiohttp
 import click
 
-from gateway.mounts import AS, OPERATOR_API, socket_path
 from gateway.plans.declared import MAX_SEATS
+from gateway.service.mounts import AS, OPERATOR_API, socket_path
 from spool.ledger.ledger import HOURS_KEPT_S, Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.money import UNIT

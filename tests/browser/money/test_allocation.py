@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-from gateway.demo.samples import DEFINITION as DEFINITION_OF_DEMO
+from gateway.service.demo.samples import DEFINITION as DEFINITION_OF_DEMO
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
+from gateway.service.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
 from spool.registry.operators import OPERATOR, Person
 from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from spool.settings import SpoolSettings

@@ -18,7 +18,7 @@ from gateway.authentication.oidc.problems import SignInProblem, TokenRefused
 from gateway.authentication.oidc.provider import IdentityProvider
 from gateway.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.authentication.oidc.tokens import Expected, check_id_token
-from gateway.configuration.sections import OidcSettings
+from gateway.service.configuration.sections import OidcSettings
 from spool.registry.operators import Session
 from tests.clients import environments
 from tests.free_ports import free_port

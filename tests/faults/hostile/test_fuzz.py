@@ -11,7 +11,7 @@ import grpc
 import pytest
 import urllib3
 
-from gateway.addresses.areas import GRPC_SERVICES
+from gateway.service.addresses.areas import GRPC_SERVICES
 from spool.registry.scopes import SCOPES
 from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span

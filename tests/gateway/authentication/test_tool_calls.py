@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.authentication.tool_calls import ToolCalls
-from gateway.configuration.sections import McpSettings
-from gateway.errors import Refusal
+from gateway.service.configuration.sections import McpSettings
+from gateway.service.errors import Refusal
 from spool.memory.registry import MemoryRegistry
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry

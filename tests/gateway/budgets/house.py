@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from gateway.budgets.evaluator import BudgetEvaluator, BudgetRun
-from gateway.mounts import page_link
 from gateway.resources.list import declared_tables
+from gateway.service.mounts import page_link
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry

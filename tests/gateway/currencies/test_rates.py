@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.currencies.rate_files import RatesUnreadable, parse, read
 from gateway.currencies.rates import ExchangeRates, table_of
+from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from spool.currencies.exchange import SCALE
 
 MOST = 1 << 20

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.devices.keys import NEWS_S, DeviceKeys
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 from spool.devices.device import REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.memory.devices import MemoryDevices

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import Refusal
 from gateway.http import lists
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
 from gateway.http.ordered_rows import OrderedRows
+from gateway.service.errors import Refusal
 from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField, page_of
 from spool.people import People
 from spool.sql.lists import read_page

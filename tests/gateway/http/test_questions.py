@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.configuration.sections import AnswerSettings
-from gateway.errors import Refusal
 from gateway.http.questions import Questions
+from gateway.service.configuration.sections import AnswerSettings
+from gateway.service.errors import Refusal
 from spool.errors import AskedTooMuch
 from spool.ledger.limits import limit_of_question
 

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gateway.errors import Refusal
 from gateway.http.receiving import ReceivingSlots
+from gateway.service.errors import Refusal
 
 
 @pytest.mark.asyncio

@@ -11,10 +11,10 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer, make_mocked_request
 
-from gateway.addresses.areas import Area, AreaResource, AreaRoutes
 from gateway.http import bodies
 from gateway.http.listening.listener import Listener
 from gateway.http.listening.short_way import Handle, by_exact_path
+from gateway.service.addresses.areas import Area, AreaResource, AreaRoutes
 from tests.gateway.http import raw
 
 NAME = web.AppKey("NAME", str)

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.configuration.sections import BillingSettings
 from gateway.intake.billing_connections import BillingConnections
+from gateway.service.configuration.sections import BillingSettings
 from spool.errors import SpoolUnavailable
 from spool.memory.registry import MemoryRegistry
 from spool.registry.connections import ConnectionDraft

@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Config
-from gateway.errors import Refusal
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.normalise.events import Events
+from gateway.service.configuration.sections import Config
+from gateway.service.errors import Refusal
 from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.values import Receipt, Submission

@@ -11,7 +11,6 @@ import pytest
 import pytest_asyncio
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
@@ -20,6 +19,7 @@ from gateway.intake.shadows import KEEP_EVERY_S, WINDOW_S, Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
 from gateway.resources.list import declared_tables
+from gateway.service.configuration.sections import Config
 from spool.engines import POSTGRES, open_storage
 from spool.log.heard import digest_of
 from spool.log.partial_reports import COUNTERS

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
+from gateway.service.configuration.sections import Config
 from spool import memory
 from spool.identity import of_call
 from spool.log.amendments import PARTS

@@ -7,9 +7,6 @@ from typing import Any, cast
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.addresses.areas import OPERATOR_AREAS, operator_rows
-from gateway.addresses.table import FOR_SENDERS
-from gateway.api.status import FOR_OPERATORS, ON_EVERY_LISTENER
 from gateway.http.address import Address
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.money import MoneyServices
@@ -23,6 +20,9 @@ from gateway.mcp.tools.list import TOOLS
 from gateway.operator.address import OperatorAddress
 from gateway.operator.deliveries import list_deliveries
 from gateway.operator.requests import OperatorRequest
+from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows
+from gateway.service.addresses.table import FOR_SENDERS
+from gateway.service.calls.status import FOR_OPERATORS, ON_EVERY_LISTENER
 from spool.ledger.ledger import Ledger
 from spool.memory import open_spool
 from spool.registry.operators import ADMIN, Actor

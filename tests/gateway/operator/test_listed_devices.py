@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import DeviceSettings
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, MUTE_AFTER_S, STATES
 from gateway.devices.transitions import seen
@@ -22,6 +21,7 @@ from gateway.http import lists
 from gateway.http.lists import MemoryRows, Rows, envelope
 from gateway.operator.senders.devices import DEVICES, Shown
 from gateway.operator.senders.listed_devices import ListedDevices
+from gateway.service.configuration.sections import DeviceSettings
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.memory.devices import MemoryDevices

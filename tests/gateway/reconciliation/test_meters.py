@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards import card as cards
 from gateway.reconciliation.causes.list import claims
@@ -19,6 +18,7 @@ from gateway.reconciliation.claims import Case, Left
 from gateway.reconciliation.counting import TokenPrices, counted_use
 from gateway.reconciliation.matching import meter_of
 from gateway.reconciliation.sides import BilledMoney, BilledTokens, CountedUse
+from gateway.service.configuration.sections import PriceOverride
 from gateway.statements import cloud_meters
 from spool.ledger import money
 from spool.ledger.days.usage import UsageSum

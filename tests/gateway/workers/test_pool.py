@@ -19,11 +19,11 @@ from exporters.http.compression import gzipped
 from exporters.otlp import encoding
 from exporters.otlp.encoding import encode
 from exporters.otlp.spans import SpanEncoder
-from gateway.errors import BadPayload, Refusal
 from gateway.http.inflight_bytes import busy
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import PART
+from gateway.service.errors import BadPayload, Refusal
 from gateway.workers.jobs import NotDone, SentBody
 from gateway.workers.messages import PIECE, MessageKind
 from gateway.workers.pool import DIED, MOST_KILLS, NOT_STARTED, SILENT, WorkerPool
@@ -39,7 +39,7 @@ from tests.integration.payloads import json_span, json_traces, proto_span, proto
 pytestmark = pytest.mark.asyncio
 
 PARTED = ("records", "identities", "forwarded", "named", "points", "named_points")
-PROCESS = starter("-m", "gateway.assembly.worker_process", "{socket}", str(512 * MIB))
+PROCESS = starter("-m", "gateway.service.assembly.worker_process", "{socket}", str(512 * MIB))
 
 
 class Told:
@@ -404,7 +404,7 @@ async def test_a_body_that_needs_more_memory_than_a_worker_has_is_refused() -> N
     body = SentBody.of_export(
         "traces", payloads.protobuf_spans(20_000, first=0, users=50, age_s=0), json=False
     )
-    little = starter("-m", "gateway.assembly.worker_process", "{socket}", str(40 * MIB))
+    little = starter("-m", "gateway.service.assembly.worker_process", "{socket}", str(40 * MIB))
     async with workers(little) as (pool, told):
         await pool.complete()
         with pytest.raises(Refusal) as refused:

@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession, FormData, UnixConnector
 
-from gateway.app import App
-from gateway.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
 from gateway.http.services import OperatorServices
-from gateway.mounts import OPERATOR_API
+from gateway.service.app import App
+from gateway.service.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
+from gateway.service.mounts import OPERATOR_API
 from spool.registry.allocation import OVER, PUBLISHING, VALIDATING, NamespaceDraft
 from spool.registry.scopes import GROUPS
 from spool.registry.tables.allocation import AllocationTable

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import BudgetSettings, Config, ServerSettings
+from gateway.service.configuration.sections import BudgetSettings, Config, ServerSettings
 from spool.registry.views import ViewDraft
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serve, Serving

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 import pytest
 
 from gateway.api import clusters
-from gateway.configuration.sections import ClusterSettings, Config
 from gateway.http.address import collect
+from gateway.service.configuration.sections import ClusterSettings, Config
 from spool.clusters import ClusterCheck, ReportedCluster
 from spool.registry.scopes import ENROLL, HEARTBEAT, SCOPES
 from spool.shares import KeyShare

@@ -15,17 +15,17 @@ import msgspec
 import orjson
 import pytest
 
-from gateway.configuration.sections import AnswerSettings, Config, McpSettings, Publication
 from gateway.http.encoding import SLICE_BYTES
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher
 from gateway.money.costs.reader import CostReader
-from gateway.monitoring.spend import SpendSeries
-from gateway.mounts import AS, OPERATOR_API, socket_path
 from gateway.operator.insights import inspector
 from gateway.scheduled_reports.declared import ScheduledReport
 from gateway.scheduled_reports.figures import figures_of
+from gateway.service.configuration.sections import AnswerSettings, Config, McpSettings, Publication
+from gateway.service.monitoring.spend import SpendSeries
+from gateway.service.mounts import AS, OPERATOR_API, socket_path
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
 from spool.ledger.limits import limit_of_question

@@ -16,11 +16,11 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 
-from gateway.addresses.table import ADDRESSES
-from gateway.app import App
-from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.address import Address
 from gateway.http.key_carriage import BASIC, IN_PATH
+from gateway.service.addresses.table import ADDRESSES
+from gateway.service.app import App
+from gateway.service.configuration.sections import Config, ServerSettings
 from spool.registry.budgets import BudgetDraft
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry

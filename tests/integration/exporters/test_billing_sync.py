@@ -22,9 +22,9 @@ from exporters.http.client import Client, ClientSettings
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamKey, UpstreamSettings
-from gateway.demo.filling import fill
-from gateway.demo.month import Period
 from gateway.normalise import billing as rules
+from gateway.service.demo.filling import fill
+from gateway.service.demo.month import Period
 from spool.currencies.exchange import SCALE
 from spool.errors import NotKept
 from spool.identity import Identity

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from gateway.addresses.table import ADDRESSES
+from gateway.service.addresses.table import ADDRESSES
 from spool.record import as_json
 from spool.registry.scopes import BILLING_DROP, CREATE_EVENT
 from spool.sqlite.reserve import FILE as RESERVE

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.authentication.access import GUESSES, Access
-from gateway.errors import Refusal
+from gateway.service.errors import Refusal
 from spool.postgres.registry.bearers import ended_bearers
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.operators import Actor

@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 
 from exporters.lake import watch
 from exporters.settings import DestinationSettings
-from gateway.app import App
-from gateway.assembly.lakes import lake_states
 from gateway.cli.doctor import doctor
 from gateway.cli.lake.command import lake as command
-from gateway.configuration.sections import Config, ServerSettings
 from gateway.operator.insights import inspector
+from gateway.service.app import App
+from gateway.service.assembly.lakes import lake_states
+from gateway.service.configuration.sections import Config, ServerSettings
 from spool.settings import SpoolSettings
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, query

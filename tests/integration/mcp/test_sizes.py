@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.configuration.sections import Config, McpSettings
-from gateway.first_use import Once
 from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
 from gateway.mcp.tool import MAX_BYTES
 from gateway.reconciliation.claims import Claim
 from gateway.reconciliation.comparing import DIFFERS, Line, Reconciliation
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.reconciler import ReconciledMonth
+from gateway.service.configuration.sections import Config, McpSettings
+from gateway.service.first_use import Once
 from spool.ledger.money import units
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import MAX_RECOMMENDATIONS

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator as Validator
 
-from gateway.configuration.sections import Config, McpSettings
 from gateway.mcp.periods import RangeWord
 from gateway.mcp.tool import MAX_BYTES
 from gateway.mcp.tools.cost_data import CostDataQuestion, Measure
@@ -18,6 +17,7 @@ from gateway.mcp.tools.list import TOOLS
 from gateway.mcp.tools.reference_info import ReferenceType
 from gateway.money.comparison.split import PARTS
 from gateway.recommendations.list import TYPES
+from gateway.service.configuration.sections import Config, McpSettings
 from spool.ledger.queries import BILLED_DIMENSIONS
 from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant

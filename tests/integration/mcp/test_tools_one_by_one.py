@@ -14,7 +14,7 @@ from gateway.mcp.protocol import MODERN
 from gateway.mcp.resources import CONTEXT_URI
 from gateway.mcp.tools import list as tool_list
 from gateway.mcp.tools.list import TOOLS
-from gateway.mounts import socket_path
+from gateway.service.mounts import socket_path
 from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import ACTOR, servers
 from tests.integration.mcp.conftest import META

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.sections import Config, McpSettings
 from gateway.mcp.tools.list import TOOLS
+from gateway.service.configuration.sections import Config, McpSettings
 from spool.registry.insights import IGNORED, MAX_TITLE
 from spool.registry.org_context import MAX_TEXT
 from spool.registry.registry import Registry

@@ -18,14 +18,11 @@ from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
-from gateway.addresses.application import operator_application
 from gateway.authentication.access import Access
 from gateway.billed.biller import Biller
 from gateway.budgets.evaluator import BudgetEvaluator
-from gateway.configuration.sections import BillingSettings, ClusterSettings, DeviceSettings, ServerSettings
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.first_use import Once
 from gateway.http.holders.assistants import AssistantServices
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.money import MoneyServices
@@ -37,12 +34,20 @@ from gateway.http.listening.listener import Listener
 from gateway.http.services import OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.prices import PriceBook
-from gateway.mounts import OPERATOR_API
 from gateway.operator.senders.listed_devices import ListedDevices
 from gateway.operator.socket import OperatorSocket
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
 from gateway.resources.list import declared_tables
+from gateway.service.addresses.application import operator_application
+from gateway.service.configuration.sections import (
+    BillingSettings,
+    ClusterSettings,
+    DeviceSettings,
+    ServerSettings,
+)
+from gateway.service.first_use import Once
+from gateway.service.mounts import OPERATOR_API
 from spool.billing.drops import BILLING_DROPS
 from spool.billing.hours import BILLING_HOURS
 from spool.engines import MEMORY, open_storage

@@ -12,17 +12,17 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from gateway.addresses.table import OPERATOR_ADDRESSES
-from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.authentication.legacy_key import LegacyKey
-from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from gateway.devices.reports import DeviceReport
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.holders.demo_month import DemoMonth
 from gateway.http.services import OperatorServices
 from gateway.money.annotations.declared import AnnotationTable
-from gateway.mounts import OPERATOR_API
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from gateway.service.app import App
+from gateway.service.configuration.sections import Config, PrivacySettings, ServerSettings
+from gateway.service.mounts import OPERATOR_API
 from spool.clusters import ReportedCluster
 from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
 from spool.deliveries.lake_verdicts import LakeRepairs

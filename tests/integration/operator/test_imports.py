@@ -40,7 +40,7 @@ main()
 # What the table of all addresses is imported by, for the first key and for the preview of a role.
 ASKED = """
 import asyncio, importlib.abc, sys, threading
-from gateway.addresses import application
+from gateway.service.addresses import application
 
 class Watch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, *_):
@@ -48,7 +48,7 @@ class Watch(importlib.abc.MetaPathFinder):
             on_loop.append(name)
 
 async def ask():
-    assert "gateway.addresses.table" not in sys.modules
+    assert "gateway.service.addresses.table" not in sys.modules
     sys.meta_path.insert(0, Watch())
     opened = await application._opened()
     rows = await application._all_operator_rows()
@@ -163,8 +163,8 @@ async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
 
 TOGETHER = """
 import sys, threading
-from gateway.assembly.services import _named_sources
-from gateway.first_use import import_here
+from gateway.service.assembly.services import _named_sources
+from gateway.service.first_use import import_here
 sys.setswitchinterval(1e-6)
 begin = threading.Barrier(2)
 failed = []

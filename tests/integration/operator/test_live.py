@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from gateway.http import event_streams
 from gateway.http.event_streams import EventStreams
-from gateway.mounts import OPERATOR_API
+from gateway.service.mounts import OPERATOR_API
 from spool.deliveries.values import RouteSpec
 from spool.engines import MEMORY, SQLITE
 from spool.record import AI_TELEMETRY

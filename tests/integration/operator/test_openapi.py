@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from openapi_spec_validator import validate
 
-from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.http.openapi import document
-from gateway.mounts import OPERATOR_API
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from gateway.service.mounts import OPERATOR_API
 from tests.integration.conftest import Serving
 
 DOCUMENT = document(OPERATOR_ADDRESSES, version="0")

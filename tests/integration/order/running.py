@@ -18,7 +18,6 @@ from typing import Any
 import spool.memory
 import spool.sqlite
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
@@ -28,6 +27,7 @@ from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
+from gateway.service.configuration.sections import Config
 from spool.record import AI_TELEMETRY, as_json
 from spool.settings import SpoolSettings
 from tests.gateway.normalise.formats.payloads import run

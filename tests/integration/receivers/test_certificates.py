@@ -14,9 +14,9 @@ import grpc
 import pytest
 from aiohttp import ClientError, ClientSession, DummyCookieJar
 
-from gateway.configuration.sections import ConfigError
 from gateway.http.listening.tls import Certificate
-from gateway.mounts import OPERATOR_API
+from gateway.service.configuration.sections import ConfigError
+from gateway.service.mounts import OPERATOR_API
 from spool.registry.operators import ADMIN, Actor
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import ACTOR, Serve

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.authentication import upload_addresses
-from gateway.configuration.sections import Config
+from gateway.service.configuration.sections import Config
 from spool.container_files.files import ContainerFiles
 from spool.container_files.values import FILE, REMOTE_WRITE, STATUS, ClusterIdentity
 from spool.settings import ContainerSettings, SpoolSettings

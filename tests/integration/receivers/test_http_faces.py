@@ -13,10 +13,10 @@ import pytest
 from aiohttp import ClientError, ClientSession
 from backports import zstd
 
-from gateway import listeners
-from gateway.configuration.addresses import is_loopback
-from gateway.configuration.sections import ServerSettings
 from gateway.http.listening.listener import operator_listen
+from gateway.service import listeners
+from gateway.service.configuration.addresses import is_loopback
+from gateway.service.configuration.sections import ServerSettings
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import ENCODINGS, JSON, traces

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
-from gateway.configuration.sections import Config
+from gateway.service.configuration.sections import Config
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import UsageMetric
 from spool.registry.scopes import SEND_AI_TELEMETRY

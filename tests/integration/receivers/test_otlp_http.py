@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.rpc.status_pb2 import Status
 
-from gateway.configuration.sections import ServerSettings
+from gateway.service.configuration.sections import ServerSettings
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.record import Inference
 from spool.registry.scopes import PING

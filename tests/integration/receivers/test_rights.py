@@ -16,10 +16,10 @@ import pytest
 from google.protobuf.json_format import ParseDict
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import Config
 from gateway.http import endpoint
 from gateway.http.requests import KeyRequest
 from gateway.receivers import otlp_grpc
+from gateway.service.configuration.sections import Config
 from spool.identity import of_response
 from spool.record import AI_TELEMETRY, Inference
 from spool.registry.scopes import AI_HUB, ENROLL, HEARTBEAT, INGEST, PING

@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.address import WHOLE_BYTES
 from gateway.http.turns import LARGE
 from gateway.normalise import billing
+from gateway.service.configuration.sections import Config, ServerSettings
 from spool.record import (
     BILLING_DATA,
     UNIT_COST,
@@ -298,7 +298,7 @@ async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> No
         server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
     )
     await first.app.stop()
-    from gateway.app import App
+    from gateway.service.app import App
 
     again = App(config, version="0")
     await again.start()

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 
-from gateway.addresses.table import ADDRESSES
 from gateway.http.address import Address
 from gateway.http.key_carriage import BASIC
+from gateway.service.addresses.table import ADDRESSES
 from spool.registry.scopes import SEND_AI_TELEMETRY, SEND_BILLING_DATA, USE_CASES
 from tests.integration.conftest import Answer, Serve, Serving
 from tests.integration.payloads import JSON, PROTOBUF, json_span, json_traces, proto_span, proto_traces

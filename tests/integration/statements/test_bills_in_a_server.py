@@ -15,14 +15,14 @@ import pytest_asyncio
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
-from gateway.app import App
-from gateway.configuration.sections import (
+from gateway.operator.insights import inspector
+from gateway.service.app import App
+from gateway.service.configuration.sections import (
     Config,
     ReconciliationSettings,
     ServerSettings,
     StatementPullSettings,
 )
-from gateway.operator.insights import inspector
 from spool import identity
 from spool.record import NS, Inference
 from spool.registry.operators import Actor

@@ -16,14 +16,14 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_puller
-from gateway.configuration.sections import (
+from gateway.resources.list import declared_tables
+from gateway.service.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_puller
+from gateway.service.configuration.sections import (
     PULLED_SOURCES,
     Config,
     ReconciliationSettings,
     StatementPullSettings,
 )
-from gateway.resources.list import declared_tables
 from gateway.statements.pull_requests import PULL_REQUESTS
 from gateway.statements.puller import PullState, StatementPuller
 from gateway.statements.sources.list import SOURCES

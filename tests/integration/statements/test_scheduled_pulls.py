@@ -14,8 +14,8 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.app import App
-from gateway.configuration.sections import (
+from gateway.service.app import App
+from gateway.service.configuration.sections import (
     Config,
     ReconciliationSettings,
     ServerSettings,

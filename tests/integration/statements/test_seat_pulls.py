@@ -15,12 +15,17 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.assembly.statements import statement_puller
-from gateway.configuration.problems import problems
-from gateway.configuration.sections import SEAT_SOURCES, Config, ReconciliationSettings, StatementPullSettings
 from gateway.plans.declared import PlanDraft, PlanTable
 from gateway.plans.seat_lists import PULLER
 from gateway.resources.list import declared_tables
+from gateway.service.assembly.statements import statement_puller
+from gateway.service.configuration.problems import problems
+from gateway.service.configuration.sections import (
+    SEAT_SOURCES,
+    Config,
+    ReconciliationSettings,
+    StatementPullSettings,
+)
 from gateway.statements.puller import DONE, FAILED, PullState
 from gateway.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
 from spool.engines import MEMORY, open_storage

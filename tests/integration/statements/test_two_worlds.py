@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from gateway.mcp.tools.list import TOOLS
-from gateway.mounts import OPERATOR_API
+from gateway.service.mounts import OPERATOR_API
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, BilledDay
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS, VIEW_COSTS

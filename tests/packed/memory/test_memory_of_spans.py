@@ -12,7 +12,6 @@ from unittest.mock import Mock
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gateway.monitoring.metrics import Metrics
 from gateway.normalise.memory import alone, learning, slots, spans
 from gateway.normalise.memory.alone import CallAlone
 from gateway.normalise.memory.learning import ObservedAttributes
@@ -22,6 +21,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload.body_limits import SliceClock
+from gateway.service.monitoring.metrics import Metrics
 from spool.packed.native import Native
 from spool.record import Inference, UsageMetric
 from tests.bench.load.payloads import numbered, protobuf_spans

@@ -13,8 +13,8 @@ from gateway.cli.operator.commands import command, list_command
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from gateway.cli.parameters import Choice
-from gateway.mounts import WHOLE_SINCE
 from gateway.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
+from gateway.service.mounts import WHOLE_SINCE
 from spool.printable import printable
 
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")

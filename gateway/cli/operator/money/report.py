@@ -33,7 +33,7 @@ from gateway.money.costs.measures import (
     UNITS,
     columns,
 )
-from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
+from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import (
     BILLED_TYPES,

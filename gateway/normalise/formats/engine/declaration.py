@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway.errors import Refusal
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
@@ -23,7 +22,8 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import provider_of_model
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, set_counts, settle
 from gateway.normalise.reading.values import BadValue, first_readable, status_code, text
-from gateway.schemas import Schema
+from gateway.service.errors import Refusal
+from gateway.service.schemas import Schema
 from spool.identity import Identity
 from spool.processing import MODES
 from spool.record import AiRecord, Inference, UsageMetric

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import Refusal
 from gateway.normalise.formats.engine.declaration import (
     Answering,
     Call,
@@ -37,6 +36,7 @@ from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.ai_names import ai_names
 from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decoded
+from gateway.service.errors import Refusal
 
 MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import BadPayload
 from gateway.normalise.formats.engine.declaration import CallReport, Normalised, explained
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
@@ -49,6 +48,7 @@ from gateway.normalise.reading.values import (
     nested,
     text,
 )
+from gateway.service.errors import BadPayload
 from spool.turns.shared_types import prepare
 
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")

@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_request, pieces
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding.json_attributes import attributes_of, double, outside_of, whole_number
@@ -35,6 +34,7 @@ from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import Allowance, may_hold_more
 from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, finished
+from gateway.service.errors import BadPayload
 
 T = TypeVar("T")
 

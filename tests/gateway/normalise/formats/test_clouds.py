@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import Refusal
 from gateway.normalise import any_format
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI
 from gateway.normalise.payload.items import MAX_PIECE, MAX_WHOLE
+from gateway.service.errors import Refusal
 from spool.identity import digest
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read, run

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import BadPayload
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import values
+from gateway.service.errors import BadPayload
 from spool.record import AMENDABLE, as_json, pack, unpack
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_json, in_protobuf, normalised, span, traces
 

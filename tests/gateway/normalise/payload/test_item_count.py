@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import Refusal
 from gateway.normalise import any_format, events
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.langfuse import batch
@@ -22,6 +21,7 @@ from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
+from gateway.service.errors import Refusal
 from tests.gateway.normalise.formats.payloads import cases, run
 
 JUNK = [b"{}", b"null", b"1", b'{"a":', b"", b"NaN", b"[]", b"[{},{}]", b'{"batch":[{},{},{}]}', b'"x"']

@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import AllocationSettings, AnswerSettings
-from gateway.mounts import OPERATOR_API
+from gateway.service.configuration.sections import AllocationSettings, AnswerSettings
+from gateway.service.mounts import OPERATOR_API
 from spool.engines import MEMORY, SQLITE
 from spool.ledger.sums import HOUR_S, OTHER
 from tests.answers.many_sums import fill

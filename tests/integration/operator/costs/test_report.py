@@ -14,8 +14,8 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from gateway.mounts import OPERATOR_API
 from gateway.operator.costs.report import csv_rows
+from gateway.service.mounts import OPERATOR_API
 from spool.csv_cells import csv_lines
 from spool.engines import MEMORY, SQLITE
 from tests.csv_reading import HOSTILE, assert_harmless

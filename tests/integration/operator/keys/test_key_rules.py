@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.authentication.access import Access
-from gateway.configuration.sections import ConfigError, ServerSettings
-from gateway.errors import Refusal
+from gateway.service.configuration.sections import ConfigError, ServerSettings
+from gateway.service.errors import Refusal
 from spool.engines import MEMORY, SQLITE
 from spool.registry.scopes import SCOPES, SEND_AI_TELEMETRY, SEND_BILLING_DATA
 from tests.integration.conftest import file_contents

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.addresses.table import FOR_SENDERS
+from gateway.service.addresses.table import FOR_SENDERS
 from spool.registry.scopes import BILLING_DROP, INGEST, SCOPES, SEND_BILLING_DATA
 from tests.integration.operator.server import OperatorServer, operator_server
 

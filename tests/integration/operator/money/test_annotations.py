@@ -14,9 +14,9 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
 from gateway.money.annotations.declared import AnnotationTable
+from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.assembly.storage import ledger_rates
-from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.insights.detectors.prices import missing_rate
 from gateway.insights.facts import Facts
+from gateway.service.assembly.storage import ledger_rates
+from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from spool.engines import MEMORY, SQLITE
 from tests.integration.operator.costs.test_report import NOW, report
 from tests.integration.operator.server import OperatorServer, operator_server

@@ -18,11 +18,11 @@ import pytest
 import pytest_asyncio
 
 from exporters.service.cbf import FINE
-from gateway.assembly.storage import ledger_rates
 from gateway.billed.biller import Biller
-from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.service.assembly.storage import ledger_rates
+from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from spool.engines import MEMORY, POSTGRES, SQLITE
 from spool.identity import Identity
 from spool.ledger.queries import CostQuery

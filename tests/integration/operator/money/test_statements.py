@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.configuration.sections import ReconciliationSettings
+from gateway.service.configuration.sections import ReconciliationSettings
 from tests.integration.operator.server import OperatorServer, operator_server
 
 pytestmark = pytest.mark.asyncio

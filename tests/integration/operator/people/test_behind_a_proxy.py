@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from gateway.http.holders.people import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_BURST
-from gateway.mounts import OPERATOR_API
+from gateway.service.mounts import OPERATOR_API
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 
 pytestmark = pytest.mark.asyncio

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.insights.findings import finding
-from gateway.mounts import OPERATOR_API
 from gateway.operator.address import SLICED, WHOLE, OperatorAddress
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from gateway.service.mounts import OPERATOR_API
 from spool.engines import MEMORY, SQLITE
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum

@@ -17,17 +17,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.authentication.access import Bearer
 from gateway.devices.reports import DeviceReport
-from gateway.first_use import Once
 from gateway.insights.findings import finding
-from gateway.mounts import OPERATOR_API
 from gateway.operator.address import SLICED, WHOLE, OperatorAddress
 from gateway.operator.log import changes
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
 from gateway.scheduled_reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from gateway.service.first_use import Once
+from gateway.service.mounts import OPERATOR_API
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.record import USAGE_EVENTS, UsageEvent

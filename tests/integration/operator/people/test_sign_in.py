@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.http.holders.people import ACCOUNT_BURST, SIGN_IN_BURST
-from gateway.mounts import OPERATOR_API
 from gateway.operator import admission
 from gateway.operator.address import SIGNED_IN, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.people.accounts import NewOperator
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from gateway.service.mounts import OPERATOR_API
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S, Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_COSTS, VIEW_OPERATION
 from spool.registry.roles import FULL, RoleDraft, RoleLimits, Roles

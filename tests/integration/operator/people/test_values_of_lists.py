@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.http.lists import List
-from gateway.mounts import OPERATOR_API
 from gateway.operator.address import OperatorAddress
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from gateway.service.mounts import OPERATOR_API
 from spool.listing import MOST_KNOWN
 from tests.integration.operator.people.test_limited_person import ROLES, place, quick_beat
 from tests.integration.operator.server import OperatorServer

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.assembly.storage import ledger_rates
-from gateway.configuration.sections import CurrencyRate, CurrencySettings
+from gateway.service.assembly.storage import ledger_rates
+from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from tests.integration.operator.plans.test_plans import COPILOT, a_call, costs_of, is_near, made, server
 from tests.integration.operator.server import OperatorServer
 from tests.spool.contract.examples import add

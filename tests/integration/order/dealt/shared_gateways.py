@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from itertools import cycle
 from typing import NamedTuple
 
-from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
@@ -14,6 +13,7 @@ from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.options import Options
+from gateway.service.configuration.sections import Config
 from spool.postgres.spool import PostgresSpool
 from tests.gateway.normalise.formats.payloads import run
 from tests.integration.order.dealt.judging import Judged, judge

@@ -16,7 +16,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AGGREGATION_TEMPORALITY_DELTA,
 )
 
-from gateway.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
@@ -27,6 +26,7 @@ from gateway.normalise.otlp.decoding import (
     wire,
 )
 from gateway.normalise.outcome import MALFORMED, Outcome, Reject
+from gateway.service.errors import BadPayload
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces

@@ -1,0 +1,206 @@
+"""The aiohttp applications, made from the areas of addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+
+import orjson
+from aiohttp import web
+
+from gateway.http import answers, bodies
+from gateway.http.address import Address
+from gateway.http.endpoint import Handler, endpoint, unguarded
+from gateway.http.services import OperatorServices, Services
+from gateway.operator.address import ALL_ROWS, OPENED, OperatorAddress
+from gateway.operator.admission import demo_endpoint, operator_endpoint
+from gateway.operator.body import errors_as_json
+from gateway.service.addresses.areas import (
+    DEMO,
+    DEMO_AREAS,
+    FOR_SENDERS,
+    NOT_IN_DEMO,
+    OPERATOR_AREAS,
+    Area,
+    AreaResource,
+    AreaRoutes,
+    operator_rows,
+    sender_rows,
+)
+from gateway.service.calls.status import DOCUMENT, FOR_METRICS, FOR_OPERATORS, NOWHERE, ON_EVERY_LISTENER
+from gateway.service.errors import Refusal
+from gateway.service.first_use import import_here, imported
+from gateway.service.mounts import CONSOLE, OPERATOR_API
+from spool.clock import Clock
+
+_PARAMETER = re.compile(r"{(\w+)}")
+_TABLE = "gateway.service.addresses.table"  # all areas: what it imports takes half a second of processor
+
+
+def _page(name: str) -> Handler:
+    """Return a handler of `gateway.console.pages`, which is imported when a browser asks for it."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        pages = await imported("gateway.console.pages")
+        found: web.StreamResponse = await getattr(pages, name)(request)
+        return found
+
+    return handle
+
+
+# The console's page and its files, for browsers: they are no part of the API.
+CONSOLE_PAGES: Mapping[str, Handler] = {
+    CONSOLE: _page("without_slash"),
+    CONSOLE + "/": _page("index"),
+    CONSOLE + "/demo/": _page("demo_index"),
+    CONSOLE + "/files/{version}/{path:.*}": _page("file"),
+}
+
+
+def application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:
+    """Build the application of one listener: the addresses for senders, the operator's side, or both."""
+    app = web.Application()
+
+    def add(path: str, handler: Handler) -> None:
+        # Every method: endpoints answer 405 themselves, in their own form.
+        app.router.add_route("*", path, handler, expect_handler=bodies.later)
+
+    if for_senders:
+        metrics = services.receivers.metrics
+        for area in FOR_SENDERS:
+            for name in area.endpoints:
+                metrics.expect(name, 200)
+            _add_area(app, area, partial(_add_for_senders, area, lambda rows: endpoint(rows, services)))
+        if services.receivers.cors:
+            app.on_response_prepare.append(services.receivers.cors.on_prepare)
+    for row in ON_EVERY_LISTENER:
+        add(row.path, unguarded(row, services))
+    if for_operators:
+        version = services.operators.installation.version
+        make_document: Callable[[], bytes] = cache(partial(_document, version))
+        app[DOCUMENT] = make_document
+        for row in FOR_OPERATORS:
+            add(row.path, unguarded(row, services))
+        app.add_subapp(OPERATOR_API, operator_application(services.operators))
+        for path, handler in CONSOLE_PAGES.items():
+            app.router.add_get(path, handler)
+    add(NOWHERE.path, endpoint([NOWHERE], services))
+    return app
+
+
+def metrics_application(services: Services) -> web.Application:
+    """Build the application of a listener for metrics alone: metrics and health, and nothing of the operator API."""
+    app = web.Application()
+    for row in (*ON_EVERY_LISTENER, *FOR_METRICS):
+        app.router.add_route("*", row.path, unguarded(row, services), expect_handler=bodies.later)
+    app.router.add_route("*", NOWHERE.path, endpoint([NOWHERE], services), expect_handler=bodies.later)
+    return app
+
+
+def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | None) -> web.Application:
+    """Build the application that answers every address with `error` before the server is ready."""
+    app = web.Application()
+
+    async def live(_: web.Request) -> web.Response:
+        return web.Response()
+
+    async def not_ready(_: web.Request) -> web.Response:
+        if shown_reason is None:
+            return web.Response(status=503)
+        return answers.json_response({"ready": False, "reasons": [shown_reason]}, status=503)
+
+    app.router.add_route("*", "/livez", live)
+    app.router.add_route("*", "/readyz", not_ready)
+    for area in FOR_SENDERS:
+        _add_area(app, area, partial(_add_for_senders, area, lambda rows: _refusing(rows[0], error, clock)))
+    app.router.add_route("*", NOWHERE.path, _refusing(NOWHERE, error, clock), expect_handler=bodies.later)
+    return app
+
+
+def _refusing(row: Address, error: Refusal, clock: Clock) -> Handler:
+    async def refuse(request: web.Request) -> web.Response:
+        return row.error_form(request, error, clock.now())
+
+    return refuse
+
+
+def operator_application(services: OperatorServices) -> web.Application:
+    """
+    A new application of the operator API, to be mounted under OPERATOR_API.
+
+    The HTTP side and the operator socket each mount one of their own, over the same services.
+    """
+    app = web.Application(middlewares=[errors_as_json])
+    app[OPENED] = _opened
+    app[ALL_ROWS] = _all_operator_rows
+    for area in OPERATOR_AREAS:
+        _add_area(app, area, partial(_add_for_operators, area, services))
+
+    for area in DEMO_AREAS:
+        paths = [DEMO + path for path in area.paths if path not in NOT_IN_DEMO]
+        of_demo = replace(area, paths=paths)
+        _add_area(app, of_demo, partial(_add_for_demo, area, services))
+
+    async def end_streams(_: web.Application) -> None:
+        services.installation.event_streams.end()
+
+    app.on_shutdown.append(end_streams)
+    return app
+
+
+def _add_area(app: web.Application, area: Area, add: Callable[[web.UrlDispatcher], None]) -> None:
+    routes = AreaRoutes(area, add)
+    for path in area.paths:
+        app.router.register_resource(AreaResource(path, routes))
+
+
+def _add_for_senders(
+    area: Area, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
+) -> None:
+    for path, rows in _by_path(sender_rows(area)).items():
+        # Every method: endpoints answer 405 themselves, in their own form.
+        router.add_route("*", path, handler_of(rows), expect_handler=bodies.later)
+
+
+def _add_for_operators(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
+    for row in operator_rows(area):
+        (method,) = row.methods
+        # Names hold any character: aiohttp's own pattern of a parameter refuses braces.
+        router.add_route(method, _PARAMETER.sub(r"{\1:[^/]+}", row.path), operator_endpoint(row, services))
+
+
+def _add_for_demo(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
+    for row in operator_rows(area):
+        path = row.path.removeprefix(OPERATOR_API)
+        if path not in NOT_IN_DEMO:
+            (method,) = row.methods
+            path = OPERATOR_API + DEMO + _PARAMETER.sub(r"{\1:[^/]+}", path)
+            router.add_route(method, path, demo_endpoint(row, services))
+
+
+def _document(version: str) -> bytes:
+    addresses = import_here(_TABLE).ADDRESSES
+    document = import_here("gateway.http.openapi").document
+    return orjson.dumps(document(addresses, version=version))
+
+
+async def _opened() -> Mapping[str, tuple[str, ...]]:
+    table = await imported(_TABLE)
+    scopes = await imported("gateway.operator.scopes")
+    found: Mapping[str, tuple[str, ...]] = scopes.opened_by_scope(table.FOR_SENDERS)
+    return found
+
+
+async def _all_operator_rows() -> Sequence[OperatorAddress]:
+    rows: Sequence[OperatorAddress] = (await imported(_TABLE)).OPERATOR_ADDRESSES
+    return rows
+
+
+def _by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:
+    """The rows of each path, in the order in which the paths are tried."""
+    found: dict[str, list[Address]] = {}
+    for row in rows:
+        found.setdefault(row.path, []).append(row)
+    return found

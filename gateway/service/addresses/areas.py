@@ -1,0 +1,400 @@
+"""
+The areas of addresses: which modules have the handlers of which paths, with their rows.
+
+The modules of an area are imported when one of its paths is first requested: a start does not pay for what nobody
+requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from yarl import URL
+
+from gateway.http.address import Address, collect
+from gateway.http.managed import ManagedResource
+from gateway.operator.address import OperatorAddress
+from gateway.service.first_use import imported
+
+if TYPE_CHECKING:
+    from gateway.normalise.otlp import Signal
+
+
+# They make the rows of the resources that a module declares.
+_BY_KEYS, _BY_PEOPLE = "gateway.api.managed", "gateway.operator.managed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Area:
+    """
+    `modules` have resources, and handlers with their rows, in the order of the table. Every path of a row is one of
+    `paths` or below it.
+
+    `endpoints` are the labels of the rows in metrics, whose series begin with 0 before the rows are imported.
+    `is_in_demo`: a loaded demo month answers what is read there.
+    """
+
+    modules: Sequence[str]
+    paths: Sequence[str]
+    endpoints: Sequence[str] = ()
+    is_in_demo: bool = True
+
+
+FOR_SENDERS = (
+    Area(
+        modules=(
+            "gateway.receivers.otlp_http",
+            "gateway.receivers.ai_telemetry",
+        ),
+        paths=(
+            "/v1/traces",
+            "/v1/metrics",
+            "/v1/logs",
+            "/v1development/profiles",
+            "/v1/ai-telemetry",
+            "/api/public",
+            "/api/v1/events",
+        ),
+        endpoints=(
+            "otlp/traces",
+            "otlp/metrics",
+            "otlp/logs",
+            "otlp/profiles",
+            "ai-telemetry",
+            "helicone",
+            "langfuse",
+            "langfuse/health",
+            "langfuse/projects",
+            "openmeter",
+        ),
+    ),
+    Area(
+        modules=(
+            "gateway.receivers.devices",
+            "gateway.receivers.events",
+            "gateway.api.kept.events",
+            "gateway.receivers.unit_cost",
+        ),
+        paths=("/v1/ai-control-plane", "/v1/events", "/unit-cost/v1/telemetry"),
+        endpoints=(
+            "devices/enroll",
+            "devices/heartbeat",
+            "devices/ping",
+            "events",
+            "events/read",
+            "unit-cost",
+            "unit-cost/records",
+            "unit-cost/streams",
+        ),
+    ),
+    Area(
+        modules=("gateway.receivers.container_metrics",),
+        paths=("/v1/container-metrics",),
+        endpoints=(
+            "container-metrics/upload",
+            "container-metrics/files",
+            "container-metrics/abandon",
+            "container-metrics/status",
+            "container-metrics/config",
+            "container-metrics",
+        ),
+    ),
+    Area(
+        modules=(
+            "gateway.receivers.billing",
+            "gateway.api.connections",
+        ),
+        paths=("/v2/connections/billing",),
+        endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
+    ),
+    Area(
+        modules=(
+            "gateway.api.costs",
+            "gateway.api.insights",
+            "gateway.api.clusters",
+        ),
+        paths=("/v2/billing", "/v2/insights", "/v2/container/clusters"),
+        endpoints=("costs", "dimensions", "resource_tags", "insights", "clusters"),
+    ),
+    Area(modules=("gateway.api.views",), paths=("/v2/views",), endpoints=("views",)),
+    Area(
+        modules=("gateway.api.budgets",),
+        paths=("/v2/budgets",),
+        endpoints=("budgets", "budgets/one", "budgets/one/owners", "budgets/one/alerts"),
+    ),
+    Area(
+        modules=("gateway.api.allocation",),
+        paths=("/v2/allocation", "/v2/costformation"),
+        endpoints=("allocation",),
+    ),
+    Area(modules=("gateway.api.recommendations",), paths=("/v2/optimize",), endpoints=("optimize",)),
+    Area(
+        modules=(
+            "gateway.mcp.endpoint",
+            "gateway.mcp.metadata",
+        ),
+        paths=("/mcp", "/.well-known/oauth-protected-resource"),
+        endpoints=("mcp", "mcp/metadata"),
+    ),
+    Area(
+        modules=("gateway.api.roles",),
+        paths=("/v2/access-control",),
+        endpoints=("roles",),
+    ),
+)
+
+
+# OTLP over gRPC. Each service has one method, Export; None: taken and dropped.
+_COLLECTOR = "opentelemetry.proto.collector"
+GRPC_SERVICES: Mapping[str, Signal | None] = {
+    f"{_COLLECTOR}.trace.v1.TraceService": "traces",
+    f"{_COLLECTOR}.metrics.v1.MetricsService": "metrics",
+    f"{_COLLECTOR}.logs.v1.LogsService": "logs",
+    f"{_COLLECTOR}.profiles.v1development.ProfilesService": None,
+}
+
+# Their paths are below OPERATOR_API.
+OPERATOR_AREAS = (
+    Area(
+        modules=(
+            "gateway.operator.people.sign_in",
+            "gateway.operator.people.provider_sign_in",
+        ),
+        paths=(
+            "/sessions",
+            "/session",
+            "/console-links",
+            "/sign-in-ways",
+            "/oidc",
+            "/oidc-callback",
+            "/oidc-logout",
+        ),
+        is_in_demo=False,
+    ),
+    Area(
+        modules=(
+            "gateway.operator.log.changes",
+            "gateway.operator.log.listing",
+            "gateway.operator.log.served",
+            "gateway.operator.log.newest",
+            "gateway.operator.log.tail",
+            "gateway.operator.log.record",
+        ),
+        paths=("/changes", "/records", "/served", "/rates", "/tail"),
+    ),
+    Area(
+        modules=("gateway.operator.keys", "gateway.operator.scopes"),
+        paths=("/keys", "/scopes"),
+        is_in_demo=False,
+    ),
+    Area(
+        modules=(
+            "gateway.operator.senders.devices",
+            "gateway.operator.senders.clusters",
+        ),
+        paths=("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
+    ),
+    Area(
+        modules=(
+            "gateway.operator.deliveries",
+            "gateway.operator.books",
+            "gateway.operator.dead_letters",
+            "gateway.operator.findings",
+        ),
+        paths=(
+            "/status",
+            "/routes",
+            "/deliveries",
+            "/replay",
+            "/lake-repairs",
+            "/clock",
+            "/receipts",
+            "/books",
+            "/verify",
+            "/dead",
+            "/partial-refusals",
+            "/ignored",
+            "/conflicts",
+        ),
+    ),
+    Area(
+        modules=("gateway.service.calls.installation",),
+        paths=("/configuration", "/reload", "/backup", "/demo"),
+        is_in_demo=False,
+    ),
+    Area(
+        modules=("gateway.operator.streams",),
+        paths=("/streams", "/events", "/event-types", "/unknown"),
+    ),
+    Area(
+        modules=(
+            "gateway.operator.billing.hours",
+            "gateway.api.connections",
+            "gateway.operator.billing.connections",
+            "gateway.operator.billing.statements",
+            "gateway.operator.billing.reconciliation",
+        ),
+        paths=("/billing", "/connections", "/statements", "/statement-pulls", "/reconciliation"),
+    ),
+    Area(
+        modules=("gateway.operator.billing.closing",),
+        paths=("/billed-invoices", "/month-closing", "/closed-months"),
+    ),
+    Area(
+        modules=("gateway.operator.assistants",),
+        paths=("/mcp", "/assistant-tools"),
+        is_in_demo=False,
+    ),
+    Area(
+        modules=("gateway.api.views", "gateway.api.budgets", "gateway.operator.costs.budgets"),
+        paths=("/views", "/budgets"),
+    ),
+    Area(
+        modules=(
+            "gateway.operator.overview",
+            "gateway.operator.costs.report",
+            "gateway.operator.costs.comparison",
+            "gateway.operator.costs.forecast",
+            "gateway.operator.costs.what_if",
+            "gateway.operator.costs.ledger",
+        ),
+        paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
+    ),
+    Area(
+        modules=("gateway.operator.allocation",),
+        paths=("/allocation",),
+    ),
+    Area(modules=("gateway.operator.insights",), paths=("/insights",)),
+    Area(
+        modules=("gateway.operator.recommendations",),
+        paths=(
+            "/recommendations",
+            "/recommendation-types",
+            "/recommendation-dimensions",
+            "/recommendation-check",
+        ),
+    ),
+    Area(
+        modules=(
+            "gateway.operator.notifications",
+            "gateway.operator.channels",
+        ),
+        paths=("/notifications", "/notification-channels", "/channel-names"),
+    ),
+    Area(
+        modules=("gateway.scheduled_reports.declared", "gateway.operator.costs.scheduled_reports"),
+        paths=("/scheduled-reports",),
+    ),
+    Area(
+        modules=("gateway.money.annotations.declared", "gateway.operator.costs.marks"),
+        paths=("/annotations", "/marks"),
+    ),
+    Area(
+        modules=("gateway.api.plans", "gateway.operator.costs.plans"),
+        paths=("/plans", "/plan-costs"),
+    ),
+    Area(
+        modules=(
+            "gateway.operator.people.accounts",
+            "gateway.api.roles",
+            "gateway.operator.people.roles",
+            "gateway.operator.people.names",
+            "gateway.operator.people.audit",
+        ),
+        paths=("/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
+        is_in_demo=False,
+    ),
+)
+
+# What a loaded demo month answers, below DEMO: what is read there, by who may read it of the real data.
+DEMO = "/demo"
+DEMO_AREAS = tuple(area for area in OPERATOR_AREAS if area.is_in_demo)
+NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # nothing arrives there
+
+
+def sender_rows(area: Area) -> tuple[Address, ...]:
+    """Import the rows of an area of FOR_SENDERS."""
+    rows = _rows(area, import_module(_BY_KEYS).managed_by_keys)
+    return tuple(row for row in rows if not isinstance(row, OperatorAddress))
+
+
+def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
+    """Import the rows of an area of OPERATOR_AREAS."""
+    rows = _rows(area, import_module(_BY_PEOPLE).managed_by_people)
+    return tuple(row for row in rows if isinstance(row, OperatorAddress))
+
+
+def _rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+    """Yield the rows of the handlers and of the resources that each module defines, in their order."""
+    for module in map(import_module, area.modules):
+        yield from collect(
+            module, lambda value: of_resource(value) if isinstance(value, ManagedResource) else ()
+        )
+
+
+class AreaRoutes:
+    """The routes of an area in one application; `add` adds them to a router when they are first asked."""
+
+    def __init__(self, area: Area, add: Callable[[web.UrlDispatcher], None]) -> None:
+        self.router: web.UrlDispatcher | None = None
+        self._area = area
+        self._add = add
+
+    async def load(self) -> web.UrlDispatcher:
+        """The router, once the area is imported."""
+        for module in (*self._area.modules, _BY_KEYS, _BY_PEOPLE):
+            await imported(module)
+        return self.made()
+
+    def made(self) -> web.UrlDispatcher:
+        """The router; the area is imported here and now if it was not before."""
+        if self.router is None:
+            router = web.UrlDispatcher()
+            self._add(router)
+            self.router = router
+        return self.router
+
+
+class AreaResource(web.AbstractResource):
+    """One path of an area and all below it, as aiohttp's router knows it."""
+
+    def __init__(self, path: str, routes: AreaRoutes) -> None:
+        super().__init__()
+        self._path = path
+        self._routes = routes
+
+    @property
+    def canonical(self) -> str:
+        return self._path
+
+    def add_prefix(self, prefix: str) -> None:
+        self._path = prefix + self._path
+
+    async def resolve(self, request: web.Request) -> tuple[web.UrlMappingMatchInfo | None, set[str]]:
+        router = self._routes.router or await self._routes.load()
+        found = await router.resolve(request)
+        refusal = found.http_exception
+        if refusal is None:
+            return found, set()
+        return None, set(refusal.allowed_methods) if isinstance(refusal, web.HTTPMethodNotAllowed) else set()
+
+    def raw_match(self, path: str) -> bool:
+        """Return False: only resources that are added by path are searched by it."""
+        return False
+
+    def url_for(self, **kwargs: str) -> URL:
+        raise NotImplementedError("an area has many addresses")
+
+    def get_info(self) -> dict[str, web.UrlDispatcher]:  # type: ignore[override]
+        """The router with the routes of the area."""
+        return {"area": self._routes.made()}
+
+    def __len__(self) -> int:
+        return len(self._routes.made().routes())
+
+    def __iter__(self) -> Iterator[web.AbstractRoute]:
+        return iter(self._routes.made().routes())

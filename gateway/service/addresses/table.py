@@ -1,0 +1,15 @@
+"""The whole table of addresses. It imports every handler: a server loads an area when it is first asked (`areas`)."""
+
+from __future__ import annotations
+
+from gateway.http.address import Address
+from gateway.operator.address import OperatorAddress
+from gateway.service.addresses.areas import FOR_SENDERS as SENDER_AREAS
+from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows, sender_rows
+from gateway.service.calls.status import FOR_OPERATORS, ON_EVERY_LISTENER
+
+FOR_SENDERS: tuple[Address, ...] = tuple(row for area in SENDER_AREAS for row in sender_rows(area))
+OPERATOR_ADDRESSES: tuple[OperatorAddress, ...] = tuple(
+    row for area in OPERATOR_AREAS for row in operator_rows(area)
+)
+ADDRESSES: tuple[Address, ...] = (*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS, *OPERATOR_ADDRESSES)

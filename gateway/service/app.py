@@ -1,0 +1,321 @@
+"""
+One running Tollhouse: assembled, listening, and stopped in reverse order.
+
+Started by `tollhouse serve`; tests start it the same way on port 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gateway.authentication.access import Bearer
+from gateway.http.holders.installation import Reloaded, Urls
+from gateway.http.listening.sockets import ListeningSockets
+from gateway.http.listening.tls import Certificate
+from gateway.http.services import Services
+from gateway.service.assembly.services import open_services
+from gateway.service.configuration.addresses import split_address
+from gateway.service.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
+from gateway.service.configuration.local_operator import local_address
+from gateway.service.configuration.problems import problems as problems_of
+from gateway.service.configuration.sections import Config, ConfigError
+from gateway.service.handover import Predecessor
+from gateway.service.listeners import Listeners
+from gateway.service.monitoring.supervisor import Supervisor
+from gateway.service.mounts import CONSOLE, console_link
+from spool.clock import Clock
+from spool.disks import fullness
+from spool.errors import BeingMigrated, SpoolDamaged, SpoolLocked, SpoolUnavailable
+from spool.log.protocols import Observer
+from spool.registry.operators import ADMIN, Actor
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.settings import POSTGRES
+from spool.steady_clock import SteadyClock
+from spool.turns.fair_turns import in_background
+from spool.turns.thread_priority import lower_priority, shorten_slices
+
+if TYPE_CHECKING:
+    from gateway.service.refusing import RefusingListeners
+
+_log = logging.getLogger(__name__)
+
+FOLLOW_S = 30.0  # what the server before this one gets to stop: it ends itself after 28 s
+LOOK_AGAIN_S = 3.0  # at a disk that is too full to start on
+FIRST_KEY = "First key"
+ANSWERING = 8  # threads that compute answers and wait for the system; more would not be faster
+# Threads commit, read large bodies and compute answers. Whoever comes back from the system, at each statement of a
+# commit, waits so long for the interpreter's lock where another thread computes: Python's own 5 ms, and even
+# 0.5 ms, add up to more than the commit takes.
+SWITCH_S = 0.00003
+
+
+class StartAbandoned(Exception):
+    """The process was asked to stop while its start waited for room on the disk."""
+
+
+class App:
+    """One running Tollhouse. `start`, then `failure` or whatever else ends it, then `stop`."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        version: str,
+        clock: Clock | None = None,
+        local: Bearer | None = None,
+        observer: Observer | None = None,
+        reread: Callable[[], Config] | None = None,
+        sockets: ListeningSockets | None = None,
+        takes_over: bool = False,
+        origins: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
+        """
+        `local` makes it an agent: see gateway.agent. `observer` is notified of commits too. `reread` reads
+        the configuration again for a reload; without it the files that it names are. `sockets` listen
+        already. `takes_over`: from the server that runs on the data directory, if there is one. `origins`
+        says where the settings come from.
+        """
+        self.config = config
+        self._sockets = sockets or ListeningSockets({})
+        self._takes_over = takes_over
+        self._listeners = Listeners(config.server, config.data_dir, self._sockets)
+        self._following_until = 0.0  # how long the server before this one may take to stop
+        self._running = config  # as it was read: the addresses in `config` may have ports that were chosen
+        self._reread = reread or (lambda: config)
+        self._origins = origins
+        self._given = origins and origins()
+        self._reloading = asyncio.Lock()
+        self._local = local
+        self._observer = observer
+        self._version = version
+        self._clock = clock or SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
+        self._supervisor = Supervisor()
+        self._stack = AsyncExitStack()
+        self._services: Services | None = None
+        self._certificate: Certificate | None = None
+        self._abandoned = asyncio.Event()
+
+    async def start(self) -> None:
+        """
+        Ready to take requests when it returns; when a step fails, what was started is stopped again.
+
+        On a full disk, or while a database is away, it waits and answers 503 meanwhile; `abandon` ends that
+        with StartAbandoned. SpoolError when the data directory cannot be opened, OSError for an address or a
+        file, ConfigError when what the configuration points to is wrong.
+        """
+        sys.setswitchinterval(SWITCH_S)
+        shorten_slices()
+        answering = ThreadPoolExecutor(ANSWERING, thread_name_prefix="answers", initializer=lower_priority)
+        asyncio.get_running_loop().set_default_executor(answering)
+        try:
+            await self._prepare_listeners()
+            self._services = services = await self._open_when_there_is_room()
+            services.operators.installation.reload = self.reload
+            services.operators.installation.settings = self._settings
+            self._stack.push_async_callback(self._supervisor.stop)
+            turns = services.receivers.turns
+            for name, run in services.background.items():
+                self._supervisor.start(name, in_background(turns, run()))
+            certificate = self._certificate
+            if certificate is not None:
+                self._supervisor.start("certificate", certificate.watch())
+                services.receivers.metrics.watch_certificate(lambda: certificate.ends_at)
+            self._stack.push_async_callback(self._listeners.close)
+            await self._listeners.start(services, certificate)
+        except BaseException:
+            await self._listeners.close()
+            await self._stack.aclose()
+            raise
+        where = {"url": self.url, "grpc": self.grpc_address, "operator_url": self.operator_url}
+        _log.info("ready", extra={"action": "ready", "version": self._version, **where})
+
+    def abandon(self) -> None:
+        """Wait for room no longer; does nothing once everything is open."""
+        self._abandoned.set()
+
+    async def failure(self) -> str:
+        """Wait until a background task dies; its name."""
+        return await self._supervisor.failure()
+
+    async def stop(self) -> None:
+        """Refuse new requests, finish those that run, settle, close."""
+        _log.info("stopping", extra={"action": "stopping"})
+        await self._stack.aclose()
+        _log.info("stopped", extra={"action": "stopped"})
+
+    @property
+    def url(self) -> str:
+        return self._listeners.url
+
+    @property
+    def operator_url(self) -> str:
+        return self._listeners.operator_url
+
+    @property
+    def metrics_url(self) -> str:
+        return self._listeners.metrics_url  # "" without a listener for metrics alone
+
+    @property
+    def grpc_address(self) -> str:
+        return self._listeners.grpc_address  # "" when gRPC is off
+
+    async def handed_over(self) -> None:
+        """Wait until another process takes over; then it is time to stop."""
+        await self._listeners.handed_over()
+
+    async def first_key(self) -> str | None:
+        """The secret of a first key, made for a registry without keys; None when there are keys already."""
+        registry = self.services.storage.registry
+        if registry is None or registry.keys.all() or self.config.server.api_key_file:
+            return None
+        actor = Actor(local_address(self.config), "tollhouse serve")
+        _, secret = await registry.keys.create(name=FIRST_KEY, use_cases=[SEND_AI_TELEMETRY], actor=actor)
+        return secret
+
+    async def console_link(self, actor: Actor) -> str | None:
+        """A link that signs in to the console once, as an admin; None while the registry is damaged."""
+        services = self.services.operators
+        if services.installation.registry is None:
+            return None
+        secret = await services.installation.registry.operators.link(role=ADMIN, actor=actor)
+        return console_link(services.installation.urls().console, secret)
+
+    async def reload(self, actor: Actor) -> Reloaded:
+        """
+        Take over the configuration as it is now, with keys, prices and certificates, and try parked routes again.
+
+        ConfigError with every problem, SpoolError: the configuration before stays in force.
+        """
+        async with self._reloading:
+            reload = self.services.reload
+            self._running, told = await reload(self._running, self._reread, self._certificate, actor)
+            if self._origins and self._given is not None:
+                with suppress(ConfigError):  # the file has gone since it was taken over
+                    before = {name: self._given.get(name, DEFAULT) for name in told.needs_restart}
+                    self._given = {**self._origins(), **before}
+        return told
+
+    def _settings(self) -> Sequence[SettingInEffect]:
+        return tuple(in_effect(self._running, self._given))
+
+    @property
+    def services(self) -> Services:
+        """Return everything behind the listeners, once the app has started."""
+        if self._services is None:
+            raise RuntimeError("the app has not started")
+        return self._services
+
+    def _urls(self) -> Urls:
+        is_shared = self.url == self.operator_url
+        return Urls(
+            console=f"{self.operator_url}{CONSOLE}/",
+            telemetry=None if is_shared else self.url,
+            public=self._running.oidc.console,
+        )
+
+    async def _prepare_listeners(self) -> None:
+        """Use the sockets that listen already, and let the server that they come from stop."""
+        predecessor = None
+        if self._takes_over:
+            predecessor = await asyncio.to_thread(Predecessor.ask, self.config.data_dir)
+        server = self.config.server
+        if predecessor is not None:
+            self._sockets = predecessor.sockets
+            if split_address(server.grpc_listen or ":1")[1] == 0:
+                server = replace(server, grpc_listen=predecessor.grpc)
+        server = self._sockets.named_in(server)
+        if server != self.config.server:
+            self.config = replace(self.config, server=server)
+            problems = list(problems_of(self.config))
+            if problems:
+                raise ConfigError(problems)
+        self._certificate = Certificate.of(server)
+        self._listeners = Listeners(server, self.config.data_dir, self._sockets)
+        if predecessor is not None:
+            if server.grpc_listen and server.reuse_port:
+                await self._listeners.start_grpc(self._certificate)
+            await asyncio.to_thread(predecessor.go)
+            self._following_until = self._clock.monotonic() + FOLLOW_S
+
+    async def _open_when_there_is_room(self) -> Services:
+        refusing: RefusingListeners | None = None
+        try:
+            while True:
+                was_full = fullness.is_full(self.config.data_dir)
+                try:
+                    return await self._open()
+                except SpoolLocked:
+                    if self._clock.monotonic() > self._following_until:
+                        raise
+                    await asyncio.sleep(0.02)
+                    continue
+                except (SpoolUnavailable, OSError) as error:
+                    reason = self._why_wait(error, was_full)
+                    if not reason:
+                        raise
+                    if refusing is None:
+                        refusing = await self._refuse(reason, error)
+                await self._wait_for_room()
+        finally:
+            if refusing is not None:
+                await refusing.stop()
+
+    def _why_wait(self, error: Exception, was_full: bool) -> str:
+        """
+        Name what a start waits for: room, another node or a database. "" for an error that waiting does not mend.
+        """
+        if isinstance(error, BeingMigrated):
+            return "the storage is being upgraded"
+        if self.config.storage.engine == POSTGRES and isinstance(error, SpoolUnavailable):
+            return "the storage cannot be reached"
+        is_full = fullness.explains(error, self.config.data_dir, was_full=was_full)
+        return f"the disk of {self.config.data_dir} is full" if is_full else ""
+
+    async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:
+        """Listen, so that senders hear when to repeat and probes why; the ports stay those of the server."""
+        from gateway.service.refusing import RefusingListeners
+
+        takes_grpc = not self._listeners.grpc_address
+        refusing = RefusingListeners(
+            self.config.server, self._clock, reason, self._sockets, takes_grpc=takes_grpc
+        )
+        self.config = replace(self.config, server=await refusing.start())
+        self._listeners.server = self.config.server
+        listen = self.config.server.listen
+        _log.error(
+            "the start waits: %s: %s", reason, error, extra={"action": "start_waits", "listen": listen}
+        )
+        return refusing
+
+    async def _wait_for_room(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_S):
+                await self._abandoned.wait()
+        if self._abandoned.is_set():
+            raise StartAbandoned
+
+    async def _open(self) -> Services:
+        """Open the storage and services; if damage is found on the way, open once more, which salvages."""
+        try:
+            return await self._open_once()
+        except SpoolDamaged:
+            return await self._open_once()
+
+    async def _open_once(self) -> Services:
+        return await self._stack.enter_async_context(
+            open_services(
+                self.config,
+                clock=self._clock,
+                version=self._version,
+                urls=self._urls,
+                local=self._local,
+                observer=self._observer,
+            )
+        )

@@ -1,0 +1,198 @@
+"""
+What a server does beside answering: the tasks of every server, and those of a gateway, which an agent does not have.
+
+An agent leaves to its gateway what costs a laptop's battery, and what is decided about an organization's money.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.http.services import Background, OperatorServices
+from gateway.intake.billing_connections import BillingConnections
+from gateway.normalise.payload.body_limits import SliceClock
+from gateway.scheduled_reports.declared import ScheduledReportTable
+from gateway.service.assembly.money import bill, evaluate_budgets, keep_rows, until
+from gateway.service.assembly.parts import Assembler
+from gateway.service.first_use import Once, imported
+from gateway.service.monitoring.memory import make_full_rounds
+from gateway.service.monitoring.metrics import Metrics
+from spool.container_files.files import ContainerFiles
+from spool.errors import SpoolError
+from spool.leases import Leases
+from spool.log.protocols import Log
+from spool.packed.native import Native
+
+if TYPE_CHECKING:
+    from gateway.normalise.memory.spans import SpanMemory
+    from gateway.statements.puller import StatementPuller
+
+_log = logging.getLogger(__name__)
+
+RETAIN_EVERY_S = 60.0
+FIRST_ADVICE_S = 60.0
+FIRST_INSPECTION_S = 30.0  # after a start, routes need some time until their state is known
+
+Run = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`lease` names what one of several gateways on one storage does at a time; "": every gateway runs the task."""
+
+    name: str
+    run: Run
+    lease: str = ""
+
+
+def alone(name: str, run: Run) -> Task:
+    return Task(name, run, lease=name)
+
+
+def background_of(tasks: Iterable[Task], leases: Leases) -> Background:
+    """Return the tasks by name; one with a lease waits for it."""
+    return {
+        task.name: partial(leases.run, task.lease, task.run) if task.lease else task.run for task in tasks
+    }
+
+
+def of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
+    storage = assembler.storage
+    if storage.is_shared:
+        yield Task("reach of the ledger", lambda: storage.ledger.watch(storage.log))
+    if assembler.late_reports is not None:
+        yield Task("late reports", assembler.late_reports.run)
+    yield alone("retention", lambda: _retain(storage.log, assembler.billing_connections))
+    yield alone("container files", lambda: _retain_files(storage.container_files, assembler))
+    yield alone("ledger", lambda: storage.ledger.follow(storage.log))
+    yield alone("rollups", storage.ledger.roll_up)
+    yield Task("ledger beside the log", partial(_mend, assembler, operators), lease="ledger")
+
+
+def of_a_gateway(assembler: Assembler, operators: OperatorServices, metrics: Metrics) -> Iterator[Task]:
+    if assembler.memory is not None:
+        yield Task("memory of spans", partial(learn, assembler.memory))
+    yield Task("loop lag", metrics.lag.run)  # wakes ten times a second
+    questions = operators.installation.questions
+    yield Task("full rounds of the collector", lambda: make_full_rounds(questions.until_idle))
+    if assembler.storage.registry is not None:
+        yield from _of_the_registry(assembler, operators)
+
+
+def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
+    """Yield what works on documents: there is none while the registry is damaged."""
+    money = operators.money
+    registry = money.require_registry()
+    if assembler.sign_ins is not None:
+        yield Task("sign-in", assembler.sign_ins.run)
+    if money.budgets is not None:
+        yield Task("budgets", partial(evaluate_budgets, money.budgets, registry.budgets))
+    yield Task("definitions in force", money.require_publishing().follow)
+    yield alone("insights", lambda: _inspect(operators))
+    if money.statement_puller is not None:
+        yield alone("statements", partial(_pull, money.statement_puller, assembler))
+    if money.biller is not None:
+        yield alone("billed money", partial(bill, money.biller, registry.statements))
+    if money.row_book is not None:
+        prices = assembler.config.container.price
+        yield alone(
+            "rows of connections", partial(keep_rows, money.row_book, registry.connections_in_costs, prices)
+        )
+    yield alone("scheduled reports", lambda: _report(operators))
+    yield alone("recommendations", lambda: _advise(operators))
+    if assembler.notifier is not None:
+        yield alone("notifications", assembler.notifier.run)
+    yield alone("publish jobs", money.require_publishing().run)
+    yield alone("devices", assembler.devices.run)
+
+
+async def _inspect(operators: OperatorServices) -> None:
+    """Run the detectors again and again; they are imported for the first run, some time after the start."""
+    await asyncio.sleep(FIRST_INSPECTION_S)
+    insights = await imported("gateway.operator.insights")
+    await insights.inspector(operators).run()
+
+
+async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
+    """Count again what the ledger missed of the log."""
+    mending = await imported("spool.ledger.mending")
+    storage = assembler.storage
+    changed = operators.money.sums_changed
+    await mending.LedgerMender(
+        ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=changed
+    ).run()
+
+
+async def _report(operators: OperatorServices) -> None:
+    """Send scheduled reports, once there is one."""
+    await until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
+    reports = await imported("gateway.operator.costs.scheduled_reports")
+    await reports.sender(operators).run()
+
+
+async def _advise(operators: OperatorServices) -> None:
+    """Look for savings again and again, as `_inspect` does for findings."""
+    await asyncio.sleep(FIRST_ADVICE_S)
+    await imported("gateway.recommendations.adviser")
+    await operators.money.require_adviser().run()
+
+
+async def _pull(puller: Once[StatementPuller], assembler: Assembler) -> None:
+    """Pull reports that are due, once the configuration names one."""
+    await until(lambda: bool(assembler.config.reconciliation.pull))
+    await imported("gateway.service.assembly.statements")
+    await puller().run()
+
+
+async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
+    while True:
+        try:
+            await files.retain(has_upstream=bool(assembler.config.upstream.base_url))
+        except (SpoolError, OSError) as error:
+            _log.warning(
+                "files of container metrics were not removed: %s",
+                error,
+                extra={"action": "files_not_removed"},
+            )
+        await asyncio.sleep(RETAIN_EVERY_S)
+
+
+async def _retain(log: Log, connections: BillingConnections) -> None:
+    while True:
+        await log.retain()
+        await connections.trim()
+        await asyncio.sleep(RETAIN_EVERY_S)
+
+
+LEARN_S: Final = 0.02  # between two kinds of spans that are learned
+LOOK_S: Final = 0.25  # while none waits
+
+
+def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
+    """A memory that metrics show once it is made. Who asks for it first has imported its module, in a thread."""
+
+    def make() -> SpanMemory:
+        from gateway.normalise.memory.spans import SpanMemory
+
+        memory = SpanMemory(native)
+        metrics.watch_memory(memory)
+        return memory
+
+    return Once(make)
+
+
+async def learn(memory: Once[SpanMemory]) -> None:
+    """Learn one kind of span at a time, in turns so short that nobody waits for them."""
+    while True:
+        learning = memory.made and memory.made.learning()
+        clock = SliceClock()
+        for _ in learning or ():
+            if clock.is_over():
+                await asyncio.sleep(0)
+                clock.begin()
+        await asyncio.sleep(LOOK_S if learning is None else LEARN_S)

@@ -1,0 +1,138 @@
+"""What is known of the lakes of the configuration, and what reads records back from one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gateway.service.configuration.sections import Config
+from spool.clock import Clock
+from spool.deliveries.protocols import LANDINGS
+from spool.errors import NotThere, SpoolUnavailable
+from spool.record import AI_TELEMETRY
+from spool.storage import Storage
+
+if TYPE_CHECKING:
+    from exporters.settings import DestinationSettings
+    from spool.deliveries.lake_verdicts import LakeRecount, LakeRepairs, LakeState
+    from spool.deliveries.past_records import PastRecords
+    from spool.deliveries.protocols import Landings
+
+_ANY = 2**62  # above every number
+
+
+async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
+    """The lakes, also topics and tables, by the names of their routes; none while the registry is damaged."""
+    if not config.destinations or storage.registry is None:
+        return ()
+    from exporters.destinations.catalogue import TYPES
+    from spool.deliveries.lake_verdicts import LakeState, kept_landed, kept_verdict
+
+    landings = storage.small.of(LANDINGS)
+    table = storage.registry.statements
+    lakes = [each for each in config.destinations if TYPES[each.type].build_lake]
+    routes = sorted(f"{each.name}/{topic}" for each in lakes for topic in each.topics)
+    return [
+        LakeState(
+            route=route,
+            landed_at=await _landed_at(landings, route) or await kept_landed(table, route),
+            verdict=await kept_verdict(table, route),
+        )
+        for route in routes
+    ]
+
+
+def past_records(config: Config, storage: Storage) -> PastRecords | None:
+    """Return what reads records back from the first lake of files; None if there is none."""
+    if not config.destinations:
+        return None
+    from exporters.lake.destination import WITH_FILES, is_focus
+
+    lakes = [each for each in config.destinations if each.type in WITH_FILES and not is_focus(each)]
+    settings = next((each for each in lakes if AI_TELEMETRY in each.topics), None)
+    if settings is None:
+        return None
+    from exporters.destinations.catalogue import secret_of
+    from exporters.lake.destination import store_of
+    from exporters.lake.past.history import LakeHistory
+
+    return LakeHistory(
+        store=store_of(settings, secret_of(settings)),
+        landings=storage.small.of(LANDINGS),
+        route=f"{settings.name}/{AI_TELEMETRY}",
+        directory=config.data_dir / "lake",
+        leave_out=settings.leave_out,
+    )
+
+
+async def repair_lake(
+    config: Config, storage: Storage, clock: Clock, destination: str, *, dry_run: bool
+) -> LakeRepairs:
+    """Put missing files of a lake again. NotThere if no lake of files has the name, SpoolUnavailable if it is away."""
+    settings = _lake_of_files(config, destination)
+    from exporters.destinations.catalogue import secret_of
+    from exporters.errors import SendError
+    from exporters.lake.destination import store_of
+    from exporters.lake.repair import LakeRepair
+    from spool.deliveries.lake_verdicts import LakeRepairs
+
+    put = list[str]()
+    lost = dict[str, str]()
+    try:
+        for topic in settings.topics:
+            repair = LakeRepair(
+                store=store_of(settings, secret_of(settings)),
+                landings=storage.small.of(LANDINGS),
+                log=storage.log,
+                clock=clock,
+                destination=settings.name,
+                topic=topic,
+                directory=config.data_dir / "lake",
+                leave_out=settings.leave_out,
+            )
+            done = await repair.run(dry_run=dry_run)
+            put += done.put
+            lost.update(done.lost)
+        return LakeRepairs(put=put, lost=lost)
+    except (SendError, ValueError) as error:
+        raise SpoolUnavailable(f"the lake {destination}: {error}") from error
+
+
+async def recount_lake(
+    config: Config, storage: Storage, destination: str, *, topic: str, after: int
+) -> LakeRecount:
+    """Compare deliveries with the log. NotThere if no lake of files has the name."""
+    settings = _lake_of_files(config, destination)
+    from exporters.lake.past.log_recount import LogRecount
+
+    landings = storage.small.of(LANDINGS)
+    recount = LogRecount(
+        landings=landings,
+        log=storage.log,
+        destination=settings.name,
+        topic=topic,
+    )
+    try:
+        return await recount.run(after)
+    except ValueError as error:
+        raise SpoolUnavailable(f"the lake {destination}: {error}") from error
+
+
+def _lake_of_files(config: Config, destination: str) -> DestinationSettings:
+    from exporters.lake.destination import WITH_FILES
+
+    lakes = [each for each in config.destinations if each.type in WITH_FILES]
+    settings = next((each for each in lakes if each.name == destination), None)
+    if settings is None:
+        raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+    return settings
+
+
+async def _landed_at(landings: Landings, route: str) -> float | None:
+    from exporters.lake import manifest
+
+    newest = await landings.before(route, _ANY)
+    return (
+        None if newest is None else datetime.fromisoformat(manifest.read(newest.body).landed_at).timestamp()
+    )

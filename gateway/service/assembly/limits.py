@@ -1,0 +1,104 @@
+"""The limits that `/metrics` shows, each with how much of it is used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from gateway.http.holders.receivers import ReceiverServices
+from gateway.service.configuration.sections import Config, RoleSettings
+from gateway.service.monitoring.snapshot import Limit
+from spool.container_files.files import ContainerFiles
+from spool.deliveries.values import RouteState
+from spool.devices.device import Device
+from spool.log.values import LogStats
+from spool.registry.insights import MAX_INSIGHTS
+from spool.registry.roles import RoleLimits
+from spool.registry.shared import makers
+from spool.settings import MAX_SENDERS, MAX_SERIES
+from spool.shares import HeldByKey, KeyShare, nearly_full, nearly_gives_way
+from spool.storage import Storage
+from spool.streams import StreamSize
+
+
+def limits(
+    config: Config,
+    stats: LogStats,
+    receivers: ReceiverServices,
+    routes: Sequence[RouteState],
+    streams: Sequence[StreamSize],
+    devices: int,
+    files: ContainerFiles,
+) -> list[Limit]:
+    """Every limit that is shown, and how much of it is used."""
+    server = config.server
+    section = config.spool
+    container = config.container
+    inflight = receivers.inflight
+    return [
+        Limit("server.max_inflight_bytes", server.max_inflight_bytes, inflight.general.held),
+        Limit("server.small_body_reserve", server.small_body_reserve, inflight.reserve.held),
+        Limit("server.max_grpc_messages", server.max_grpc_messages, receivers.receiving.count),
+        Limit("server.max_connections", receivers.connections.limit, receivers.connections.count),
+        Limit("spool.max_bytes", section.max_bytes, stats.bytes),
+        Limit(
+            "spool.max_dead_letters",
+            section.max_dead_letters,
+            max((route.dead for route in routes), default=0),
+        ),
+        Limit("spool.max_streams", section.max_streams, len(streams)),
+        Limit("spool.max_stream_bytes", section.max_stream_bytes, sum(stream.bytes for stream in streams)),
+        Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
+        Limit(MAX_SERIES, section.max_series, stats.series),
+        Limit("spool.pending_items", section.pending_items, receivers.intake.waiting),
+        Limit("devices.max", config.devices.max, devices),
+        Limit("container.max_bytes", container.max_bytes, files.sums.size),
+        Limit("container.max_files", container.max_files, files.sums.known),
+    ]
+
+
+async def shares(
+    config: Config,
+    devices: Iterable[Device],
+    storage: Storage,
+    waiting: Mapping[str, HeldByKey],
+    senders: Mapping[str, int],
+) -> list[KeyShare]:
+    """
+    The keys that hold nearly what they may of what is one for all. `waiting`: by what the limits are of;
+    `senders`: how many senders are known by the calls of each key.
+    """
+    brought = Counter(storage.clusters.brought())
+    brought[""] = len(storage.clusters) - brought.total()
+    limits = [
+        *nearly_full(
+            "devices.max", Counter(each.enrolled_by for each in devices if each.last_seen), config.devices.max
+        ),
+        *nearly_full("clusters.max", brought, config.clusters.max),
+        *nearly_full("container.max_files", storage.container_files.sums.open, config.container.max_files),
+        *nearly_full("container.max_bytes", storage.container_files.sums.waiting, config.container.max_bytes),
+        *nearly_gives_way(MAX_SENDERS, senders, config.spool.max_senders),
+    ]
+    streams = Counter[str]()
+    stream_bytes = Counter[str]()
+    for stream in await storage.streams.sizes():
+        streams[stream.created_by] += 1
+        stream_bytes[stream.created_by] += stream.bytes
+    limits += nearly_full("spool.max_streams", streams, config.spool.max_streams)
+    limits += nearly_full("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
+    for of, one in waiting.items():
+        limits += nearly_gives_way(f"spool.pending_items{of}", one.items, config.spool.pending_items)
+        limits += nearly_gives_way(f"spool.pending_bytes{of}", one.bytes, config.spool.pending_bytes)
+    if storage.registry is not None:
+        held = await storage.registry.held()
+        for limit, made in held.items():
+            limits += nearly_full(
+                limit, made, MAX_INSIGHTS if limit == makers.INSIGHTS else config.most(limit)
+            )
+    return limits
+
+
+def role_limits(roles: RoleSettings) -> RoleLimits:
+    return RoleLimits(
+        most=roles.max, members=roles.max_members, filters=roles.max_filters, values=roles.max_values
+    )

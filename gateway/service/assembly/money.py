@@ -1,0 +1,231 @@
+"""
+Makes what looks at money: adviser, budgets and the comparison with bills. None of them while the registry,
+which keeps them, is damaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gateway.http.holders.installation import Urls
+from gateway.intake.prices import PriceBook
+from gateway.service.configuration.sections import Config, KeyOwner
+from gateway.service.first_use import Once, imported
+from gateway.service.mounts import page_link
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.people import People
+from spool.settings import ContainerPrice
+from spool.storage import Storage
+
+if TYPE_CHECKING:
+    from gateway.billed.biller import Biller
+    from gateway.billed.row_book import RowBook
+    from gateway.budgets.evaluator import BudgetEvaluator
+    from gateway.intake.billing_connections import BillingConnections
+    from gateway.recommendations.adviser import Adviser
+    from gateway.reconciliation.gathering import StatementSources
+    from gateway.reconciliation.matching import Owner
+    from gateway.reconciliation.reconciler import Reconciler
+    from spool.registry.shared.document_table import PlainDocuments
+    from spool.registry.tables.budgets import BudgetTable
+    from spool.statements.protocols import Statements
+
+CONFIGURED_LOOK_S = 15.0  # for what a reload, or somebody else, may bring
+FIRST_BUDGET_S = 2.0  # until it is seen, and from then on evaluated with the others
+OWNER_TAGS = {"team": "team"}  # of rows of billing connections, where the configuration names none
+
+_DIVIDED = "proportional"  # a layer of a bill that is divided over its usage
+
+_log = logging.getLogger(__name__)
+
+
+def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
+    """Return the maker of the service that looks for savings; None without a registry."""
+    registry = storage.registry
+    if registry is None:
+        return None
+
+    def make() -> Adviser:
+        from gateway.recommendations.adviser import Adviser
+        from gateway.recommendations.gathering import Sources
+
+        sources = Sources(
+            ledger=storage.ledger,
+            log=storage.log,
+            prices=lambda: PriceBook.load(config().prices),
+            registry=registry,
+        )
+        return Adviser(sources, registry.recommendations, clock)
+
+    return Once(make)
+
+
+def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
+    """
+    Return the maker of the service that compares provider bills with the counted calls; None without a registry.
+    """
+    registry = storage.registry
+    if registry is None:
+        return None
+
+    def make() -> Reconciler:
+        from gateway.reconciliation.reconciler import Reconciler
+
+        return Reconciler(_statement_sources(storage, registry.statements, config), clock)
+
+    return Once(make)
+
+
+def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Biller] | None:
+    """Return the maker of the service that divides bills over the counted calls; None without a registry."""
+    registry = storage.registry
+    if registry is None:
+        return None
+
+    def make() -> Biller:
+        from gateway.billed.biller import Biller
+        from gateway.billed.layers import LayerRules
+
+        def layers() -> LayerRules:
+            billed = config().billed
+            return LayerRules(credits=billed.credits == _DIVIDED, tax=billed.tax == _DIVIDED)
+
+        sources = _statement_sources(storage, registry.statements, config)
+        return Biller(replace(sources, closed_months=registry.closed_months.all), clock, layers)
+
+    return Once(make)
+
+
+def row_book(
+    storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
+) -> Once[RowBook] | None:
+    """Return the maker of what has rows of billing connections in costs; None without a registry."""
+    registry = storage.registry
+    if registry is None:
+        return None
+
+    def owner_tags() -> Mapping[str, str]:
+        return config().billing.owner_tags or OWNER_TAGS
+
+    def make() -> RowBook:
+        from gateway.billed.row_book import RowBook, RowSources
+        from gateway.container_usage.reader import UsageReader, UsageSources
+        from spool.container_files.usage import CONTAINER_USAGE
+
+        metrics = UsageSources(
+            files=storage.container_files,
+            usage=storage.small.of(CONTAINER_USAGE),
+            prices=lambda: config().container.price,
+            tags=lambda: [*owner_tags().values(), *config().ledger.tags],
+            retention_s=lambda: config().billing.retention,
+        )
+        sources = RowSources(
+            ledger=storage.ledger,
+            drops=connections.drops,
+            connections=lambda: [
+                each for each in registry.connections.all() if connections.is_in_costs(each.id)
+            ],
+            owner_tags=owner_tags,
+            people=lambda: People.of_installation(storage.secret, config().privacy.emails),
+            usage=UsageReader(metrics, clock),
+        )
+        return RowBook(sources, clock)
+
+    return Once(make)
+
+
+async def bill(biller: Once[Biller], statements: Statements) -> None:
+    """Divide bills over the calls, once there is a statement."""
+    while True:
+        try:
+            if await statements.months():
+                break
+        except SpoolError as error:
+            _log.warning("statements cannot be read: %s", error, extra={"action": "billed_waits"})
+        await asyncio.sleep(CONFIGURED_LOOK_S)
+    await imported("gateway.billed.biller")
+    await biller().run()
+
+
+async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]) -> None:
+    """Keep rows of billing connections as billed money, once there is a connection in costs, or a price of nodes."""
+    while not (prices or in_costs.all()):  # noqa: ASYNC110 - another process may bring it
+        await asyncio.sleep(CONFIGURED_LOOK_S)
+    await imported("gateway.billed.row_book")
+    await book().run()
+
+
+async def until(configured: Callable[[], bool]) -> None:
+    """Wait for what a reload may bring."""
+    while not configured():  # noqa: ASYNC110 - a reload may bring it
+        await asyncio.sleep(CONFIGURED_LOOK_S)
+
+
+def _statement_sources(
+    storage: Storage, statements: Statements, config: Callable[[], Config]
+) -> StatementSources:
+    from gateway.reconciliation.comparing import Tolerance
+    from gateway.reconciliation.gathering import StatementSources
+
+    return StatementSources(
+        ledger=storage.ledger,
+        log=storage.log,
+        prices=lambda: PriceBook.load(config().prices),
+        statements=statements,
+        owners=lambda: [_owner(each) for each in config().reconciliation.owner],
+        tolerance=lambda: Tolerance(
+            money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
+        ),
+    )
+
+
+def _owner(given: KeyOwner) -> Owner:
+    from gateway.reconciliation.matching import Owner
+    from spool import providers
+
+    return Owner(
+        provider=providers.canonical(given.provider),
+        billed=given.billed,
+        api_key=given.api_key,
+        team=given.team,
+        source=given.source,
+    )
+
+
+def budget_evaluator(
+    storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
+) -> Once[BudgetEvaluator] | None:
+    """
+    Return the maker of the service that evaluates budgets, whose notices lead to the console; None
+    without a registry.
+    """
+    registry = storage.registry
+    if registry is None:
+        return None
+
+    def make() -> BudgetEvaluator:
+        from gateway.budgets.evaluator import BudgetEvaluator
+
+        return BudgetEvaluator(
+            registry,
+            storage.ledger,
+            storage.log,
+            clock,
+            max_owners=lambda: config().budgets.max_owners,
+            link=lambda budget: page_link(urls().shared, "/budgets", {"open": [budget.id]}),
+        )
+
+    return Once(make)
+
+
+async def evaluate_budgets(evaluator: Once[BudgetEvaluator], budgets: BudgetTable) -> None:
+    """Evaluate budgets again and again, once there is one."""
+    while not budgets.all():  # noqa: ASYNC110 - another process may make it
+        await asyncio.sleep(FIRST_BUDGET_S)
+    await imported("gateway.budgets.evaluator")
+    await evaluator().run()

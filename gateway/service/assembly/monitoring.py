@@ -1,0 +1,132 @@
+"""Makes what watches the parts of a Tollhouse: its health and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from exporters.forwarder import Forwarder
+from gateway.http.holders.receivers import ReceiverServices
+from gateway.service.assembly.lakes import lake_states
+from gateway.service.assembly.limits import limits
+from gateway.service.assembly.parts import Assembler
+from gateway.service.first_use import Once
+from gateway.service.monitoring.health import Health
+from gateway.service.monitoring.metrics import Exposition, Metrics
+from gateway.service.monitoring.snapshot import Limit, ReconciledRatio, Snapshot
+from spool.installation import public_id
+from spool.settings import MAX_SENDERS
+from spool.steady_clock import doubts
+
+if TYPE_CHECKING:
+    from gateway.budgets.evaluator import BudgetEvaluator
+    from gateway.reconciliation.reconciler import Reconciler
+    from gateway.service.monitoring.snapshot import BudgetGauge
+    from gateway.service.monitoring.spend import SpendSeries
+
+
+def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> Health:
+    registry = parts.storage.registry
+    return Health(
+        parts.storage.log,
+        parts.storage.deliveries,
+        clock=parts.clock,
+        keys_read=lambda: registry is not None,
+        closing=lambda: receivers.in_hand.closed,
+        syncs=routes.syncs,
+        leases=parts.storage.leases,
+        ledger=parts.storage.ledger.soundness,
+    )
+
+
+def exposition(
+    parts: Assembler,
+    metrics: Metrics,
+    receivers: ReceiverServices,
+    routes: Forwarder,
+    budgets: Once[BudgetEvaluator] | None,
+    reconciler: Once[Reconciler] | None,
+    spend: SpendSeries | None,
+) -> Exposition:
+    storage = parts.storage
+    devices = parts.devices
+    installation = public_id(storage.secret)
+
+    async def snapshot() -> Snapshot:
+        stats = await storage.log.stats()
+        step_s, held_s = doubts(parts.clock)
+        states = await storage.deliveries.routes()
+        soundness = await storage.ledger.soundness()
+        return Snapshot(
+            clock_step_s=step_s,
+            clock_held_s=held_s,
+            missed=soundness.missed,
+            differing=soundness.differing,
+            stats=stats,
+            installation=installation,
+            database=await storage.health(),
+            routes=[*states, *routes.syncs()],
+            fenced=storage.deliveries.fenced,
+            devices=devices.counts(),
+            clusters=parts.clusters.counts(),
+            waiting_files=await storage.container_files.waiting(),
+            failed_attempts=receivers.access.failed_attempts,
+            budgets=_standing(budgets.made) if budgets and budgets.made else (),
+            reconciled=_reconciled(reconciler.made) if reconciler and reconciler.made else (),
+            spend=spend.counts if spend else None,
+            lakes=await lake_states(parts.config, storage),
+            limits=[
+                *limits(
+                    parts.config,
+                    stats,
+                    receivers,
+                    states,
+                    await storage.streams.sizes(),
+                    len(devices.table),
+                    storage.container_files,
+                ),
+                Limit(MAX_SENDERS, parts.config.spool.max_senders, len(parts.shadows or ())),
+                Limit("clusters.max", parts.config.clusters.max, len(storage.clusters)),
+                Limit(
+                    "server.max_operator_connections",
+                    parts.operator_connections.limit,
+                    parts.operator_connections.count,
+                ),
+                Limit("server.max_event_streams", parts.event_streams.limit, parts.event_streams.count),
+                *_names(spend, parts.config.server.metrics_names),
+            ],
+            shares=await parts.shares(),
+            channels=await parts.channel_states(),
+            senders_pushed_out=parts.shadows.pushed_out if parts.shadows else 0,
+            now=parts.clock.now(),
+        )
+
+    return Exposition(metrics, snapshot, parts.clock.monotonic)
+
+
+def spend(parts: Assembler) -> SpendSeries | None:
+    """Return what reads cost and tokens, if they are wanted on `/metrics`."""
+    top = parts.config.server.metrics_names
+    if not top:
+        return None
+    from gateway.service.monitoring.spend import SpendSeries
+
+    return SpendSeries(parts.storage.ledger, parts.clock, top=top)
+
+
+def _names(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
+    return [Limit("server.metrics_names", allowed, spend.counts.named)] if spend else []
+
+
+def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
+    if not budgets.figures:
+        return ()
+    from gateway.budgets.gauges import gauges
+
+    return [*gauges(budgets.figures.values())]
+
+
+def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
+    from gateway.reconciliation.gauges import gauges
+
+    return [*gauges(reconciler.newest.values())]

@@ -1,0 +1,270 @@
+"""
+Makes what handlers of the operator API work with: a holder for each area, and the one month of made-up data.
+
+What pulls and asks is imported when it is first asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from exporters.forwarder import Forwarder
+from exporters.service.billing_sync import BillingSync
+from exporters.settings import UpstreamSettings
+from gateway.authentication.access import Access
+from gateway.http.holders.assistants import AssistantServices
+from gateway.http.holders.installation import InstallationServices, Urls
+from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.people import PeopleServices
+from gateway.http.holders.senders import SenderServices
+from gateway.http.holders.spool import SpoolServices
+from gateway.http.listening.listener import operator_listen
+from gateway.http.services import OperatorServices
+from gateway.intake.prices import PriceBook
+from gateway.operator.senders.listed_devices import ListedDevices
+from gateway.plans.declared import PlanTable
+from gateway.service.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
+from gateway.service.assembly.limits import role_limits
+from gateway.service.assembly.money import adviser, biller, budget_evaluator, reconciler, row_book
+from gateway.service.assembly.parts import Assembler
+from gateway.service.assembly.storage import open_storage
+from gateway.service.configuration.addresses import split_address
+from gateway.service.configuration.in_effect import in_effect
+from gateway.service.configuration.sections import Config, OidcSettings
+from gateway.service.first_use import Once
+from spool.clock import Clock
+from spool.leases import lease_of
+from spool.people import People
+from spool.settings import SpoolSettings
+from spool.storage import Storage
+
+if TYPE_CHECKING:
+    from gateway.http.holders.demo_month import DemoMonth
+    from gateway.statements.puller import StatementPuller
+
+
+@asynccontextmanager
+async def open_operator_services(
+    config: Config, storage: Storage, *, clock: Clock, version: str, urls: Callable[[], Urls]
+) -> AsyncIterator[OperatorServices]:
+    """Open the services of the operator API without a server: no route runs, and nothing is received."""
+    async with AsyncExitStack() as stack:
+        assembler = Assembler(config, storage, clock, stack)
+        access = await assembler.start_access()
+        billing = assembler.billing_sync(config)
+        no_routes = Forwarder(storage.deliveries, storage.log, clock, [])
+        operators = operator_services(assembler, access, billing, no_routes, version=version, urls=urls)
+        await load_allocation(operators)
+        yield operators
+
+
+def operator_services(
+    parts: Assembler,
+    access: Access,
+    billing: BillingSync,
+    routes: Forwarder,
+    *,
+    version: str,
+    urls: Callable[[], Urls],
+) -> OperatorServices:
+    return OperatorServices(
+        spool=spool_services(parts, routes),
+        money=money_services(parts, billing, urls),
+        people=people_services(parts),
+        senders=sender_services(parts, access),
+        assistants=assistant_services(parts),
+        installation=installation_services(parts, version=version, urls=urls),
+    )
+
+
+async def load_allocation(operators: OperatorServices) -> None:
+    """Put in force what was published before; nothing while the registry is damaged."""
+    if operators.money.publishing is not None:
+        await operators.money.publishing.load()
+
+
+def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
+    storage = parts.storage
+    return SpoolServices(
+        log=storage.log,
+        deliveries=storage.deliveries,
+        streams=storage.streams,
+        clock=parts.clock,
+        wake=lambda route: storage.leases.wake(lease_of(route)),
+        syncs=routes.syncs,
+        events_sent_as=lambda type: _sent_as(parts.config.upstream, type),
+        is_unmapped=lambda type: _is_unmapped(parts.config.upstream, type),
+        event_amount=parts.amount_of,
+        partial_reports=storage.partial_reports,
+        max_listed_records=lambda: parts.config.server.max_listed_records,
+        hold_s=lambda: parts.config.spool.hold,
+        native=parts.native,
+        memory=parts.memory,
+        late_reports=parts.late_reports,
+        lakes=lambda: lake_states(parts.config, storage),
+        past=lambda: past_records(parts.config, storage),
+        repair_lake=lambda name, *, dry_run: repair_lake(
+            parts.config, storage, parts.clock, name, dry_run=dry_run
+        ),
+        recount_lake=lambda name, topic, after: recount_lake(
+            parts.config, storage, name, topic=topic, after=after
+        ),
+    )
+
+
+def _sent_as(upstream: UpstreamSettings, type: str) -> str | None:
+    from exporters.service.events import sent_as  # no start needs it
+
+    return sent_as(upstream, type)
+
+
+def _is_unmapped(upstream: UpstreamSettings, type: str) -> bool:
+    from exporters.service.events import is_unmapped
+
+    return is_unmapped(upstream, type)
+
+
+def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Urls]) -> MoneyServices:
+    storage = parts.storage
+    clock = parts.clock
+
+    return MoneyServices(
+        registry=storage.registry,
+        registry_problem=storage.registry_problem,
+        clock=clock,
+        ledger=storage.ledger,
+        log=storage.log,
+        streams=storage.streams,
+        billing=billing,
+        billing_connections=parts.billing_connections,
+        prices=lambda: PriceBook.load(parts.config.prices),
+        adviser=adviser(storage, clock, lambda: parts.config),
+        reconciler=reconciler(storage, clock, lambda: parts.config),
+        biller=biller(storage, clock, lambda: parts.config),
+        row_book=row_book(storage, clock, lambda: parts.config, parts.billing_connections),
+        statement_puller=pulled_statements(parts),
+        reconciliation=lambda: parts.config.reconciliation,
+        budgets=budget_evaluator(storage, clock, lambda: parts.config, urls),
+        allocation=lambda: parts.config.allocation,
+        currency=lambda: parts.config.currency,
+    )
+
+
+def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:
+    """None while the registry, which keeps statements, is damaged."""
+    registry = parts.storage.registry
+    if registry is None:
+        return None
+
+    def make() -> StatementPuller:
+        from gateway.service.assembly.statements import statement_puller
+
+        config, plans = lambda: parts.config, registry.table(PlanTable)
+        return statement_puller(registry.statements, parts.clock, config, parts.stack, plans=plans)
+
+    return Once(make)
+
+
+def people_services(parts: Assembler) -> PeopleServices:
+    config = parts.config
+    storage = parts.storage
+    host, _ = split_address(operator_listen(config.server) or config.server.listen)
+    return PeopleServices(
+        registry=storage.registry,
+        registry_problem=storage.registry_problem,
+        clock=parts.clock,
+        hashed=People.of_installation(storage.secret).hashed,
+        hosts=frozenset({host, *console_hosts(config.oidc)}),
+        oidc=parts.sign_ins,
+        is_behind_tls=is_behind_tls(config),
+        assistants=parts.assistant_sign_ins,
+    )
+
+
+def is_behind_tls(config: Config) -> bool:
+    """True if the configuration says that browsers speak https to a proxy in front of the console."""
+    return config.server.operator_plaintext or config.oidc.console.startswith("https:")
+
+
+def console_hosts(settings: OidcSettings) -> Sequence[str]:
+    """The name under which people come back from the provider."""
+    host = urlsplit(settings.console).hostname if settings.issuer else None
+    return (host,) if host else ()
+
+
+def sender_services(parts: Assembler, access: Access) -> SenderServices:
+    storage = parts.storage
+    return SenderServices(
+        registry=storage.registry,
+        registry_problem=storage.registry_problem,
+        clock=parts.clock,
+        access=access,
+        devices=parts.devices,
+        listed_devices=ListedDevices(parts.devices, parts.clock),
+        clusters=parts.clusters,
+        container_files=storage.container_files,
+        shares=parts.shares,
+    )
+
+
+def assistant_services(parts: Assembler) -> AssistantServices:
+    registry = parts.storage.registry
+    counted = None if registry is None else registry.tool_calls
+    return AssistantServices(clock=parts.clock, mcp=lambda: parts.config.mcp, counted=counted)
+
+
+def installation_services(
+    parts: Assembler, *, version: str, urls: Callable[[], Urls]
+) -> InstallationServices:
+    storage = parts.storage
+    return InstallationServices(
+        registry=storage.registry,
+        registry_problem=storage.registry_problem,
+        clock=parts.clock,
+        secret=storage.secret,
+        version=version,
+        urls=urls,
+        leases=storage.leases,
+        database=storage.health,
+        inflight=parts.inflight,
+        copy=storage.copy,
+        connections=parts.operator_connections,
+        event_streams=parts.event_streams,
+        settings=lambda: tuple(in_effect(parts.config)),
+        most=lambda limit: parts.config.most(limit),
+        answers=lambda: parts.config.answers,
+        role_limits=lambda: role_limits(parts.config.roles),
+        privacy=lambda: parts.config.privacy,
+        channels=parts.channel_states,
+        seal_channel=parts.seal_channel,
+    )
+
+
+def demo_month(
+    parts: Assembler, *, version: str, urls: Callable[[], Urls]
+) -> Once[DemoMonth[OperatorServices]]:
+    """The demo month beside this server's data; what it needs is imported when it is first asked."""
+
+    @asynccontextmanager
+    async def opened(folder: Path) -> AsyncIterator[OperatorServices]:
+        config = Config(data_dir=folder, spool=SpoolSettings(hold=0.0))
+        async with (
+            open_storage(config, clock=parts.clock) as storage,
+            open_operator_services(
+                config, storage, clock=parts.clock, version=version, urls=urls
+            ) as services,
+        ):
+            yield services
+
+    def make() -> DemoMonth[OperatorServices]:
+        from gateway.http.holders.demo_month import DemoMonth
+
+        month = DemoMonth(parts.config.data_dir, opened)
+        parts.stack.push_async_callback(month.close)
+        return month
+
+    return Once(make)

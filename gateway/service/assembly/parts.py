@@ -1,0 +1,384 @@
+"""Makes the parts of a Tollhouse from what all of them share. `routes.py` beside it makes those that send."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING
+
+from exporters.notifications.notifier import Notifier
+from exporters.service.billing_drops import ConnectionLocks
+from exporters.service.billing_sync import BillingSync
+from exporters.service.upstream_client import UpstreamClient, client_of
+from gateway.authentication.access import Access, Bearer
+from gateway.devices.assignment import DeviceAssignment
+from gateway.devices.clusters import Clusters
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.http.cors import Cors
+from gateway.http.event_streams import EventStreams
+from gateway.http.holders.receivers import ReceiverServices
+from gateway.http.inflight_bytes import InflightBytes
+from gateway.http.listening.connections import Connections, connection_limit, operator_connections
+from gateway.http.listening.forwarded import TrustedProxies
+from gateway.http.receiving import ReceivingSlots
+from gateway.http.services import Background
+from gateway.intake.attribution import Attribution
+from gateway.intake.billing_connections import BillingConnections, Validate
+from gateway.intake.deposits import Deposits
+from gateway.intake.intake import Intake
+from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
+from gateway.intake.prices import PriceBook
+from gateway.intake.publisher import Publisher
+from gateway.intake.shadows import Shadows
+from gateway.intake.stream_admission import StreamAdmission
+from gateway.intake.waiting_counters import WaitingCounters
+from gateway.normalise.formats.langfuse.merger import Merger
+from gateway.normalise.options import Options
+from gateway.rate_cards.card import CardUnreadable
+from gateway.service.assembly.limits import shares
+from gateway.service.configuration.changes import digests
+from gateway.service.configuration.local_operator import local_address
+from gateway.service.configuration.secret_file import signing_secret
+from gateway.service.configuration.sections import Config, ConfigError, PriceSettings
+from gateway.service.monitoring.metrics import Metrics
+from spool.billing.drops import BILLING_DROPS
+from spool.billing.hours import BILLING_HOURS
+from spool.clock import Clock
+from spool.packed.native import NO_NATIVE, NativeUse
+from spool.people import People
+from spool.record import Inference, UsageEvent
+from spool.registry.notices import ChannelState
+from spool.registry.operators import Actor
+from spool.shares import HeldByKey, KeyShare
+from spool.steady_clock import SteadyClock
+from spool.storage import Storage
+
+if TYPE_CHECKING:
+    from exporters.notifications.kept_channels import ChannelSeal
+    from gateway.authentication.oidc.assistants import AssistantSignIns
+    from gateway.authentication.oidc.sign_ins import ProviderSignIns
+    from gateway.normalise.memory.spans import SpanMemory
+    from gateway.service.first_use import Once
+    from gateway.service.monitoring.late_reports import KeptLateReports
+    from gateway.workers.pool import WorkerPool
+    from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
+
+
+class Assembler:
+    """Makes the parts from what all of them share. What must be closed goes on the stack."""
+
+    def __init__(
+        self,
+        config: Config,
+        storage: Storage,
+        clock: Clock,
+        stack: AsyncExitStack,
+        *,
+        native: NativeUse = NO_NATIVE,
+    ) -> None:
+        self.config = config
+        self.storage = storage
+        self.native = native
+        self.memory: Once[SpanMemory] | None = None
+        self.late_reports: KeptLateReports | None = None
+        # Those in use, once there is an intake.
+        self.prices: Callable[[], PriceBook] = lambda: price_book(self.config.prices)
+        self.clock = clock
+        self.stack = stack
+        self.locks = ConnectionLocks()
+        server = config.server
+        self.inflight = InflightBytes(
+            server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes
+        )
+        self.operator_connections = operator_connections(config.server)
+        self.event_streams = EventStreams(
+            config.server.max_event_streams, config.server.max_person_event_streams
+        )
+        self.billing_connections = BillingConnections(
+            storage.registry,
+            storage.small.of(BILLING_DROPS),
+            clock,
+            config.billing,
+            configured=config.upstream.connection_id,
+            validate=self.drop_validation(config),
+        )
+        self.devices = DeviceLifecycle(
+            storage.devices,
+            settings=config.devices,
+            clock=clock,
+            secret=storage.secret,
+            people=self.people(config),
+        )
+        registry = storage.registry
+        self.clusters = Clusters(
+            storage.clusters,
+            devices=self.devices,
+            settings=config.clusters,
+            clock=clock,
+            configs=None if registry is None else registry.cluster_configs,
+        )
+        self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
+        if registry is not None:
+            registry.kept_channels.changed = self._keep_channels
+            self._keep_channels()
+        self.sign_ins: ProviderSignIns | None = None
+        self.assistant_sign_ins: AssistantSignIns | None = None
+        self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []  # what waits in the intake, by key
+        self.shadows: Shadows | None = None  # once there is an intake
+        self.workers: WorkerPool | None = None
+
+    def _keep_channels(self) -> None:
+        """Let those that people made send, too."""
+        if self.notifier is not None and self.storage.registry is not None:
+            kept = self.storage.registry.kept_channels.all()
+            self.notifier.keep([self._channel_seal().settings(each) for each in kept])
+
+    def _channel_seal(self) -> ChannelSeal:
+        from exporters.notifications.kept_channels import ChannelSeal
+
+        return ChannelSeal(secret=self.storage.secret, clock=self.clock)
+
+    def seal_channel(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
+        return self._channel_seal()(draft, secret, before)
+
+    def people(self, config: Config) -> People:
+        return People.of_installation(self.storage.secret, config.privacy.emails)
+
+    def options(self, config: Config) -> Options:
+        return Options(
+            keep_attributes=frozenset(config.privacy.keep_attributes),
+            keep_tags=config.kept_tags,
+            counted=config.counted_sources,
+            host_id=config.devices.host_id,
+            max_items=config.server.max_items,
+        )
+
+    def start_workers(self, metrics: Metrics) -> WorkerPool | None:
+        """None where the server does all work itself."""
+        server = self.config.server
+        if not server.workers:
+            return None
+        from gateway.workers.pool import WorkerPool
+        from gateway.workers.process import starter
+
+        start = starter(
+            "-m", "gateway.service.assembly.worker_process", "{socket}", str(server.worker_memory)
+        )
+        pool = WorkerPool(server.workers, start, silent_s=server.worker_timeout, observer=metrics)
+        pool.start()
+        self.workers = pool
+        metrics.watch_workers(lambda: pool.ready)
+        self.stack.push_async_callback(pool.close)
+        return pool
+
+    async def start_access(self, local: Bearer | None = None) -> Access:
+        access = Access(
+            self.storage.registry,
+            self.config.server,
+            clock=self.clock,
+            devices=self.devices.keys.find,
+            local=local,
+            deployment=local_address(self.config),
+            node=self.config.storage.node_name or socket.gethostname(),
+            others=self._other_gateways,
+        )
+        await access.start()
+        self.stack.push_async_callback(access.stop)
+        return access
+
+    async def _other_gateways(self) -> Sequence[str]:
+        return [node.name for node in await self.storage.leases.nodes() if node.is_live and not node.is_this]
+
+    async def start_sign_ins(self, metrics: Metrics) -> None:
+        """
+        Start sign-ins with the OpenID provider, if one is configured; sessions of another one end.
+        ConfigError without its secret.
+        """
+        registry, settings = self.storage.registry, self.config.oidc
+        if registry is None:
+            return
+        if settings.issuer:
+            # The libraries behind it are not loaded where nobody signs in that way.
+            from gateway.authentication.oidc.assistants import AssistantSignIns
+            from gateway.authentication.oidc.sign_ins import ProviderSignIns
+
+            self.sign_ins = ProviderSignIns(settings, registry, self.clock)
+            self.stack.push_async_callback(self.sign_ins.close)
+            self.assistant_sign_ins = AssistantSignIns(
+                self.sign_ins,
+                registry,
+                self.clock,
+                settings=lambda: self.config.mcp.oauth,
+                told=metrics.token_seen,
+            )
+        actor = Actor("configuration", "local")
+        await registry.operators.end_sessions_where(
+            lambda one: one.issuer not in ("", settings.issuer), actor=actor
+        )
+
+    async def start_intake(
+        self, attribution: Attribution, metrics: Metrics
+    ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
+        """The way in, the window before it, and what runs beside them."""
+        log, section = self.storage.log, self.config.spool
+        device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
+
+        def default_user(call: Inference) -> str | None:
+            return attribution.default_user(call, {}, device_assignment.labels(call.device))
+
+        reports = self.storage.partial_reports
+        shadows = self.shadows = Shadows(
+            self.clock,
+            default_user=default_user,
+            heard=self.storage.heard,
+            max_senders=section.max_senders,
+        )
+        await shadows.remember(log)
+        counters = WaitingCounters(
+            log,
+            shadows,
+            self.clock,
+            wait_s=section.counter_wait,
+            max_items=section.pending_items,
+            max_bytes=section.pending_bytes,
+        )
+        await counters.start(reports, hold_s=section.hold)
+        self.waiting.append((", counters", lambda: counters.held))
+        self.waiting.append((", counted", lambda: counters.counted))
+        intake = Intake(
+            log,
+            attribution=attribution,
+            prices=price_book(self.config.prices),
+            shadows=shadows,
+            device_assignment=device_assignment,
+            counters=counters if section.counter_wait else None,
+            clock=self.clock if isinstance(self.clock, SteadyClock) else None,
+        )
+        self.prices = lambda: intake.prices
+        if reports.is_shared:
+            shared = SharedMergeWindow(
+                reports,
+                log,
+                intake,
+                self.clock,
+                window_s=section.pending_window,
+                hold_s=section.hold,
+                max_reports=section.pending_items,
+                max_bytes=section.pending_bytes,
+            )
+            self.waiting.append(("", lambda: shared.held))
+            alone = {"merge window": shared.run, "shadows": shadows.run, "counters": counters.run}
+            background: Background = {
+                name: partial(self.storage.leases.run, name, run) for name, run in alone.items()
+            }
+            return intake, shared, {**background, "senders": shadows.age}
+        merger = Merger(
+            window_s=section.pending_window,
+            hold_s=section.hold,
+            max_reports=section.pending_items,
+            max_bytes=section.pending_bytes,
+        )
+        window = MergeWindow(reports, intake, self.clock, merger)
+        await window.start()
+        self.waiting.append(("", lambda: window.held))
+        background = {
+            "merge window": window.run,
+            "shadows": shadows.run,
+            "senders": shadows.age,
+            "counters": counters.run,  # without a wait, too: what waited before a restart is put on record
+        }
+        return intake, window, background
+
+    def tell_settings(self, prices: PriceBook) -> None:
+        """Have the other gateways on the storage know that these settings are in force here."""
+        told = digests(self.config, prices=prices.version, secret=self.storage.secret)
+        self.storage.leases.tell(told)
+
+    def receiver_services(
+        self,
+        access: Access,
+        window: MergeWindow | SharedMergeWindow,
+        metrics: Metrics,
+        workers: WorkerPool | None,
+    ) -> ReceiverServices:
+        server, config = self.config.server, self.config
+        return ReceiverServices(
+            access=access,
+            intake=window,
+            metrics=metrics,
+            clock=self.clock,
+            inflight=self.inflight,
+            max_body_bytes=server.max_body_bytes,
+            connections=Connections(connection_limit(server)),
+            proxies=TrustedProxies(server.trusted_proxies),
+            min_upload_rate=server.min_upload_rate,
+            options=self.options(config),
+            receiving=ReceivingSlots(server.max_grpc_messages),
+            cors=Cors(server.cors_origins),
+            signing_secret=signing_secret(config.sources),
+            workers=workers,
+            memory=self.memory,
+        )
+
+    def stream_admission(self) -> StreamAdmission:
+        return StreamAdmission(self.storage.streams, self.storage.book, self.clock, self.config.spool)
+
+    def billing_sync(self, config: Config) -> BillingSync:
+        """AI cost as billing drops; without `run` it only answers operators."""
+        storage = self.storage
+        settings = config.upstream
+        client = client_of(settings, clock=self.clock)
+        hours, is_open = storage.small.of(BILLING_HOURS), self.billing_connections.is_open
+        billing = BillingSync(
+            storage.ledger, hours, client, settings, self.locks, clock=self.clock, is_open=is_open
+        )
+        self.stack.push_async_callback(billing.close)
+        return billing
+
+    def drop_validation(self, config: Config) -> Validate | None:
+        """Return the function that asks the upstream about a drop; None without an upstream."""
+        if not config.upstream.base_url:
+            return None
+        from exporters.service.billing_drops import BillingValidation
+
+        validation = BillingValidation(UpstreamClient.of(config.upstream, clock=self.clock))
+        self.stack.push_async_callback(validation.close)
+        return validation.errors
+
+    async def channel_states(self) -> Sequence[ChannelState]:
+        return await self.notifier.states() if self.notifier is not None else ()
+
+    def deposits(self, attribution: Attribution) -> Deposits:
+        return Deposits(self.storage.log, attribution, amount_of=self.amount_of)
+
+    async def shares(self) -> Sequence[KeyShare]:
+        """The keys that hold nearly what they may of what is one for all."""
+        waiting = {of: held() for of, held in self.waiting}
+        senders = self.shadows.held if self.shadows is not None else {}
+        return await shares(self.config, self.devices.table.all(), self.storage, waiting, senders)
+
+    def amount_of(self, event: UsageEvent) -> Decimal | None:
+        from exporters.service.events import amount_of as event_amount
+
+        return event_amount(self.config.upstream, event)
+
+    def publisher(self, deposits: Deposits) -> Publisher:
+        return Publisher(
+            self.config.publish,
+            ledger=self.storage.ledger,
+            deposits=deposits,
+            streams=self.storage.streams,
+            book=self.storage.book,
+            clock=self.clock,
+        )
+
+
+def price_book(section: PriceSettings) -> PriceBook:
+    """The book of [prices]; ConfigError if its card cannot be read."""
+    try:
+        return PriceBook.load(section)
+    except CardUnreadable as error:
+        raise ConfigError([f"prices.file: {error}"]) from error

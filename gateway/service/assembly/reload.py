@@ -1,0 +1,195 @@
+"""
+A new configuration for a running server: taken over whole, in one step between two requests, or refused whole.
+
+Everything that can fail is made first. What a request or a delivery began with it ends with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from exporters.exporter import RouteConfig
+from exporters.forwarder import Forwarder
+from exporters.service.billing_sync import BillingSync
+from gateway.authentication.legacy_key import LegacyKey
+from gateway.http.holders.installation import Reloaded
+from gateway.http.holders.receivers import ReceiverServices
+from gateway.http.listening.tls import Certificate
+from gateway.http.services import OperatorServices
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.prices import PriceBook
+from gateway.intake.publisher import Publisher
+from gateway.service.assembly.parts import Assembler, price_book
+from gateway.service.assembly.routes import route_configs, syncs_of
+from gateway.service.assembly.storage import ledger_rates
+from gateway.service.configuration.changes import ConfigChange, change
+from gateway.service.configuration.problems import problems as problems_of
+from gateway.service.configuration.secret_file import SecretFile, signing_secret
+from gateway.service.configuration.sections import Config, ConfigError
+from gateway.service.monitoring import logs
+from spool.errors import SpoolError
+from spool.registry.operators import Actor
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """The new values, ready to be used."""
+
+    prices: PriceBook | None
+    legacy: LegacyKey | None
+    signing: SecretFile | None
+    routes: Sequence[RouteConfig] | None
+
+
+@dataclass(kw_only=True)
+class Reload:
+    """The parts that take their settings while they run."""
+
+    assembler: Assembler
+    receivers: ReceiverServices
+    attribution: Attribution
+    intake: Intake
+    publisher: Publisher
+    routes: Forwarder
+    operators: OperatorServices
+    is_agent: bool
+
+    async def __call__(
+        self, running: Config, read: Callable[[], Config], certificate: Certificate | None, actor: Actor
+    ) -> tuple[Config, Reloaded]:
+        """The configuration in force afterwards. ConfigError with every problem: then nothing has changed."""
+        try:
+            new = await asyncio.to_thread(read)
+            wanted = change(running, new)
+            prepared = await self._prepare(wanted.config, new)
+        except ConfigError as error:
+            _log.error(
+                "the configuration was refused",
+                extra={"action": "reload_refused", "problems": error.problems},
+            )
+            await self._audit(actor, "configuration.refused", {"problems": len(error.problems)})
+            raise
+        changed = [*wanted.changed, *self._renewed(prepared)]
+        if changed or wanted.needs_restart:
+            told = {"changed": changed, "needs_restart": list(wanted.needs_restart)}
+            await self._audit(actor, "configuration.reload", told)
+        try:
+            await self._exchange(running, wanted.config, prepared)
+        except SpoolError:
+            await self._audit(actor, "configuration.reload.failed", {})
+            raise
+        if certificate is not None and certificate.configure(wanted.config.server):
+            changed.append("the certificate")
+        return wanted.config, self._told(wanted, changed, await self._problems(wanted.config))
+
+    async def _problems(self, config: Config) -> list[str]:
+        """
+        List the problems of secrets that `tollhouse check` reports, too: the receiver waits, which is no
+        reason to refuse the rest.
+        """
+        if self.is_agent:  # its key is the device's own, which is there once it enrolled
+            return []
+        from gateway.service.assembly.sent_secrets import (  # no start needs them
+            channel_problems,
+            secret_problems,
+        )
+
+        found = await asyncio.to_thread(lambda: list(secret_problems(config)))
+        return [*found, *await channel_problems(config)]
+
+    async def _prepare(self, config: Config, new: Config) -> _Prepared:
+        problems: list[str] = list(problems_of(config))  # again: some values stay those that are running
+
+        def attempt(make: Callable[[], T]) -> T | None:
+            try:
+                return make()
+            except ConfigError as error:
+                problems.extend(error.problems)
+            except OSError as error:
+                problems.append(f"server.tls_cert_file and server.tls_key_file: {error}")
+            return None
+
+        key_file = config.server.api_key_file
+        prices = await asyncio.to_thread(attempt, lambda: price_book(config.prices))
+        prepared = _Prepared(
+            prices=prices,
+            legacy=attempt(lambda: LegacyKey(key_file) if key_file else None),
+            signing=attempt(lambda: signing_secret(config.sources)),
+            routes=None if problems else attempt(lambda: route_configs(self.assembler, config)),
+        )
+        attempt(lambda: Certificate.of(new.server))  # also if it needs a restart, which would fail
+        if problems:
+            raise ConfigError(problems)
+        return prepared
+
+    def _renewed(self, prepared: _Prepared) -> list[str]:
+        """Settings whose file holds something else than before."""
+        renewed = []
+        if prepared.prices is not None and prepared.prices.version != self.intake.prices.version:
+            renewed.append(f"list prices {prepared.prices.version}")
+        if not self.receivers.access.has_same_legacy(prepared.legacy):
+            renewed.append("the key of server.api_key_file")
+        return renewed
+
+    async def _exchange(self, running: Config, config: Config, prepared: _Prepared) -> None:
+        assert prepared.prices is not None
+        assert prepared.routes is not None
+        billing, syncs = None, None
+        if config.upstream != running.upstream:
+            billing = self.assembler.billing_sync(config)
+            syncs = [] if self.is_agent else syncs_of(self.assembler, config, billing)
+        await self.routes.configure(prepared.routes, syncs)  # the last step that can fail
+        self.assembler.config = config
+        self.attribution.configure(config)
+        self.intake.prices = prepared.prices
+        if config.currency != running.currency:
+            self.assembler.storage.ledger.rates = ledger_rates(
+                config.currency, self.assembler.storage.registry
+            )
+        self.assembler.storage.ledger.shows_layers = config.billed.limited == "layers"
+        if self.assembler.storage.registry is not None:
+            self.assembler.storage.registry.people.policy = config.privacy.emails
+        self.assembler.tell_settings(prepared.prices)
+        self.publisher.configure(config.publish)
+        self.operators.money.billing_connections.configure(
+            config.billing,
+            configured=config.upstream.connection_id,
+            validate=self.assembler.drop_validation(config),
+        )
+        if not self.is_agent:
+            await self.operators.money.billing_connections.establish()
+        self.assembler.devices.configure(config.devices, self.assembler.people(config))
+        self.assembler.clusters.configure(config.clusters)
+        self.receivers.access.configure(config.server, prepared.legacy)
+        await self.receivers.access.follow_file()
+        self.receivers.options = self.assembler.options(config)
+        self.receivers.min_upload_rate = config.server.min_upload_rate
+        self.receivers.signing_secret = prepared.signing
+        if isinstance(billing, BillingSync):
+            self.operators.money.billing = billing
+        if self.assembler.notifier is not None:
+            self.assembler.notifier.configure(config.notify)
+        if config.log != running.log:
+            logs.configure(config.log.level, lines_per_minute=config.log.lines_per_minute)
+
+    async def _audit(self, actor: Actor, action: str, after: Mapping[str, object]) -> None:
+        registry = self.operators.installation.registry
+        if registry is not None:
+            await registry.note(actor, action, "configuration", after=after)
+
+    def _told(self, wanted: ConfigChange, changed: list[str], problems: list[str]) -> Reloaded:
+        told = Reloaded(changed=tuple(changed), needs_restart=wanted.needs_restart, problems=tuple(problems))
+        extra = {"action": "reloaded", "changed": told.changed, "needs_restart": told.needs_restart}
+        if problems:
+            _log.warning("a receiver cannot be sent to", extra={"action": "reloaded", "problems": problems})
+        _log.info("took the configuration over", extra=extra)
+        return told

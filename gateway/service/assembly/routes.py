@@ -1,0 +1,116 @@
+"""Makes the routes of a Tollhouse: destinations with what each needs, and tables that are sent row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from exporters.destinations.catalogue import TYPES, build_routes
+from exporters.exporter import RouteConfig
+from exporters.forwarder import Forwarder, Sync
+from exporters.service.billing_sync import BillingSync
+from exporters.service.upstream_client import UpstreamClient
+from gateway.service.assembly.parts import Assembler
+from gateway.service.configuration.sections import Config, ConfigError
+from spool.deliveries.protocols import LANDINGS
+from spool.installation import public_id
+
+if TYPE_CHECKING:
+    from exporters.destinations.upstream import UpstreamContext
+    from exporters.lake.exporter import LakeContext
+    from spool.ledger.repricing import SumLine, TokenSum
+
+
+def syncs_of(parts: Assembler, config: Config, billing: BillingSync) -> list[Sync]:
+    upstream = config.upstream
+    if not upstream.base_url:
+        return []
+    from exporters.service.container_metrics import ContainerSync
+    from exporters.service.device_sync import DeviceSync
+
+    client = UpstreamClient.of(upstream, clock=parts.clock)
+    devices = DeviceSync(
+        parts.storage.devices,
+        client,
+        clock=parts.clock,
+        in_flight=upstream.in_flight,
+        tells_changes=upstream.kind == "tollhouse",
+    )
+    files = UpstreamClient.of(upstream, clock=parts.clock)
+    containers = ContainerSync(parts.storage.container_files, files, clock=parts.clock)
+    return [devices, containers, *([billing] if upstream.connection_id else [])]
+
+
+def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
+    """ConfigError for what a destination cannot take."""
+    context = _upstream_context(parts, config) if config.upstream.base_url else None
+    elsewhere = None if parts.workers is None else parts.workers.encode
+    try:
+        return build_routes(
+            config.upstream,
+            config.destinations,
+            clock=parts.clock,
+            context=context,
+            elsewhere=elsewhere,
+            lake=_lake_context(parts, config),
+            price_lines=partial(_price_lines, parts),
+        )
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+
+
+def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:
+    from gateway.intake.price_lines import lines_of_sum  # no start needs them
+
+    return lines_of_sum(parts.prices(), total)
+
+
+def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
+    """None without a destination that is a lake."""
+    if not any(TYPES[each.type].build_lake for each in config.destinations):
+        return None
+    from exporters.lake.exporter import LakeContext
+
+    storage = parts.storage
+    return LakeContext(
+        directory=config.data_dir / "lake",
+        landings=storage.small.of(LANDINGS),
+        installation=public_id(storage.secret),
+        books=storage.log.books,
+        routes=storage.deliveries.routes,
+        verdicts=None if storage.registry is None else storage.registry.statements,
+    )
+
+
+def _upstream_context(parts: Assembler, config: Config) -> UpstreamContext:
+    from exporters.destinations.upstream import UpstreamContext
+
+    storage = parts.storage
+    return UpstreamContext(
+        log=storage.log,
+        streams=storage.streams,
+        learn=storage.book.learn,
+        locks=parts.locks,
+        id_upstream=parts.billing_connections.id_upstream,
+        single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
+    )
+
+
+async def start_routes(parts: Assembler, syncs: Sequence[Sync]) -> Forwarder:
+    config, storage = parts.config, parts.storage
+    configs = route_configs(parts, config)
+    most = config.spool.max_dead_letters
+    routes = Forwarder(
+        storage.deliveries,
+        storage.log,
+        parts.clock,
+        configs,
+        syncs,
+        max_dead_letters=most,
+        leases=storage.leases,
+        packed=parts.native.native,
+    )
+    parts.stack.push_async_callback(routes.stop)
+    await routes.start()
+    return routes

@@ -1,0 +1,45 @@
+"""Whether the secrets with which Tollhouse sends can be read: what `tollhouse check` and a reload say of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from exporters.destinations.catalogue import secret_of
+from exporters.errors import Misconfigured, SendError
+from exporters.notifications.catalogue import build
+from gateway.service.configuration.sections import Config
+from spool.clock import SystemClock
+
+
+def secret_problems(config: Config) -> Iterator[str]:
+    """Yield the problems of the secrets of the upstream and the destinations. Nothing is sent."""
+    for place, key in enumerate(config.upstream.keys):
+        if key.secret_file and not os.access(key.secret_file, os.R_OK):
+            yield f"upstream.keys[{place}].secret_file: {key.secret_file} cannot be read"
+        if key.secret_env and not os.environ.get(key.secret_env):
+            yield f"upstream.keys[{place}].secret_env: {key.secret_env} is not set"
+    secrets_sent = [
+        secret_of(destination, f"destinations[{place}].secret_file")
+        for place, destination in enumerate(config.destinations)
+    ]
+    for secret in secrets_sent:
+        try:
+            if secret:
+                secret.value()
+        except Misconfigured as error:
+            yield str(error)
+
+
+async def channel_problems(config: Config) -> list[str]:
+    """Each channel whose secret cannot be used. Nobody is notified, and no receiver is asked."""
+    found = []
+    for settings in config.notify:
+        channel = build(settings, SystemClock())
+        try:
+            channel.check_secret()
+        except SendError as error:
+            found.append(f"channel {settings.name} cannot send: {error}")
+        finally:
+            await channel.close()
+    return found

@@ -1,0 +1,188 @@
+"""
+Opens the services of a server over a storage, from the bottom up.
+
+What was opened is closed in reverse order at the end, also when a later part cannot be opened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from gateway.authentication.access import Bearer
+from gateway.http.holders.installation import Urls
+from gateway.http.holders.receivers import StatusServices, TopicServices
+from gateway.http.services import Services
+from gateway.intake.attribution import Attribution
+from gateway.service.assembly import monitoring
+from gateway.service.assembly.background import Task, alone, background_of, of_a_gateway, of_every_server
+from gateway.service.assembly.operators import demo_month, load_allocation, operator_services
+from gateway.service.assembly.parts import Assembler
+from gateway.service.assembly.reload import Reload
+from gateway.service.assembly.routes import start_routes, syncs_of
+from gateway.service.assembly.storage import open_storage
+from gateway.service.configuration.sections import Config, ConfigError
+from gateway.service.first_use import import_here
+from gateway.service.monitoring.late_reports import KeptLateReports, LateReportCounter
+from gateway.service.monitoring.metrics import Metrics
+from spool.clock import Clock
+from spool.errors import SpoolDamaged
+from spool.log.protocols import Observer
+from spool.log.values import Commit
+from spool.packed.native import NativeUse, use
+
+_log = logging.getLogger(__name__)
+
+REGISTRY_PROBLEM = "the key table cannot be read; the log of the start says why"
+
+
+@asynccontextmanager
+async def open_services(
+    config: Config,
+    *,
+    clock: Clock,
+    version: str,
+    urls: Callable[[], Urls],
+    local: Bearer | None = None,
+    observer: Observer | None = None,
+) -> AsyncIterator[Services]:
+    """
+    Open everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
+
+    `local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics.
+    ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is
+    remembered: opening again salvages.
+    """
+    metrics = Metrics(_named_sources)
+    late_reports = LateReportCounter(clock)
+    observers = Observers([metrics, late_reports, *([observer] if observer else [])])
+    is_agent = local is not None
+    native = compiled_module(config, metrics)
+    async with AsyncExitStack() as stack:
+        storage = await stack.enter_async_context(
+            open_storage(config, clock=clock, observer=observers, is_agent=is_agent, native=native.native)
+        )
+        if storage.registry is None:
+            problem = storage.registry_problem
+            _log.critical("the key table cannot be read: %s", problem, extra={"action": "registry_damaged"})
+            storage = replace(storage, registry_problem=REGISTRY_PROBLEM)
+        assembler = Assembler(config, storage, clock, stack, native=native)
+        if storage.registry is not None:
+            assembler.late_reports = KeptLateReports(late_reports, storage.registry.late_reports)
+        try:
+            services = await _assemble(assembler, config, metrics, local, version=version, urls=urls)
+        except ConfigError:
+            raise
+        except Exception as error:
+            if await storage.is_damage(error):
+                raise SpoolDamaged(f"damage was met at the start: {error}") from error
+            raise
+        yield services
+
+
+def compiled_module(config: Config, metrics: Metrics) -> NativeUse:
+    """The compiled module, if it is wanted and there; one line in the log says why it is not."""
+    native = use(config.server.native)
+    metrics.watch_native(native)
+    if not native.is_on and config.server.native:
+        _log.info(
+            "the compiled module is not used: %s",
+            native.reason,
+            extra={"action": "native_missing", "reason": native.reason},
+        )
+    return native
+
+
+async def _assemble(
+    assembler: Assembler,
+    config: Config,
+    metrics: Metrics,
+    local: Bearer | None,
+    *,
+    version: str,
+    urls: Callable[[], Urls],
+) -> Services:
+    storage = assembler.storage
+    is_agent = local is not None
+    access = await assembler.start_access(local)
+    if not is_agent:
+        await _start_gateway(assembler, metrics)
+    attribution = Attribution(config, secret=storage.secret)
+    intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
+    assembler.tell_settings(intake.prices)
+    deposits = assembler.deposits(attribution)
+    receivers = assembler.receiver_services(access, window, metrics, assembler.start_workers(metrics))
+    billing = assembler.billing_sync(config)
+    # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
+    # upstream.
+    routes = await start_routes(assembler, [] if is_agent else syncs_of(assembler, config, billing))
+    operators = operator_services(assembler, access, billing, routes, version=version, urls=urls)
+    await load_allocation(operators)
+    if not (is_agent or storage.is_shared):
+        operators.installation.demo = demo_month(assembler, version=version, urls=urls)
+    publisher = assembler.publisher(deposits)
+    spend = None if is_agent else monitoring.spend(assembler)
+    exposition = monitoring.exposition(
+        assembler, metrics, receivers, routes, operators.money.budgets, operators.money.reconciler, spend
+    )
+    tasks = [*of_every_server(assembler, operators), alone("publisher", publisher.run)]
+    if not is_agent:
+        tasks += of_a_gateway(assembler, operators, metrics)
+    if spend is not None:
+        tasks.append(Task("spend on /metrics", spend.run))
+    return Services(
+        storage=storage,
+        receivers=receivers,
+        topics=TopicServices(
+            storage=storage,
+            devices=assembler.devices,
+            clusters=assembler.clusters,
+            deposits=deposits,
+            stream_admission=assembler.stream_admission(),
+            billing_connections=assembler.billing_connections,
+        ),
+        status=StatusServices(health=monitoring.health(assembler, receivers, routes), exposition=exposition),
+        operators=operators,
+        background={"routes": routes.wait, **intake_tasks, **background_of(tasks, storage.leases)},
+        reload=Reload(
+            assembler=assembler,
+            receivers=receivers,
+            attribution=attribution,
+            intake=intake,
+            publisher=publisher,
+            routes=routes,
+            operators=operators,
+            is_agent=is_agent,
+        ),
+    )
+
+
+async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
+    """Start what an agent does not have. It sees too few spans for a memory of them."""
+    await assembler.billing_connections.establish()
+    await assembler.start_sign_ins(metrics)
+    native = assembler.native.native
+    if native is not None:
+        from gateway.service.assembly.background import span_memory
+
+        assembler.memory = span_memory(native, metrics)
+
+
+def _named_sources() -> set[str]:
+    """Every source that a format or a product names. The first commit may come while a thread imports their readers."""
+    formats = import_here("gateway.normalise.formats.list")
+    products = import_here("gateway.normalise.otlp.products")
+    return {*formats.BY_NAME, *(product.source for product in products.PRODUCTS)}
+
+
+class Observers:
+    """Notifies each, in order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def committed(self, commit: Commit) -> None:
+        for observer in self._observers:
+            observer.committed(commit)

@@ -1,0 +1,109 @@
+"""
+Makes what pulls statements: the HTTP client is that of the destinations, the keys are files that are read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from exporters.errors import Misconfigured, Rejected, Retryable, SendError
+from exporters.http.client import Client, ClientSettings
+from exporters.http.reach import check_reach
+from exporters.secret_source import SecretSource
+from gateway.plans.declared import PlanTable
+from gateway.service.configuration.sections import Config, StatementPullSettings
+from gateway.service.first_use import imported
+from gateway.statements.puller import PullFailed, StatementPuller
+from spool.clock import Clock
+from spool.errors import NotThere
+from spool.statements.protocols import Statements
+
+FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 403, 404, 429
+WAIT_S = 5.0  # where the provider tells no time
+LIMIT_WAIT_S = 60.0  # where it limits requests, mostly by the minute, and tells no time
+
+
+def statement_puller(
+    table: Statements,
+    clock: Clock,
+    config: Callable[[], Config],
+    stack: AsyncExitStack,
+    *,
+    plans: PlanTable | None = None,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> StatementPuller:
+    # The time of an answer is bounded by a setting that a reload may change.
+    client = Client(ClientSettings(compression="none", timeout_s=0, check=check_reach), clock=clock)
+    stack.push_async_callback(client.close)
+
+    async def fetch(
+        pull: StatementPullSettings,
+        url: str,
+        headers: Callable[[str], Mapping[str, str]],
+        body: bytes | None,
+    ) -> bytes:
+        settings = config().reconciliation
+        try:
+            key = SecretSource(f"reconciliation.pull {pull.name}: key_file", file=pull.key_file).value()
+        except Misconfigured as error:
+            raise PullFailed(str(error), retry_after_s=None) from error
+        try:
+            async with asyncio.timeout(settings.pull_timeout):
+                answer = await client.send(
+                    url,
+                    body or b"",
+                    method="GET" if body is None else "POST",
+                    content_type="application/json",
+                    headers=headers(key),
+                    max_answer_bytes=settings.max_page_bytes + 1,
+                    secrets=_written(key, headers(key)),
+                )
+        except TimeoutError as error:
+            words = f"no answer within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
+            raise PullFailed(words, retry_after_s=WAIT_S) from error
+        except SendError as error:
+            waits_s = _waits_s(error)
+            if waits_s is not None:
+                raise PullFailed(str(error), retry_after_s=waits_s) from error
+            advice = "; is it an admin key?" if isinstance(error, Misconfigured | Rejected) else ""
+            raise PullFailed(
+                f"{error}{advice}", retry_after_s=None, is_absent=error.status == NOT_FOUND
+            ) from error
+        if len(answer.body) > settings.max_page_bytes:
+            words = f"a page has more than {settings.max_page_bytes} bytes (reconciliation.max_page_bytes): raise it"
+            raise PullFailed(words, retry_after_s=None)
+        return answer.body
+
+    async def keep_seats(pull: StatementPullSettings, pages: Sequence[Any]) -> str:
+        if plans is None:
+            raise NotThere("no plans are kept here")
+        seat_lists = await imported("gateway.plans.seat_lists")
+        told: str = await seat_lists.keep_seats(plans, pull, pages, now=clock.now())
+        return told
+
+    return StatementPuller(
+        table, clock, lambda: config().reconciliation, fetch, keep_seats=keep_seats, sleep=sleep
+    )
+
+
+def _written(key: str, headers: Mapping[str, str]) -> list[str]:
+    """The key, and how the request writes it: a provider may repeat either in its answer."""
+    return [key, headers.get("Authorization", "").partition(" ")[2] or key]
+
+
+def _waits_s(error: SendError) -> float | None:
+    """Return the seconds after which the same page may come; None if it would be refused again."""
+    if isinstance(error, Retryable):
+        unsaid_s = LIMIT_WAIT_S if error.status == TOO_MANY_REQUESTS else WAIT_S
+        return error.retry_after_s or unsaid_s
+    # A key that is refused stays refused. GitHub answers so, mostly with a time, where there were too many
+    # requests.
+    if isinstance(error, Misconfigured) and error.status == FORBIDDEN:
+        if error.retry_after_s is not None:
+            return error.retry_after_s or WAIT_S
+        if "rate limit" in str(error).lower():
+            return LIMIT_WAIT_S
+    return None

@@ -1,0 +1,101 @@
+"""Opens everything that is kept, for the server, for commands without one, and for `tollhouse demo`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from gateway.resources.list import declared_tables
+from gateway.service.configuration.sections import Config, CurrencySettings
+from spool import engines
+from spool.clock import Clock
+from spool.ledger.ledger import CHUNK
+from spool.log.protocols import Observer
+from spool.packed.native import Native
+from spool.storage import Storage, StorageOptions
+
+if TYPE_CHECKING:
+    from spool.currencies.exchange import Rates
+    from spool.registry.registry import Registry
+
+AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things
+AGENT_LEDGER_CHUNK = 512
+
+
+def options_of(
+    config: Config,
+    *,
+    clock: Clock,
+    registry_clock: Clock | None = None,
+    observer: Observer | None = None,
+    is_agent: bool = False,
+    new_registry: bool = False,
+    native: Native | None = None,
+) -> StorageOptions:
+    """Return the options to open the storage of a configuration."""
+    return StorageOptions(
+        directory=config.data_dir,
+        settings=config.spool,
+        clock=clock,
+        observer=observer,
+        cache_bytes=AGENT_CACHE_BYTES if is_agent else None,
+        ledger_tags=config.ledger.tags,
+        ledger_chunk=AGENT_LEDGER_CHUNK if is_agent else CHUNK,
+        registry_clock=registry_clock,
+        declared=declared_tables(),
+        new_registry=new_registry,
+        container=config.container,
+        storage=config.storage,
+        native=native,
+    )
+
+
+def ledger_rates(section: CurrencySettings, registry: Registry | None = None) -> Rates:
+    """Return the rates of a configuration for the ledger; imported when one is asked for."""
+    made: list[Rates] = []
+    none: Mapping[str, Mapping[str, Any]] = {}
+
+    def rates(given: str, asked: str, day: int) -> int | None:
+        if not made:
+            from gateway.currencies.rates import ExchangeRates
+
+            made.append(
+                ExchangeRates(section, lambda: none if registry is None else registry.frozen_rates.all())
+            )
+        return made[0](given, asked, day)
+
+    return rates
+
+
+@asynccontextmanager
+async def open_storage(
+    config: Config,
+    *,
+    clock: Clock,
+    registry_clock: Clock | None = None,
+    observer: Observer | None = None,
+    is_agent: bool = False,
+    new_registry: bool = False,
+    native: Native | None = None,
+) -> AsyncIterator[Storage]:
+    """Open the storage, see spool.storage; SpoolLocked while another process has it open."""
+    options = options_of(
+        config,
+        clock=clock,
+        registry_clock=registry_clock,
+        observer=observer,
+        is_agent=is_agent,
+        new_registry=new_registry,
+        native=native,
+    )
+    storage = await engines.open_storage(options, engine=config.storage.engine)
+    storage.ledger.rates = ledger_rates(config.currency, storage.registry)
+    storage.ledger.shows_layers = config.billed.limited == "layers"
+    try:
+        if storage.registry is not None:
+            storage.registry.people.policy = config.privacy.emails
+            storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
+        yield storage
+    finally:
+        await storage.close()

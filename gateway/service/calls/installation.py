@@ -1,0 +1,158 @@
+"""The calls of the operator API on the installation: its configuration, a backup and the demo month."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.spool import SpoolServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operator.address import call
+from gateway.operator.body import RequestBody
+from gateway.operator.requests import OperatorRequest
+from gateway.service.configuration.in_effect import SOURCES, SettingInEffect
+from gateway.service.configuration.sections import ConfigError
+from gateway.service.errors import Refusal
+from spool.errors import Invalid
+from spool.record import moment
+from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL, VIEW_OPERATION
+from spool.transfer import backups
+
+CONFIGURATION: List[SettingInEffect] = List(
+    root="configuration",
+    show=asdict,
+    identity=Sort(value=lambda setting: setting.name),
+    sorts={
+        "name": Sort(value=lambda setting: setting.name),
+        "source": Sort(value=lambda setting: SOURCES.index(setting.source)),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "section": Filter(values=lambda setting: (setting.name.partition(".")[0],)),
+        "name": Filter(values=lambda setting: (setting.name,)),
+        "source": Filter(values=lambda setting: (setting.source,), valid_values=SOURCES),
+    },
+)
+
+
+@call("GET", "/configuration", OPERATE_SPOOL, "List the settings in effect", lists=CONFIGURATION)
+async def list_configuration(request: OperatorRequest[InstallationServices, None]) -> Result:
+    return await request.list(CONFIGURATION, MemoryRows(request.services.settings()))
+
+
+class ConfigReload(RequestBody):
+    """An empty object."""
+
+
+@call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Take the configuration over")
+async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -> Result:
+    """Refusal 422 with every problem, one a line: then the configuration before stays in force."""
+    try:
+        done = await request.services.reload(request.actor)
+    except ConfigError as error:
+        told = "\n".join(
+            ("the configuration was refused, and the one before stays in force:", *error.problems)
+        )
+        raise Refusal(422, "bad_configuration", told) from error
+    return {
+        "reload": {
+            "changed": done.changed,
+            "needs_restart": done.needs_restart,
+            "problems": done.problems,
+        }
+    }
+
+
+def local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, elsewhere: str) -> Path:
+    """Refusal 403, in the words `elsewhere`, for who did not come over the operator socket."""
+    if request.session is not None:
+        raise Refusal(403, "socket_only", elsewhere)
+    if not Path(given).is_absolute():
+        raise Invalid(f"{field} must be an absolute path")
+    return Path(given)
+
+
+class BackupPlace(RequestBody):
+    """A directory that does not exist yet, by its absolute path."""
+
+    directory: str
+
+
+@call(
+    "POST",
+    "/backup",
+    INSTALLATION_ADMINISTRATION,
+    "Back the data up into a directory of the server's machine",
+    status=201,
+)
+async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Result:
+    """Make a backup where the request says, on the server's machine; only the operator socket may ask for it."""
+    services = request.services
+    elsewhere = "a backup is made on the machine of the server: tollhouse backup"
+    place = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
+    if request.shared.copy is None:
+        raise Refusal(503, "no_storage", "there is nothing to back up here")
+    topics = (await services.log.books()).topics
+    records = {topic: terms.get("accepted", 0) for topic, terms in topics.items()}
+    async with request.audited("backup", str(place), {}):
+        manifest = await backups.back_up(
+            request.shared.copy,
+            place,
+            version=request.shared.version,
+            made_at=moment(request.now()),
+            records=records,
+        )
+    return {"backup": {"directory": str(place), "made_at": manifest.made_at, "bytes": manifest.bytes}}
+
+
+_NO_PLACE = "one server with storage of its own makes a demo month; elsewhere: tollhouse demo --data DIR"
+
+_HAS_RECORDS = (
+    "records have arrived already: the console shows those; a demo of its own makes tollhouse demo --data DIR"
+)
+
+
+class DemoLoad(RequestBody):
+    """An empty object."""
+
+
+@call("GET", "/demo", VIEW_OPERATION, "Read whether a demo month is loaded")
+async def read_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return _described(request.shared)
+
+
+@call(
+    "POST",
+    "/demo",
+    INSTALLATION_ADMINISTRATION,
+    "Load a demo month, apart from what is real, while no record has arrived",
+    status=201,
+)
+async def load_demo(request: OperatorRequest[SpoolServices, DemoLoad]) -> Result:
+    """Refusal 409 once a record has arrived: who has calls of his own is not offered made-up ones."""
+    demo = request.shared.demo
+    if demo is None:
+        raise Refusal(503, "no_demo", _NO_PLACE)
+    topics = (await request.services.log.books()).topics
+    if any(terms.get("accepted", 0) for terms in topics.values()):
+        raise Refusal(409, "has_records", _HAS_RECORDS)
+    async with request.audited("demo.load", "demo", {}):
+        await demo().load()
+    return _described(request.shared)
+
+
+@call("DELETE", "/demo", INSTALLATION_ADMINISTRATION, "Remove the demo month")
+async def remove_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
+    demo = request.shared.demo
+    if demo is None:
+        raise Refusal(503, "no_demo", _NO_PLACE)
+    async with request.audited("demo.remove", "demo", {}):
+        await demo().remove()
+    return _described(request.shared)
+
+
+def _described(installation: InstallationServices) -> dict[str, object]:
+    return {"demo": {"state": installation.demo_state}}

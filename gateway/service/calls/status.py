@@ -1,0 +1,104 @@
+"""Health on every listener; figures and the OpenAPI document on the operator's side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+
+from gateway.http import answers
+from gateway.http.address import Address, rows_of
+from gateway.http.answers import JSON
+from gateway.http.holders.receivers import StatusServices
+from gateway.http.requests import KeyRequest
+from gateway.service.errors import Refusal
+from gateway.service.monitoring.metrics import CONTENT_TYPE
+from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+
+# Makes the OpenAPI document as JSON, once: it is large. Set on the operator's side alone: elsewhere health is
+# a status without a body.
+DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
+
+
+_ROUTE = closed(
+    {
+        "route": TEXT,
+        "state": TEXT,
+        "reason": TEXT_OR_NULL,
+        "queued": COUNT,
+        "oldest_age_s": {"type": ["number", "null"]},
+    }
+)
+_READY = closed(
+    {
+        "ready": BOOLEAN,
+        "reasons": array(TEXT),
+        "routes": array(_ROUTE),
+        "keys": OBJECT,
+        "clock": OBJECT,
+        "space": {"type": ["object", "null"]},
+        "storage": {"type": ["object", "null"]},
+        "nodes": array(OBJECT),
+        "ledger": {"type": ["object", "null"]},
+    }
+)
+
+
+def _row(path: str, summary: str, *statuses: int, media: str = JSON, body: Schema = OBJECT) -> Address:
+    return Address(
+        methods=("GET",),
+        path=path,
+        summary=summary,
+        gives={status: {media: body} for status in statuses},
+        refusals=(),
+    )
+
+
+@_row("/livez", "Whether Tollhouse lives", 200, 503, body=closed({"live": BOOLEAN}))
+async def livez(request: KeyRequest[StatusServices, None]) -> web.Response:
+    live = await request.services.health.live()
+    return _verdict(live, {"live": live} if DOCUMENT in request.http.app else None)
+
+
+@_row("/readyz", "Whether Tollhouse accepts records", 200, 503, body=_READY)
+async def readyz(request: KeyRequest[StatusServices, None]) -> web.Response:
+    health = request.services.health
+    if DOCUMENT not in request.http.app:
+        return _verdict(await health.ready(), None)
+    report = await health.report()
+    return _verdict(report["ready"], report)
+
+
+@_row("/metrics", "Figures in Prometheus text", 200, media="text/plain", body=TEXT)
+async def metrics(request: KeyRequest[StatusServices, None]) -> web.Response:
+    return answers.respond(await request.services.exposition.text(), content_type=CONTENT_TYPE)
+
+
+@_row("/openapi.json", "This document", 200)
+async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
+    """The document, without a key: it names nothing that is stored."""
+    return answers.respond(await asyncio.to_thread(request.http.app[DOCUMENT]), headers=answers.UNCACHED)
+
+
+@Address(
+    methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
+    path="/{path:(?s:.*)}",  # every path that no row has; it may hold a line break (%0A)
+    summary="404",
+    endpoint="nowhere",
+    checks_query=False,
+)
+async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
+    """Refusal 404. A trailing slash makes another address, too: a redirect would lose the body of a POST."""
+    raise Refusal(404, "not_found", "There is nothing at this address.")
+
+
+def _verdict(good: bool, body: object) -> web.Response:
+    status = 200 if good else 503
+    return web.Response(status=status) if body is None else answers.json_response(body, status=status)
+
+
+ON_EVERY_LISTENER = (*rows_of(livez), *rows_of(readyz))
+FOR_METRICS = rows_of(metrics)
+FOR_OPERATORS = (*FOR_METRICS, *rows_of(openapi))
+[NOWHERE] = rows_of(nowhere)

@@ -1,0 +1,108 @@
+"""
+How two configurations differ: what a new one changes in a running server, and by which digests several gateways on
+one storage see that their settings are the same. A digest shows no value.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, fields, is_dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from gateway.service.configuration.sections import Config, ServerSettings, settings_of
+from spool.installation import derived
+
+# Sections and settings that are taken over while running; every other one is read at the start alone.
+LIVE = frozenset({
+    "upstream", "destinations", "devices", "clusters", "privacy", "prices", "currency", "attribution", "sources",
+    "streams", "billed",
+    "publish", "log", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation",
+    "scheduled_reports", "annotations", "plans", "channels", "roles", "answers", "operators",
+    "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.max_key_requests_per_s",
+    "server.max_key_bytes_per_s", "server.min_upload_rate", "server.max_listed_records",
+})  # fmt: skip
+_TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
+# Several gateways on one storage must agree on all settings but these: addresses, files, memory and what is told of
+# the process itself are of each gateway.
+OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "storage", "server"})
+SHARED_SETTINGS = frozenset({
+    "storage.durability", "server.accept_bearer", "server.chain_keys", "server.max_body_bytes", "server.max_items",
+    "server.max_key_requests_per_s", "server.max_key_bytes_per_s",
+})  # fmt: skip
+OWN_ENDINGS = ("_file", "_env", ".file", ".proxy")
+PRICES = "prices"  # the book itself, whichever file it comes from
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigChange:
+    """`config` is the new configuration with the running values of what needs a restart; both lists name settings."""
+
+    config: Config
+    changed: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+
+
+def change(running: Config, new: Config) -> ConfigChange:
+    """Compare a running configuration with a new one: the settings that change now, and those that need a restart."""
+    values = {name: value for name, _, _, value in settings_of(running)}
+    changed, needs_restart = [], []
+    kept: dict[str, Any] = {}
+    for name, _, _, value in settings_of(new):
+        if value == values[name]:
+            continue
+        if _is_live(name, running.server, new.server):
+            changed.append(name)
+        else:
+            needs_restart.append(name)
+            kept[name] = values[name]
+    return ConfigChange(config=_with(new, kept), changed=tuple(changed), needs_restart=tuple(needs_restart))
+
+
+def _is_live(name: str, running: ServerSettings, new: ServerSettings) -> bool:
+    section, _, setting = name.partition(".")
+    if setting in _TLS_FILES:  # another file is, TLS or client certificates where there were none are not
+        return all(bool(getattr(running, file)) == bool(getattr(new, file)) for file in _TLS_FILES)
+    return section in LIVE or name in LIVE
+
+
+def _with(config: Config, values: dict[str, Any]) -> Config:
+    for name, value in values.items():
+        section, _, setting = name.partition(".")
+        of_section = replace(getattr(config, section), **{setting: value}) if setting else value
+        config = replace(config, **{section: of_section})
+    return config
+
+
+def digests(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
+    """Hash each shared setting by its name, under the installation's `secret`: equal values have equal hashes."""
+    keyed = hmac.new(derived(secret, "digests of settings"), digestmod=blake2b)
+    values = {name: value for name, _, _, value in settings_of(config) if is_shared(name)}
+    return {name: _digest(keyed.copy(), name, value) for name, value in {**values, PRICES: prices}.items()}
+
+
+def is_shared(name: str) -> bool:
+    """True if a setting must be the same on all gateways."""
+    if name in SHARED_SETTINGS:
+        return True
+    return name.partition(".")[0] not in OWN_SECTIONS and not name.endswith(OWN_ENDINGS)
+
+
+def _digest(keyed: hmac.HMAC, name: str, value: object) -> str:
+    keyed.update(f"{name}={_text(value)}".encode("utf-8", "surrogatepass"))
+    return keyed.hexdigest()[:16]
+
+
+def _text(value: Any) -> str:
+    """The same text in every process, in whatever order its members stand."""
+    if is_dataclass(value):
+        members = (f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value))
+        return f"({','.join(members)})"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(sorted(f'{_text(name)}={_text(each)}' for name, each in value.items()))}}}"
+    if isinstance(value, Set):
+        return f"{{{','.join(sorted(map(_text, value)))}}}"
+    if isinstance(value, tuple | list):
+        return f"[{','.join(map(_text, value))}]"
+    return repr(value)

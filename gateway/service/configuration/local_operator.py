@@ -1,0 +1,42 @@
+"""The e-mail address of a user of this machine: lists of changes name people by addresses."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Iterator
+
+from gateway.service.configuration.sections import Config
+from spool.errors import Invalid
+from spool.registry.operators import check_email
+
+AS_ENV = "TOLLHOUSE_AS"
+
+
+def local_address(config: Config) -> str:
+    """TOLLHOUSE_AS, else the address that `[operators.local]` gives the user, else USER@HOSTNAME."""
+    named = os.environ.get(AS_ENV, "").strip()
+    if named:
+        return named
+    for candidate in _candidates(config):
+        try:
+            return check_email(candidate)
+        except Invalid:  # a name of a user or a machine that is not part of an address
+            continue
+    raise AssertionError("unreachable: the last candidate is an address")
+
+
+def system_user() -> str | None:
+    """Returns who runs this process; None in a container whose user has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
+
+
+def _candidates(config: Config) -> Iterator[str]:
+    user, nameless = system_user(), f"uid{os.getuid()}"
+    yield config.operators.local.get(user or nameless, "")
+    yield f"{user or nameless}@{socket.gethostname()}"
+    yield f"{nameless}@localhost"

@@ -1,0 +1,228 @@
+"""
+The calls of a month, made up: weekdays and nights, sessions that grow, errors, cached answers, repeats of senders.
+
+Pure, and the same for the same seed and end.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import accumulate
+
+import msgspec
+
+from gateway.intake.prices import PriceBook
+from gateway.service.demo.plants import Plants, Turn
+from gateway.service.demo.workloads import WORKLOADS, Workload
+from spool.identity import Identity, of_call
+from spool.record import CURRENCY, NS, AiRecord, Inference, UsageMetric
+
+DAY_S = 86400
+ERRORS = 0.015
+CACHED = 0.01
+REPEATS = 0.01  # a sender without an answer sends it again
+OFFICE = tuple([1] * 7 + [4, 10, 16, 18, 16, 10, 14, 18, 18, 15, 9, 5, 3, 2, 2, 1, 1])  # by hour of the day
+ALWAYS = tuple([5] * 7 + [7, 9, 10, 11, 11, 10, 11, 11, 11, 10, 9, 8, 7, 7, 6, 6, 5])
+WEEKEND = {True: 0.06, False: 0.55}  # of a weekday, for office work and for the rest
+
+Report = tuple[AiRecord, Identity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """The month: `end` is now, `records` about how many calls there are."""
+
+    end: int  # epoch seconds
+    days: int
+    records: int
+
+    @property
+    def begin(self) -> int:
+        return self.end - self.days * DAY_S
+
+
+class Month:
+    """Makes the reports day by day, each day's in order of time."""
+
+    def __init__(
+        self,
+        period: Period,
+        *,
+        seed: int,
+        plants: Plants,
+        prices: PriceBook,
+        bill: Callable[[Inference], None] = lambda call: None,
+    ) -> None:
+        """`bill` is told of every call that a provider answers, once, however often it is reported."""
+        self._bill = bill
+        self._period = period
+        self._random = random.Random(seed)
+        self._plants = plants
+        self._prices = prices
+        self._hours = {office: list(accumulate(OFFICE if office else ALWAYS)) for office in (True, False)}
+        weights = sum(_weight(day, workload) for day in self._day_starts() for workload in self._workloads())
+        self._scale = period.records / weights
+
+    def days(self) -> Iterator[tuple[int, list[Report]]]:
+        """(the day's start, its reports). The last day ends now."""
+        for day in self._day_starts():
+            reports: list[Report] = []
+            for workload in self._workloads():
+                reports += self._of_day(day, workload)
+            reports.sort(key=_time)
+            yield day, reports
+
+    def _workloads(self) -> Sequence[Workload]:
+        return (*WORKLOADS, *self._plants.workloads)
+
+    def _day_starts(self) -> range:
+        return range(self._period.begin // DAY_S * DAY_S, self._period.end, DAY_S)
+
+    def _of_day(self, day: int, workload: Workload) -> Iterator[Report]:
+        expected = self._scale * _weight(day, workload) * self._plants.times(day, workload)
+        left = int(expected + self._random.random())
+        while left > 0:
+            calls = 1
+            if workload.turns > 1:
+                calls = min(left, 1 + int(self._random.expovariate(1 / workload.turns)))
+            left -= calls
+            yield from self._session(day, workload, calls)
+
+    def _session(self, day: int, workload: Workload, calls: int) -> Iterator[Report]:
+        """Yield one session, or one call. The input of each turn includes the turns before it."""
+        rng = self._random
+        hours = self._hours[workload.office]
+        hour = self._plants.hour(day, workload)
+        if hour is None:
+            hour = rng.choices(range(24), cum_weights=hours)[0]
+        at = (day + hour * 3600) * NS + rng.randrange(3600 * NS)
+        session = f"{workload.source}-{rng.getrandbits(64):016x}" if workload.turns > 1 else None
+        user = rng.choice(workload.users) if workload.users else None
+        input_tokens = self._tokens(workload.input_tokens)
+        cached_tokens = 0
+        for _ in range(calls):
+            if not self._period.begin * NS <= at < self._period.end * NS:
+                return
+            output_tokens = self._tokens(workload.output_tokens)
+            turn = Turn(
+                at=at,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cached_tokens=cached_tokens,
+                session=session,
+                user=user,
+            )
+            yield from self._reports(day, workload, turn)
+            cached_tokens = input_tokens
+            input_tokens += output_tokens + self._tokens(max(80, workload.input_tokens // 30))
+            at += rng.randrange(15 * NS, 90 * NS)
+
+    def _reports(self, day: int, workload: Workload, turn: Turn) -> Iterator[Report]:
+        call = self._call(workload, turn)
+        call = self._plants.apply(day, workload, call)
+        self._bill(call)
+        call.cost = self._reported(workload, call)
+        yield self._identified(workload, call)
+        if self._random.random() < REPEATS:
+            yield self._identified(workload, msgspec.structs.replace(call))
+        twin = self._plants.twin(day, workload, call)
+        if twin is not None:
+            if twin.source == call.source:  # another call, and not the same from another source
+                self._bill(twin)
+            twin.span_id = f"{self._random.getrandbits(64):016x}"
+            yield twin, of_call(twin, span=True)
+        if workload.source == "claude_code":
+            yield from self._counters(call)
+
+    def _call(self, workload: Workload, turn: Turn) -> Inference:
+        rng = self._random
+        took = int((0.4 + 0.012 * turn.output_tokens) * NS * rng.lognormvariate(0, 0.4))
+        call = Inference(
+            id=b"",
+            source=workload.source,
+            request_id=f"req_{rng.getrandbits(96):024x}",
+            trace_id=f"{rng.getrandbits(128):032x}",
+            span_id=f"{rng.getrandbits(64):016x}",
+            start_time=turn.at,
+            end_time=turn.at + took,
+            provider=workload.provider,
+            operation="chat",
+            request_model=workload.model,
+            user=turn.user,
+            team=workload.team,
+            session=turn.session,
+            device=f"laptop-{turn.user}" if workload.device and turn.user else None,
+            api_key=f"{workload.service or workload.source}-key",
+            tags={"service": workload.service} if workload.service else {},
+        )
+        chance = rng.random()
+        if chance < ERRORS:
+            call.status, call.error_type = "error", rng.choice(("429", "500", "timeout"))
+            return call
+        call.status = "cached" if chance < ERRORS + CACHED and workload.reports else "ok"
+        call.response_model = workload.model
+        call.input_tokens, call.output_tokens = turn.input_tokens, turn.output_tokens
+        if workload.caches:
+            call.cache_read_tokens = turn.cached_tokens if turn.cached_tokens >= 1024 else 0
+            if workload.provider == "anthropic":
+                call.cache_write_tokens = turn.input_tokens - call.cache_read_tokens
+        return call
+
+    def _reported(self, workload: Workload, call: Inference) -> str | None:
+        """Report the estimate as the cost of sources that know prices, except for planted errors."""
+        if not workload.reports or call.status != "ok":
+            return None
+        cost = self._prices.estimate(call)
+        if cost is None:
+            return None
+        factor = self._plants.overcharge(workload, call)
+        return cost if factor == 1 else f"{Decimal(cost) * factor:f}"
+
+    def _identified(self, workload: Workload, call: Inference) -> Report:
+        if call.status == "error" or not workload.response_ids:
+            return call, of_call(call, span=True)
+        return call, of_call(call, response_id=call.request_id, own_id=call.request_id)
+
+    def _counters(self, call: Inference) -> Iterator[Report]:
+        """Metrics of coding assistants beside their events: shadows, which the intake recognises."""
+        if call.status != "ok" or self._random.random() > 0.2:
+            return
+        amounts: tuple[tuple[str, str | None, str, int | str | None], ...] = (
+            ("claude_code.token.usage", "output", "{token}", call.output_tokens),
+            ("claude_code.cost.usage", None, CURRENCY, call.cost),
+        )
+        for name, kind, unit, value in amounts:
+            if value is not None:
+                metric = UsageMetric(
+                    id=self._random.randbytes(16),
+                    source=call.source,
+                    name=name,
+                    model=call.response_model,
+                    token_type=kind,
+                    value=value,
+                    unit=unit,
+                    start_time=call.start_time,
+                    end_time=call.end_time,
+                    session=call.session,
+                    user=call.user,
+                    team=call.team,
+                    device=call.device,
+                )
+                yield metric, Identity(metric.id)
+
+    def _tokens(self, usual: int) -> int:
+        return max(1, int(usual * math.exp(self._random.gauss(0, 0.35))))
+
+
+def _weight(day: int, workload: Workload) -> float:
+    """Return the share of a workload that falls on a day: 1970-01-01 was a Thursday."""
+    weekend = (day // DAY_S + 3) % 7 >= 5
+    return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
+
+
+def _time(report: Report) -> int:
+    return report[0].start_time or 0

@@ -1,0 +1,305 @@
+"""
+What can be planted in a month, each for one detector or one type of recommendations: how the calls change.
+Keys, devices and routes: `samples.py`; what is billed: `bills.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import msgspec
+
+from gateway.service.demo.workloads import (
+    CLAUDE_CODE,
+    INVOICES,
+    SEARCH,
+    SUMMARIES,
+    SUPPORT,
+    TUTOR,
+    WORKLOADS,
+    Workload,
+)
+from spool.record import NS, Inference
+
+DAY_S = 86400
+
+
+def _planted(
+    provider: str, model: str, service: str, input_tokens: int, output_tokens: int = 800, *, share: float = 12
+) -> Workload:
+    return Workload(
+        source="otel",
+        provider=provider,
+        model=model,
+        team="operations",
+        service=service,
+        share=share,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+    )
+
+
+# word -> the workload that it adds for a type of recommendations: in it every call could cost less. All of these
+# workloads together cost about as much as all else, so that each is worth telling and what others plant still
+# stands out. The prices of tiers and batches that are used here hold from any day on.
+SAVINGS = {
+    "unread-cache": _planted("anthropic", "claude-sonnet-5-5", "digests", 6_500, 300),
+    "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 1_700, 140),
+    "regional-model": _planted("aws.bedrock", "us.anthropic.claude-sonnet-5-5", "contracts", 12_000, 450),
+    "older-model": _planted("anthropic", "claude-sonnet-4-5", "minutes", 1_700, 140),
+    "large-input": _planted("gcp.gemini", "gemini-2.5-pro", "audits", 150_000, share=1),
+    "nightly-job": _planted("anthropic", "claude-fable-5-2", "catalogue", 250, 70),
+    "paid-retries": _planted("openai", "gpt-4.1", "imports", 6_000, 200),
+    "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 4_500, 700),
+}
+NIGHT = 2  # the hour of the job
+QUESTIONS = 3  # that are asked again and again
+
+# word -> what it plants
+PLANTS = {
+    "spike": "a day on which one team spends eight times as much",
+    "missing-price": "a model without a list price",
+    "cost-gap": "a gateway that reports half as much again as its calls cost",
+    "no-owner": "a service whose calls name neither team nor user",
+    "doubled-source": "a service whose calls two sources report under ids that do not match",
+    "unused-cache": "conversations that are sent again and again past the cache",
+    "dear-model": "one person who uses a far dearer model than the others",
+    "retry-storm": "an hour in which a client fails and calls on",
+    "unrecognised": "items that look like AI and that nobody understands",
+    "parked-route": "a route that a wrong key has parked",
+    "dead-letters": "records that a destination refused",
+    "unknown-arrival": "unit-cost records that the upstream did not clearly answer",
+    "idle-key": "a key that nobody uses",
+    "wide-key": "a key that sends and reads",
+    "mute-device": "a laptop that lives and reports no calls any more",
+    "unreported-key": "a key that OpenAI bills and that nobody reports",
+    "unread-cache": "a service that writes to the provider's cache and never reads",
+    "priority-tier": "a service that pays for priority",
+    "regional-model": "a service that asks for a model within one region",
+    "older-model": "a service whose model has a cheaper follower",
+    "large-input": "a service whose inputs are often a little over a price tier",
+    "nightly-job": "a job that could be a batch",
+    "paid-retries": "a service whose calls fail, are paid, and are sent again",
+    "repeated-questions": "a service that is asked the same again and again",
+    "idle-seat": "a seat of an assistant that nobody uses",
+}
+
+
+# word -> the detector, or the type of recommendations, that is to find it
+FOUND_BY = {
+    "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
+    "doubled-source": "doubled_source", "unused-cache": "prompt_caching", "dear-model": "cheaper_model",
+    "retry-storm": "retry_storm", "unrecognised": "unrecognised_shape", "parked-route": "stuck_route",
+    "dead-letters": "dead_letters", "unknown-arrival": "unknown_arrival", "idle-key": "idle_key",
+    "wide-key": "wide_key", "mute-device": "mute_device", "unreported-key": "reconciliation_difference",
+    "unread-cache": "cache_write_unread", "priority-tier": "priority_tier", "regional-model": "regional_surcharge",
+    "older-model": "newer_model", "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
+    "repeated-questions": "response_cache", "idle-seat": "idle_seat",
+}  # fmt: skip
+NAMED = {"spike": "search"}  # what the title has, of plants whose detector others may alarm as well
+
+
+def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
+    """The words, of those that were planted, that nothing found; `titles` of what was found, by who found it."""
+    return [
+        word
+        for word in words
+        if not any(NAMED.get(word, "") in title.lower() for title in titles.get(FOUND_BY[word], ()))
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastMonth:
+    """
+    The smallest month in which a plant is found: its days, and its calls, of which there are `per_day` at least.
+    """
+
+    days: int = 1
+    records: int = 1
+    per_day: int = 0
+
+    def of(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
+        """The days and records that a month of so many days has to have, if other plants thin its calls out."""
+        days = max(self.days, days)
+        return days, math.ceil(max(self.records, self.per_day * days) * thinned)
+
+
+# What detectors hold against others needs calls to be held against; all that is not here is found in any
+# month. With a margin over what was measured for different seeds, weekdays and hours of the end, each word
+# alone: words that add calls of their own leave fewer of the month for the others.
+LEAST = {
+    "spike": LeastMonth(days=14, records=10_000, per_day=500),
+    "missing-price": LeastMonth(records=1_500, per_day=50),
+    "cost-gap": LeastMonth(records=10_000, per_day=700),
+    "no-owner": LeastMonth(records=5_000, per_day=200),
+    "doubled-source": LeastMonth(records=700, per_day=35),
+    "unused-cache": LeastMonth(days=2, records=30_000, per_day=1_000),
+    "dear-model": LeastMonth(days=7, records=10_000, per_day=1_000),
+    "retry-storm": LeastMonth(days=3, records=800, per_day=90),
+    "dead-letters": LeastMonth(records=100, per_day=10),
+    "unreported-key": LeastMonth(days=4),
+    **dict.fromkeys(SAVINGS, LeastMonth(days=8, records=30_000)),
+}
+
+
+# The most records of a month: these are told by the newest records alone, which are a small part of a larger
+# one.
+MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
+
+
+def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
+    """The words that a month of this size does not show, all of them planted, each with the size that it needs."""
+    together = _weight(words)
+    needs = {word: LEAST.get(word, LeastMonth()).of(days, together / _weight([word])) for word in words}
+    small = [
+        f"{word} needs --days {least_days} --records {least_records} or more"
+        for word, (least_days, least_records) in needs.items()
+        if days < least_days or records < least_records
+    ]
+    most = {word: int(MOST[word] / (together / _weight([word]))) for word in words if word in MOST}
+    return [
+        *small,
+        *(f"{word} needs --records {limit} or fewer" for word, limit in most.items() if records > limit),
+    ]
+
+
+def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
+    """The days and records of the smallest month, of so many days or more, that shows all of the words."""
+    days = max((LEAST.get(word, LeastMonth()).of(days)[0] for word in words), default=days)
+    together = _weight(words)
+    records = (LEAST.get(word, LeastMonth()).of(days, together / _weight([word]))[1] for word in words)
+    return days, max(records, default=1)
+
+
+def _weight(words: Collection[str]) -> float:
+    """Sum the shares of the usual workloads and of those that the words add: they divide the calls of a month."""
+    return sum(workload.share for workload in (*WORKLOADS, *_added(words)))
+
+
+def _added(words: Collection[str]) -> Sequence[Workload]:
+    return tuple(workload for word, workload in ADDED.items() if word in words)
+
+
+SPIKE_AGO = 2  # days
+SPIKE = 8.0
+OWNERLESS = 1.6  # on every day: a part of all spend has to be nobody's
+STORM = 40.0  # times the usual calls, all of them in one hour
+STORM_HOUR = 14
+LATE_DAYS = 12  # most of what is planted goes on for the last days of the month
+DEAR_MODEL = "claude-opus-4-1"
+DEAR_USER = "ben"
+UNKNOWN = Workload(
+    source="otel",
+    provider="acme",
+    model="acme-large-2026",
+    team="research",
+    service="trials",
+    share=3,
+    input_tokens=1500,
+    output_tokens=300,
+)
+
+
+ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # word -> the workload that it adds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One call of a session before it is a record. `cached_tokens` are its input from the turn before."""
+
+    at: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    session: str | None
+    user: str | None
+
+
+class Plants:
+    """The words that were asked for, as changes of the traffic of a month that ends at `end`."""
+
+    def __init__(self, words: Collection[str], *, end: int) -> None:
+        self.words = frozenset(words)
+        self._today = end // DAY_S * DAY_S
+        self._late = self._today - LATE_DAYS * DAY_S
+        self.workloads = _added(self.words)
+
+    def times(self, day: int, workload: Workload) -> float:
+        """Return the factor by which a workload has more calls on a day than usual."""
+        if "spike" in self.words and workload is SEARCH and day == self._today - SPIKE_AGO * DAY_S:
+            return SPIKE
+        if self._storms(day, workload):
+            return STORM
+        if "no-owner" in self.words and workload is SUMMARIES:
+            return OWNERLESS
+        return 1.0
+
+    def hour(self, day: int, workload: Workload) -> int | None:
+        """The hour of the day in which all calls of a workload are; None: as usual."""
+        if workload is SAVINGS["nightly-job"]:
+            return NIGHT
+        return STORM_HOUR if self._storms(day, workload) else None
+
+    def apply(self, day: int, workload: Workload, call: Inference) -> Inference:
+        """The call with what was planted in it; a workload changes for one word only."""
+        _change(self.words, workload, call)
+        if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
+            call.request_model = DEAR_MODEL
+            call.response_model = DEAR_MODEL if call.response_model else None
+        if "unused-cache" in self.words and workload is TUTOR and call.status == "ok":
+            call.cache_read_tokens = call.cache_write_tokens = 0
+        if day < self._late:
+            return call
+        if "no-owner" in self.words and workload is SUMMARIES:
+            call.team = call.user = None
+        if self._storms(day, workload):
+            _fail(call)
+        return call
+
+    def overcharge(self, workload: Workload, call: Inference) -> Decimal:
+        """Return the factor by which a reported cost is too high."""
+        late = (call.start_time or 0) >= self._late * NS
+        return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
+
+    def twin(self, day: int, workload: Workload, call: Inference) -> Inference | None:
+        """The same call as another source reports it, or the call that follows on one that failed."""
+        if workload is SAVINGS["paid-retries"] and call.status == "error" and call.input_tokens:
+            start = (call.start_time or 0) + 5 * NS
+            end = (call.end_time or 0) + 5 * NS
+            return msgspec.structs.replace(
+                call, request_id=None, status="ok", error_type=None, start_time=start, end_time=end
+            )
+        is_doubled = "doubled-source" in self.words and workload is SUPPORT and day >= self._late
+        if not is_doubled or call.status != "ok":
+            return None
+        start = (call.start_time or 0) + NS
+        return msgspec.structs.replace(
+            call, source="openinference", request_id=None, cost=None, start_time=start, tags={}
+        )
+
+    def _storms(self, day: int, workload: Workload) -> bool:
+        return "retry-storm" in self.words and workload is INVOICES and day == self._today - DAY_S
+
+
+def _fail(call: Inference) -> None:
+    call.status, call.error_type = "error", "429"
+    call.response_model = call.input_tokens = call.output_tokens = None
+
+
+def _change(words: frozenset[str], workload: Workload, call: Inference) -> None:
+    """Make a call what was planted in its workload."""
+    word = next((word for word in words if SAVINGS.get(word) is workload), None)
+    if word is None or call.input_tokens is None:
+        return
+    if word == "unread-cache":
+        call.cache_write_tokens = call.input_tokens
+    elif word == "priority-tier":
+        call.tags = {**call.tags, "service_tier": "priority"}
+    elif word == "paid-retries":
+        call.status, call.error_type = "error", "timeout"
+    elif word == "repeated-questions":
+        question = call.input_tokens % QUESTIONS
+        call.input_tokens, call.output_tokens = workload.input_tokens + 1000 * question, 700 + 100 * question

@@ -1,0 +1,202 @@
+"""What a demo holds beside calls: sample keys, devices, routes, unrecognised items, a plan and a definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from gateway.allocation.language import Limits
+from gateway.allocation.published import Published
+from gateway.allocation.publishing import Publishing
+from gateway.normalise.outcome import UNRECOGNISED_AI
+from gateway.plans.declared import PlanDraft, PlanTable, Seat
+from gateway.service.configuration.sections import AllocationSettings
+from gateway.service.demo.plants import DAY_S, LATE_DAYS
+from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.values import PARKED, RouteSpec
+from spool.devices.device import Device
+from spool.identity import Identity
+from spool.ledger.ledger import Ledger
+from spool.log.books import topic_of
+from spool.log.values import Submission
+from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
+from spool.registry.allocation import DEFAULT
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
+from spool.registry.views import ViewDraft
+from spool.storage import Storage
+
+ACTOR = Actor("demo@example.com", "tollhouse demo")
+OLD_S = 60 * DAY_S  # how long the keys have been there
+SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens")
+SHAPES = 40
+DEAD = 5
+SUMS = 3
+UPSTREAM_SUMS = f"upstream/{UNIT_COST}"
+SEATS = ("mara", CLAUDE_CODE.users[0])  # mara makes no call
+_MOST = 10
+# The definition that is published: which cost centre a team's calls belong to.
+DEFINITION = b"""\
+Dimensions:
+  CostCentre:
+    Name: Cost centre
+    Source: team
+    DefaultValue: Overhead
+    Rules:
+      - Type: Group
+        Name: Product
+        Conditions:
+          - Equals: [search, support]
+      - Type: Group
+        Name: Engineering
+        Conditions:
+          - HasValue: true
+"""
+
+
+@dataclass
+class SetClock:
+    """A clock that is set by hand: keys of two months ago are made two months ago."""
+
+    at: float
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+async def add_samples(
+    storage: Storage, registry: Registry, clock: SetClock, *, begin: int, words: frozenset[str]
+) -> None:
+    """Add keys and devices, and what `words` ask for; `begin` is the start of the month."""
+    now = clock.now()
+    await _devices(storage, now, begin, "mute-device" in words)
+    if "unrecognised" in words:
+        ignored = {UNRECOGNISED_AI: SHAPES}
+        await storage.log.append(
+            Submission(topic=AI_TELEMETRY, received=SHAPES, ignored=ignored, unrecognised=[SHAPE] * SHAPES)
+        )
+    routes = [word for word in ("parked-route", "dead-letters", "unknown-arrival") if word in words]
+    if "unknown-arrival" in words:
+        await storage.log.append(_sums(now))
+    if routes:
+        await _routes(storage.deliveries, routes, now)
+    clock.at = now - OLD_S
+    await _keys(registry, clock, now, words)
+    clock.at = now
+
+
+async def _keys(registry: Registry, clock: SetClock, now: float, words: frozenset[str]) -> None:
+    used = await registry.keys.create(name="Demo sender", use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
+    reader = await registry.keys.create(name="Demo reader", scopes=["billing:read_costs"], actor=ACTOR)
+    last = {used[0].id: now, reader[0].id: now - DAY_S}
+    if "idle-key" in words:
+        await registry.keys.create(name="Old integration", scopes=["billing:read_costs"], actor=ACTOR)
+    if "wide-key" in words:
+        scopes = [INGEST, "views:delete_view"]
+        wide = await registry.keys.create(name="Everything", scopes=scopes, actor=ACTOR)
+        last[wide[0].id] = now
+    await registry.keys.accessed(last)
+
+
+async def _devices(storage: Storage, now: float, begin: int, mute: bool) -> None:
+    for place, person in enumerate(PEOPLE):
+        silent = mute and place == 0
+        device = Device(
+            id=f"laptop-{person}",
+            hostname=f"{person}-laptop",
+            platform="darwin" if place % 2 else "linux",
+            user=person,
+            enrolled_at=float(begin),
+            enrolled_by="demo",
+            last_seen=now,
+            last_heartbeat=now,
+            last_telemetry=now - LATE_DAYS * DAY_S if silent else now - 600,
+        )
+        await storage.devices.keep(device)
+
+
+async def _routes(deliveries: Deliveries, words: Sequence[str], now: float) -> None:
+    names = {
+        "parked-route": f"upstream/{AI_TELEMETRY}",
+        "dead-letters": f"archive/{AI_TELEMETRY}",
+        "unknown-arrival": UPSTREAM_SUMS,
+    }
+    await deliveries.declare([RouteSpec(name=names[word], topic=topic_of(names[word])) for word in words])
+    if "parked-route" in words:
+        await deliveries.set_state(names["parked-route"], PARKED, "401: the key is unknown")
+    for _ in range(DEAD if "dead-letters" in words else 0):
+        delivery = await deliveries.due(names["dead-letters"], now=now, max_records=1)
+        if delivery is not None:
+            await deliveries.set_aside(delivery, error="the record's model is not allowed here", status="422")
+    if "unknown-arrival" in words:
+        cut_off = await deliveries.due(names["unknown-arrival"], now=now, max_records=SUMS)
+        if cut_off is not None:
+            await deliveries.unknown(cut_off, reason="no answer within 30 s; it may have been summed or not")
+
+
+def _sums(now: float) -> Submission:
+    """Requests of a product, by customer."""
+    operations = [
+        UnitCostOperation(
+            id=number.to_bytes(16),
+            stream="requests",
+            stream_type="allocation",
+            operation="sum",
+            start_time=int(now) * NS,
+            granularity="DAILY",
+            element_name=f"customer-{number}",
+            value="100",
+        )
+        for number in range(1, SUMS + 1)
+    ]
+    return Submission(
+        topic=UNIT_COST,
+        received=SUMS,
+        records=operations,
+        identities=[Identity(each.id) for each in operations],
+    )
+
+
+async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: frozenset[str]) -> None:
+    """
+    Add the plan with a seat that nobody uses, if its word is planted.
+
+    Its billing cycles begin on the day on which the month ends, so the last cycle is over.
+    """
+    if "idle-seat" not in words:
+        return
+    filter = {"source": (CLAUDE_CODE.source,)}
+    view_draft = ViewDraft(name="Claude Code", filter=filter, principal_dimension="user")
+    view = await registry.views.create(view_draft, known=ledger.dimensions(), most=_MOST, actor=ACTOR)
+    last = datetime.fromtimestamp(end, UTC)
+    since = (last - timedelta(seconds=OLD_S)).date().isoformat()
+    draft = PlanDraft(
+        name="Claude Team",
+        view_id=view.id,
+        fee="25",
+        included="40",
+        overage_price="1",
+        cycle_day=last.day,
+        seats=tuple(Seat(user=user, since=since, team=CLAUDE_CODE.team) for user in SEATS),
+    )
+    await registry.table(PlanTable).create(draft, most=_MOST, actor=ACTOR)
+
+
+async def publish_definition(registry: Registry, ledger: Ledger) -> None:
+    settings = AllocationSettings()
+    publishing = Publishing(
+        registry.allocation,
+        ledger,
+        Published(ledger),
+        limits=Limits,
+        max_versions=lambda: settings.max_versions,
+        max_jobs=lambda: settings.max_jobs,
+        changed=lambda: None,
+    )
+    await publishing.publish(DEFINITION, namespace=DEFAULT, base=None, actor=ACTOR)

@@ -1,0 +1,161 @@
+"""Everything that a server listens on: HTTP for senders and operators, gRPC, and the operator socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from gateway.http.in_hand import stopping
+from gateway.http.listening.connections import connection_limit
+from gateway.http.listening.listener import Listener, operator_listen, uses_tls
+from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
+from gateway.http.listening.tls import Certificate
+from gateway.http.services import Services
+from gateway.operator.socket import OperatorSocket
+from gateway.receivers.otlp_grpc import Export, GrpcServer, exports, waiting
+from gateway.service.addresses.application import application, metrics_application, operator_application
+from gateway.service.addresses.areas import GRPC_SERVICES
+from gateway.service.configuration.sections import ServerSettings
+from gateway.service.handover import HandOver
+
+_log = logging.getLogger(__name__)
+
+UPLOAD_S = 1.0  # what bodies get to arrive when the server stops
+DRAIN_S = 4.0  # and what has arrived, to be answered
+CUT_S = 1.0  # and calls of gRPC after that: all waits of a stop together stay under the 10 s of `docker stop`
+# before that, what connections get to send their last request, where a successor takes new ones
+LEAVE_S = 2.0
+LOOK_S = 0.02
+SETTLE_S = 0.2  # and what a connection that was just accepted gets to send its first
+
+
+class Listeners:
+    """`start` once, then `close`. Those of `sockets` were open before, and stay open when this process has ended."""
+
+    def __init__(self, server: ServerSettings, directory: Path, sockets: ListeningSockets) -> None:
+        self.server = server
+        self._directory = directory
+        self._sockets = sockets
+        self._stack = AsyncExitStack()
+        self._http: dict[str, Listener] = {}
+        self._grpc: GrpcServer | None = None
+        self._exports: Mapping[str, Export] = {}
+        self._ready = asyncio.Event()
+        self._hand_over: HandOver | None = None
+        self.grpc_address = ""  # "" when gRPC is off
+
+    @property
+    def url(self) -> str:
+        return self._http[HTTP].url
+
+    @property
+    def operator_url(self) -> str:
+        return self._http.get(OPERATOR, self._http[HTTP]).url
+
+    @property
+    def metrics_url(self) -> str:
+        """Empty without a listener for metrics alone."""
+        return self._http[METRICS].url if METRICS in self._http else ""
+
+    async def start_grpc(self, certificate: Certificate | None) -> None:
+        """Take calls, which wait until `start` has put something behind them. OSError if the address is in use."""
+        server = self.server
+        grpc = GrpcServer(
+            waiting(GRPC_SERVICES, self._when_ready),
+            max_bytes=server.max_body_bytes,
+            max_connections=connection_limit(server),
+            reuse_port=server.reuse_port,
+        )
+        self._stack.push_async_callback(grpc.stop, CUT_S)
+        await grpc.start(server.grpc_listen, certificate)
+        self._grpc, self.grpc_address = grpc, grpc.address
+
+    async def start(self, services: Services, certificate: Certificate | None) -> None:
+        """Listen on everything. OSError for an address that is in use or not of this machine."""
+        server = self.server
+        operators = OperatorSocket(self._directory, operator_application(services.operators))
+        self._stack.push_async_callback(operators.stop)
+        await operators.start()
+        operator_address = operator_listen(server)
+        outer = application(services, for_senders=True, for_operators=operator_address is None)
+        connections = services.receivers.connections
+        proxies = services.receivers.proxies
+        turns = services.receivers.turns
+        public = Listener(
+            outer, certificate=certificate, connections=connections, proxies=proxies, turns=turns
+        )
+        await self._start_http(HTTP, public, server.listen)
+        people = services.operators.installation.connections
+        if operator_address is not None:
+            inner = application(services, for_senders=False, for_operators=True)
+            tls = certificate if uses_tls(server, operator_address) else None
+            inside = Listener(inner, certificate=tls, connections=people, proxies=proxies, turns=turns)
+            await self._start_http(OPERATOR, inside, operator_address)
+        if server.metrics_listen:
+            tls = certificate if uses_tls(server, server.metrics_listen) else None
+            figures = Listener(
+                metrics_application(services), certificate=tls, connections=people, turns=turns
+            )
+            await self._start_http(METRICS, figures, server.metrics_listen)
+        self._exports = exports(services.receivers, GRPC_SERVICES)
+        self._ready.set()
+        if server.grpc_listen and self._grpc is None:
+            await self.start_grpc(certificate)
+        self._stack.push_async_callback(self._drain, services)
+        self._hand_over = HandOver(self._directory, self._descriptors, self.grpc_address)
+        self._stack.push_async_callback(self._hand_over.stop)
+        self._hand_over.start()
+
+    async def handed_over(self) -> None:
+        """Wait until another process takes over."""
+        assert self._hand_over is not None
+        await self._hand_over.asked.wait()
+
+    async def close(self) -> None:
+        """Refuse new requests, finish those that run, close."""
+        await self._stack.aclose()
+        self._sockets.close()
+
+    async def _when_ready(self) -> Mapping[str, Export]:
+        await self._ready.wait()
+        return self._exports
+
+    async def _start_http(self, name: str, listener: Listener, address: str) -> None:
+        self._stack.push_async_callback(listener.stop)
+        await listener.start(address, self._sockets.find(name))
+        self._http[name] = listener
+
+    def _descriptors(self) -> Mapping[str, int]:
+        return {name: listener.descriptor for name, listener in self._http.items()}
+
+    async def _drain(self, services: Services) -> None:
+        receivers = services.receivers
+        for listener in self._http.values():
+            listener.close_socket()
+        if self._sockets or (self._hand_over is not None and self._hand_over.asked.is_set()):
+            await self._leave(services)
+        if await receivers.in_hand.close(UPLOAD_S):
+            return
+        receivers.inflight.cut_uploads(stopping())
+        if not await receivers.in_hand.close(DRAIN_S):
+            _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
+
+    async def _leave(self, services: Services) -> None:
+        """
+        Answer what open connections still send, and close each behind its answer.
+
+        A sender that finds its connection closed before it sends opens another one, which the successor takes.
+        """
+        receivers = services.receivers
+        receivers.in_hand.leave()
+        calls = None if self._grpc is None else asyncio.create_task(self._grpc.stop(LEAVE_S))
+        await asyncio.sleep(SETTLE_S)
+        for _ in range(int(LEAVE_S / LOOK_S)):
+            if not receivers.connections.count:
+                break
+            await asyncio.sleep(LOOK_S)
+        if calls is not None:
+            await calls

@@ -1,0 +1,111 @@
+"""
+Log lines: JSON on stderr, a short sentence and stable fields.
+
+Never a key and never a prompt: of an exception a line holds the type and the place, because its text may
+quote what was sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections import OrderedDict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import orjson
+
+from gateway.service.attempts import Buckets, neighbourhood
+from spool.clock import Clock, SystemClock
+from spool.printable import json_for_people
+
+FRAMES = 12
+LINES_PER_MINUTE = 60
+MAX_KINDS = 10_000
+MAX_KIND = 80
+# What logging puts on every record; everything else came in as `extra`.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure(
+    level: str,
+    stream: TextIO | None = None,
+    *,
+    lines_per_minute: int = LINES_PER_MINUTE,
+    clock: Clock | None = None,
+) -> None:
+    """Log to stderr as JSON from now on."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    handler.addFilter(RepeatedLines(clock or SystemClock(), lines_per_minute))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # asyncio's and aiohttp's debug lines show requests as they came in.
+    for chatty in ("asyncio", "aiohttp", "aiosqlite"):
+        logging.getLogger(chatty).setLevel(max(logging.INFO, root.level))
+
+
+class RepeatedLines(logging.Filter):
+    """
+    Bounds the lines of one kind about one address, and asyncio's about what it cannot accept.
+
+    Whoever may not send could fill the disk with refusals. What was left out is counted in the next line that
+    is written of its kind, as `left_out`.
+    """
+
+    def __init__(self, clock: Clock, lines_per_minute: int) -> None:
+        super().__init__()
+        self._buckets = Buckets(clock, burst=lines_per_minute, per_s=lines_per_minute / 60)
+        self._left_out: OrderedDict[str, int] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = _kind(record)
+        if kind is None:
+            return True
+        if self._buckets.wait_s(kind):
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            if len(self._left_out) > MAX_KINDS:
+                self._left_out.popitem(last=False)
+            return False
+        self._buckets.charge(kind)
+        left_out = self._left_out.pop(kind, 0)
+        if left_out:
+            record.left_out = left_out
+        return True
+
+
+def _kind(record: logging.LogRecord) -> str | None:
+    """Return the kind under which a line is counted; None for lines that nobody outside can cause."""
+    if record.name == "asyncio":
+        return record.getMessage()[:MAX_KIND]
+    address = getattr(record, "address", None)
+    if address is None:
+        return None
+    facts = (getattr(record, name, "") for name in ("action", "endpoint", "status", "type"))
+    return " ".join(map(str, (neighbourhood(address), *facts)))
+
+
+class JsonFormatter(logging.Formatter):
+    """One line a record: time, level, logger, message, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update((name, value) for name, value in vars(record).items() if name not in _STANDARD)
+        if record.exc_info and record.exc_info[1]:
+            line["error"] = type(record.exc_info[1]).__name__
+            line["where"] = where(record.exc_info[1])
+        return json_for_people(line, option=orjson.OPT_NON_STR_KEYS)
+
+
+def where(error: BaseException) -> list[str]:
+    """The innermost frames of an exception as `file:line function`, without the text of either."""
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]

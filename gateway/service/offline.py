@@ -1,0 +1,69 @@
+"""The operator API over a data directory, for a command that finds no server running."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from gateway.http.holders.installation import Urls
+from gateway.http.listening.listener import operator_listen, uses_tls
+from gateway.operator.socket import OperatorSocket
+from gateway.service.addresses.application import operator_application
+from gateway.service.assembly.operators import open_operator_services
+from gateway.service.assembly.storage import open_storage
+from gateway.service.configuration.sections import Config
+from gateway.service.mounts import CONSOLE
+from spool.deliveries.values import RouteSpec
+from spool.steady_clock import SteadyClock
+from spool.storage import Storage
+
+
+@asynccontextmanager
+async def open_offline(config: Config, *, version: str, names_routes: bool = False) -> AsyncIterator[Path]:
+    """
+    A socket with the operator API over a data directory that nobody else has open; SpoolLocked when somebody has.
+
+    The socket lies elsewhere than a server's, so that no other command comes in and is cut off when this one
+    ends. `names_routes`: `config` was read from a file, and routes that it does not name any more are orphaned.
+    """
+    clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
+    async with AsyncExitStack() as stack:
+        storage = await stack.enter_async_context(open_storage(config, clock=clock))
+        if names_routes:
+            await _declare(storage, config)
+        services = await stack.enter_async_context(
+            open_operator_services(
+                config,
+                storage,
+                clock=clock,
+                version=version,
+                urls=lambda: Urls(console=_console_url(config), public=config.oidc.console),
+            )
+        )
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))
+        socket = OperatorSocket(Path(place), operator_application(services))
+        stack.push_async_callback(socket.stop)
+        yield await socket.start()
+
+
+async def _declare(storage: Storage, config: Config) -> None:
+    """Orphan the routes that a start of the server would orphan; it declares new ones itself."""
+    has_upstream = bool(config.upstream.base_url or config.upstream.ai_telemetry_url)
+    named = {f"{each.name}/{topic}" for each in config.destinations for topic in each.topics}
+    states = await storage.deliveries.routes()
+    if has_upstream:
+        named |= {state.name for state in states if state.name.startswith("upstream/")}
+    kept = [state for state in states if state.name in named]
+    if len(kept) < len(states):
+        specs = [RouteSpec(name=state.name, topic=state.topic, required=state.required) for state in kept]
+        await storage.deliveries.declare(specs)
+
+
+def _console_url(config: Config) -> str:
+    """Return the address that the console will have once the server runs; https if TLS is configured."""
+    server = config.server
+    private = operator_listen(config.server)
+    tls = server.tls_cert_file is not None if private is None else uses_tls(server, private)
+    return f"{'https' if tls else 'http'}://{private or server.listen}{CONSOLE}/"

@@ -1,0 +1,87 @@
+"""Areas of addresses: what is said of one before its rows are imported is true of its rows."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import walk_packages
+
+import pytest
+
+from gateway import api, mcp, operator, receivers
+from gateway.http.address import collect, rows_of
+from gateway.http.managed import ManagedResource
+from gateway.resources.list import RESOURCES
+from gateway.service import addresses
+from gateway.service.addresses.areas import FOR_SENDERS, OPERATOR_AREAS, Area, operator_rows, sender_rows
+from gateway.service.calls import status
+from gateway.service.mounts import OPERATOR_API
+
+AREAS = [*FOR_SENDERS, *OPERATOR_AREAS]
+HOMES = (addresses, api, mcp, operator, receivers)
+
+every_area = pytest.mark.parametrize("area", AREAS, ids=lambda area: area.paths[0])
+
+
+def is_of(path: str, area: Area) -> bool:
+    """Whether a path, whose parameters may stand for anything, is one of an area's or below it."""
+    return any(path == each or path.startswith(f"{each}/") for each in area.paths)
+
+
+def test_every_module_with_rows_is_of_an_area() -> None:
+    """If an area does not name the module of a handler, its paths are not found. Health is of none."""
+    known = {status.__name__, *(name for area in AREAS for name in area.modules)}
+    modules = [each.name for home in HOMES for each in walk_packages(home.__path__, f"{home.__name__}.")]
+    modules += [f"{package}.declared" for package in RESOURCES.values()]
+    with_rows = {name for name in modules if any(collect(import_module(name)))}
+    assert with_rows <= known, "name it with its paths in gateway/service/addresses/areas.py"
+    assert known - with_rows <= {
+        name
+        for name in modules
+        if any(isinstance(each, ManagedResource) for each in vars(import_module(name)).values())
+    }
+
+
+def test_a_module_is_of_one_area() -> None:
+    """Its rows would be in the table twice. It may have rows for keys and for people."""
+    for areas in (FOR_SENDERS, OPERATOR_AREAS):
+        named = [name for area in areas for name in area.modules]
+        assert sorted(set(named)) == sorted(named)
+
+
+@every_area
+def test_a_row_is_of_the_whole_handler(area: Area) -> None:
+    """A decorator above the row would be left out: the row stands above all others."""
+    for module in map(import_module, area.modules):
+        for name, value in vars(module).items():
+            assert all(row.handler is value for row in rows_of(value)), f"{module.__name__}.{name}"
+
+
+@every_area
+def test_a_path_is_in_its_area_alone(area: Area) -> None:
+    """A request reaches the module that has its row, and no module is imported for another one's request."""
+    areas = FOR_SENDERS if area in FOR_SENDERS else OPERATOR_AREAS
+    rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
+    for row in rows:
+        path = row.path.removeprefix(OPERATOR_API).replace("{group:allocation|costformation}", "allocation")
+        assert [area] == [each for each in areas if is_of(path, each)], path
+    assert [] == [each for each in area.paths for other in areas if other is not area and is_of(each, other)]
+
+
+@every_area
+def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
+    """Series of metrics begin with 0 before the rows are imported: none is missing, and none stands for nothing."""
+    if area in FOR_SENDERS:
+        assert {row.endpoint for row in sender_rows(area)} == set(area.endpoints)
+    else:
+        assert () == area.endpoints
+
+
+@every_area
+def test_every_path_of_an_area_leads_to_a_row(area: Area) -> None:
+    """A path without a row would import the area for a 404."""
+    rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
+    paths = [row.path.removeprefix(OPERATOR_API) for row in rows]
+    for each in area.paths:
+        pattern = each.replace("/v2/allocation", "/v2/{group:allocation|costformation}")
+        pattern = pattern.replace("/v2/costformation", "/v2/{group:allocation|costformation}")
+        assert any(path == pattern or path.startswith(f"{pattern}/") for path in paths), each

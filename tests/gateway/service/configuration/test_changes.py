@@ -1,0 +1,94 @@
+"""What a changed configuration changes in a running server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporters.settings import UpstreamSettings
+from gateway.service.configuration.changes import LIVE, change
+from gateway.service.configuration.sections import Config, PriceOverride, PriceSettings, ServerSettings
+from spool.registry.registry import Registry  # noqa: F401 - imports every table
+from spool.registry.shared.document_table import DocumentTable
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_what_is_live_is_taken_and_the_rest_waits() -> None:
+    """The configuration in force has the new values of the one and the running values of the other."""
+    running = Config()
+    prices = PriceSettings(override=(PriceOverride(model="m", input=Decimal(1)),))
+    new = replace(
+        running,
+        data_dir=Path("elsewhere"),
+        prices=prices,
+        server=ServerSettings(accept_bearer=True, listen="127.0.0.1:1"),
+        upstream=UpstreamSettings(base_url="https://example.com"),
+    )
+    found = change(running, new)
+    assert {"server.accept_bearer", "upstream.base_url", "prices.override"} == set(found.changed)
+    assert {"data_dir", "server.listen"} == set(found.needs_restart)
+    assert replace(new, data_dir=running.data_dir, server=ServerSettings(accept_bearer=True)) == found.config
+
+
+@pytest.mark.parametrize(
+    ("running", "new", "is_taken"),
+    [
+        (("a", "b", None), ("c", "b", None), True),
+        (("a", "b", "ca"), ("a", "b", "other"), True),
+        ((None, None, None), ("a", "b", None), False),
+        (("a", "b", None), ("a", "b", "ca"), False),
+        (("a", "b", None), (None, None, None), False),
+    ],
+)
+def test_tls_is_renewed_and_not_switched(
+    running: tuple[str | None, ...], new: tuple[str | None, ...], is_taken: bool
+) -> None:
+    """Another certificate is taken over; TLS or client certificates begin and end with a restart."""
+
+    def config(names: tuple[str | None, ...]) -> Config:
+        cert, key, ca = (None if name is None else Path(name) for name in names)
+        return Config(server=ServerSettings(tls_cert_file=cert, tls_key_file=key, tls_client_ca_file=ca))
+
+    found = change(config(running), config(new))
+    assert is_taken == (not found.needs_restart)
+    assert found.config == config(new if is_taken else running)
+
+
+def test_the_bounds_of_tables_are_taken_over() -> None:
+    """They are asked for whenever a row is made: the section of each is in LIVE."""
+    bounds = {table.limit for table in tables() if table.__module__.startswith("spool.")}
+    assert len(bounds) > 4
+    assert set() == {bound for bound in bounds if bound.partition(".")[0] not in LIVE}
+
+
+def tables() -> Iterator[type[DocumentTable[Any]]]:
+    """Every table of documents that has a bound."""
+    waiting: list[type[DocumentTable[Any]]] = [DocumentTable]
+    while waiting:
+        found = waiting.pop()
+        waiting += found.__subclasses__()
+        if hasattr(found, "limit"):
+            yield found
+
+
+def test_the_document_names_what_is_taken_over() -> None:
+    """Each setting that is live, and those of TLS; every name of them is one of the configuration."""
+    table = (ROOT / "docs/operations/reload.md").read_text().partition("| settings |")[2]
+    named = set(
+        re.findall(
+            r"`([a-z_.]+)`", "".join(row.split("|")[1] for row in table.splitlines() if row[:3] == "| `")
+        )
+    )
+    tls = {"server.tls_cert_file", "server.tls_key_file", "server.tls_client_ca_file"}
+    assert LIVE | tls == named
+    known = {field.name for field in fields(Config)} | {
+        f"server.{field.name}" for field in fields(ServerSettings)
+    }
+    assert set() == named - known

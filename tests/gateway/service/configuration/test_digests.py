@@ -1,0 +1,51 @@
+"""Which settings gateways on one storage are to have the same, and what they tell each other of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.service.configuration.changes import digests, is_shared
+from gateway.service.configuration.sections import Config, PrivacySettings, ServerSettings
+from spool.settings import SpoolSettings, StorageSettings
+
+SECRET = b"s" * 32
+CONFIG = Config()
+
+
+def differing(config: Config, *, prices: str = "2026") -> set[str]:
+    before = digests(CONFIG, prices="2026", secret=SECRET)
+    after = digests(config, prices=prices, secret=SECRET)
+    assert before.keys() == after.keys()
+    return {name for name, digest in before.items() if after[name] != digest}
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (replace(CONFIG, spool=SpoolSettings(hold=0)), {"spool.hold"}),
+        (replace(CONFIG, privacy=PrivacySettings(emails="drop")), {"privacy.emails"}),
+        (replace(CONFIG, server=ServerSettings(accept_bearer=True)), {"server.accept_bearer"}),
+        (replace(CONFIG, server=ServerSettings(listen="127.0.0.1:1", workers=2)), set()),
+        (replace(CONFIG, storage=StorageSettings(node_name="b", dsn_file=Path("elsewhere"))), set()),
+        (replace(CONFIG, data_dir=Path("elsewhere")), set()),
+    ],
+)
+def test_what_differs(config: Config, names: set[str]) -> None:
+    """What is of one machine may."""
+    assert names == differing(config)
+
+
+def test_the_prices_themselves() -> None:
+    """The book, not the file in which it lies."""
+    assert {"prices"} == differing(CONFIG, prices="2027")
+    assert not is_shared("prices.file")
+
+
+def test_no_value_can_be_found_out() -> None:
+    """Without the installation's secret."""
+    one, other = (digests(CONFIG, prices="2026", secret=secret) for secret in (SECRET, b"t" * 32))
+    assert not set(one.values()) & set(other.values())
+    assert one == digests(Config(), prices="2026", secret=SECRET)

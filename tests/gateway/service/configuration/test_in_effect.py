@@ -1,0 +1,93 @@
+"""The settings in effect: every one, as people write it, with where it comes from, and without a secret."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from gateway.service.configuration.in_effect import CHANGED, DEFAULT, SettingInEffect, in_effect
+from gateway.service.configuration.reader import ENVIRONMENT, FILE, FLAG, load, origins
+from gateway.service.configuration.sections import Config
+
+SECRET = "hunter2"
+FILE_TEXT = f"""
+[server]
+listen = "127.0.0.1:9001"
+[spool]
+hold = "20s"
+retention = "8d"
+[upstream]
+base_url = "https://costs.example:8443/{SECRET}/v2?token={SECRET}"
+proxy = "http://proxy.example:3128"
+[[upstream.keys]]
+name = "costs"
+secret_env = "COSTS_SECRET"
+use_cases = ["Send AI Telemetry"]
+[[destinations]]
+name = "hook"
+type = "webhook"
+url = "https://hooks.example/{SECRET}"
+headers = {{ "X-Token" = "{SECRET}" }}
+"""
+ENV = {"TOLLHOUSE_SPOOL__HOLD": "30s", "TOLLHOUSE_SOURCES__LITELLM__COUNT": "false", "TOLLHOUSE_KEY": SECRET}
+FLAGS = {"server.grpc_listen": "127.0.0.1:9002", "data_dir": None}
+
+
+def found(tmp_path: Path) -> dict[str, SettingInEffect]:
+    """Those of a file, the environment and a flag together."""
+    path = tmp_path / "tollhouse.toml"
+    path.write_text(FILE_TEXT)
+    config = load(path, env=ENV, flags=FLAGS)
+    return {each.name: each for each in in_effect(config, origins(path, env=ENV, flags=FLAGS))}
+
+
+def test_every_setting_is_there_once() -> None:
+    """By its name in the file, with what it is for; sizes and durations are written as a file takes them."""
+    shown = {each.name: each for each in in_effect(Config())}
+    names = set[str]()
+    for section in fields(Config):
+        value = getattr(Config(), section.name)
+        names |= (
+            {f"{section.name}.{each.name}" for each in fields(value)}
+            if is_dataclass(value)
+            else {section.name}
+        )
+    assert names == set(shown)
+    assert ("10s", "10GiB") == (shown["spool.hold"].value, shown["spool.max_bytes"].value)
+    assert shown["spool.max_bytes"].words.startswith("disk space of the spool")
+    assert {DEFAULT} == {each.source for each in shown.values()}
+
+
+def test_the_last_that_gives_a_setting_is_named(tmp_path: Path) -> None:
+    """File, then environment, then flags; a flag or a variable that is not a setting gives nothing."""
+    shown = found(tmp_path)
+    names = ("spool.retention", "spool.hold", "sources", "server.grpc_listen", "destinations", "data_dir")
+    assert [FILE, ENVIRONMENT, ENVIRONMENT, FLAG, FILE, DEFAULT] == [shown[name].source for name in names]
+    assert ("8d", "30s") == (shown["spool.retention"].value, shown["spool.hold"].value)
+
+
+def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: Path) -> None:
+    """As for a command that finds no server."""
+    path = tmp_path / "tollhouse.toml"
+    path.write_text(FILE_TEXT)
+    sources = {each.name: each.source for each in in_effect(load(path, env={}))}
+    assert (CHANGED, DEFAULT) == (sources["spool.hold"], sources["spool.max_bytes"])
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    """
+    Of headers the names, of addresses scheme and host; a key's variable or file is named, its secret is not read.
+    """
+    shown = found(tmp_path)
+    assert SECRET not in str(shown)
+    assert "https://costs.example:8443/..." == shown["upstream.base_url"].value
+    assert "http://proxy.example:3128" == shown["upstream.proxy"].value
+    key = {"name": "costs", "secret_env": "COSTS_SECRET", "use_cases": ["Send AI Telemetry"]}
+    assert [key] == shown["upstream.keys"].value
+    hook = {
+        "name": "hook",
+        "type": "webhook",
+        "url": "https://hooks.example/...",
+        "headers": {"X-Token": "set"},
+    }
+    assert [hook] == shown["destinations"].value

@@ -1,0 +1,28 @@
+"""Sizes and durations are read as they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.service.configuration.quantities import read_quantity, written
+from spool.settings import MIB, Duration, Size
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (Size, 64 * MIB, "64MiB"),
+        (Size, 1000, "1000"),
+        (Duration, 7 * 86_400, "7d"),
+        (Duration, 90.0, "90s"),
+        (Duration, 0.25, "250ms"),
+        (Duration, 0.005, "5ms"),
+        (Duration, 0.0, "0"),
+    ],
+)
+def test_what_is_written_is_read_as_the_same(kind: Any, value: float, text: str) -> None:
+    """In the largest unit of which it is a whole number."""
+    assert text == written(kind, value)
+    assert value == pytest.approx(read_quantity(kind, text))

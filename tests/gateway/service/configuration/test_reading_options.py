@@ -1,0 +1,14 @@
+"""Sources that count by an entry of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.service.configuration.reader import load
+
+
+def test_only_what_is_written_down_counts_by_itself(tmp_path: Path) -> None:
+    """The default counts calls; counters that repeat calls want the operator's word."""
+    file = tmp_path / "tollhouse.toml"
+    file.write_text("[sources.cursor]\ncount = true\n[sources.vllm]\ncount = false\n")
+    assert {"cursor"} == load(file, env={}).counted_sources

@@ -1,0 +1,27 @@
+"""What `tollhouse check` says of a configuration that can run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.service.configuration.problems import warnings
+from gateway.service.configuration.sections import Config, ServerSettings
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ({}, None),
+        ({"chain_keys": ("site-*",), "trusted_proxies": ("10.0.0.5",), "operator_plaintext": True}, None),
+        ({"chain_keys": ("*",)}, "whoever has a key that may send can name the key, the user and the team"),
+        ({"chain_keys": ("site", "?*")}, "server.chain_keys"),
+        ({"operator_plaintext": True}, "server.trusted_proxies is empty"),
+    ],
+)
+def test_what_is_allowed_and_should_not_be(server: dict[str, Any], words: str | None) -> None:
+    """A default configuration has none; each says what to do."""
+    found = list(warnings(Config(server=ServerSettings(**server))))
+    assert bool(words) == bool(found)
+    assert words is None or words in found[0]

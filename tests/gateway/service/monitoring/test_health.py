@@ -1,0 +1,243 @@
+"""Health: taken from what the spool says now, and from nothing that a route or a key does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import pytest
+
+from gateway.service.monitoring import health as healths
+from gateway.service.monitoring.health import Health
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.values import RouteState
+from spool.errors import SpoolUnavailable
+from spool.leases import NodeState, SoleNode, Work
+from spool.ledger.ledger import Soundness
+from spool.log.protocols import Log
+from spool.log.values import LogStats
+from tests.gateway.service.monitoring.test_metrics import ROUTE, STATS
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass
+class HealthSources(SoleNode):
+    """What Health reads, to be changed by a test."""
+
+    stats_now: LogStats | Exception | None = STATS
+    keys_read: bool = True
+    closing: bool = False
+    time: float = 1000.0
+    reads: int = 0
+    states: list[RouteState] | SpoolUnavailable = field(default_factory=list)
+    gateways: list[NodeState] = field(default_factory=list)
+    ledger: Soundness | None = None
+
+    async def stats(self) -> LogStats:
+        self.reads += 1
+        if self.stats_now is None:
+            await asyncio.Event().wait()
+        if isinstance(self.stats_now, Exception):
+            raise self.stats_now
+        assert self.stats_now is not None
+        return self.stats_now
+
+    async def routes(self) -> Sequence[RouteState]:
+        if isinstance(self.states, SpoolUnavailable):
+            raise self.states
+        return self.states
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def run(
+        self,
+        name: str,
+        work: Work,
+        *,
+        finish: Callable[[], None] | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        raise AssertionError
+
+    async def nodes(self) -> Sequence[NodeState]:
+        if isinstance(self.states, SpoolUnavailable):
+            raise self.states
+        return self.gateways
+
+    async def soundness(self) -> Soundness:
+        if self.ledger is None:
+            raise SpoolUnavailable("gone")
+        return self.ledger
+
+    def health(self) -> Health:
+        return Health(
+            cast(Log, self),
+            cast(Deliveries, self),
+            clock=self,
+            keys_read=lambda: self.keys_read,
+            closing=lambda: self.closing,
+            leases=self,
+            ledger=self.soundness,
+        )
+
+
+async def test_a_sound_sources_is_live_and_ready() -> None:
+    """The last commit was flushed, there is room, and the keys are read."""
+    health = HealthSources().health()
+    assert (True, True) == (await health.live(), await health.ready())
+    assert [] == (await health.report())["reasons"]
+
+
+async def test_gateways_on_one_storage_are_shown() -> None:
+    """With what each runs alone; one that has gone is not a reason to turn senders away, nor are rows that hide."""
+    gone = NodeState(
+        id="1",
+        name="a",
+        version="1.2.3",
+        started_at=900.0,
+        seen_at=980.0,
+        is_live=False,
+        is_this=False,
+        leases=(),
+    )
+    this = NodeState(
+        id="2",
+        name="b",
+        version="1.2.3",
+        started_at=990.0,
+        seen_at=999.5,
+        is_live=True,
+        is_this=True,
+        leases=["ledger"],
+    )
+    sources = HealthSources(gateways=[gone, this])
+    report = await sources.health().report()
+    assert (True, [(False, 20.0, []), (True, 0.5, ["ledger"])]) == (
+        report["ready"], [(node["live"], node["seen_s"], node["leases"]) for node in report["nodes"]],
+    )  # fmt: skip
+    sources.states = SpoolUnavailable("gone")
+    assert [] == (await sources.health().report())["nodes"]
+
+
+@pytest.mark.parametrize(
+    ("missed", "looked_for", "differing", "is_sound"),
+    [(0, 0, 0, True), (3, 3, 0, True), (3, 0, 0, False), (0, 0, 1, False)],
+)
+async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
+    missed: int, looked_for: int, differing: int, is_sound: bool
+) -> None:
+    """What is gone for good and was looked for is no doubt any more."""
+    sources = HealthSources()
+    sources.ledger = Soundness(missed=missed, looked_for=looked_for, differing=differing, compared_at=None)
+    report = await sources.health().report()
+    assert (True, []) == (report["ready"], report["reasons"])
+    assert {"sound": is_sound, "missed": missed, "differing": differing, "compared_at": None} == report[
+        "ledger"
+    ]
+    sources.ledger = None
+    assert (True, None) == (await sources.health().ready(), (await sources.health().report())["ledger"])
+
+
+async def test_a_parked_route_changes_nothing_but_the_body() -> None:
+    """The upstream's trouble is not a reason to turn senders away."""
+    sources = HealthSources(states=[ROUTE])
+    report = await sources.health().report()
+    assert (True, "parked", "401") == (
+        report["ready"],
+        report["routes"][0]["state"],
+        report["routes"][0]["reason"],
+    )
+    assert 3 == report["routes"][0]["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"stats_now": replace(STATS, writable=False, last_error="the disk is full")}, "the disk is full"),
+        ({"stats_now": replace(STATS, writable=False)}, "the spool cannot keep anything"),
+        (
+            {"stats_now": replace(STATS, commit_s=healths.NOT_READY_S)},
+            "the disk does not answer: a commit has taken 5 s so far",
+        ),
+        ({"keys_read": False}, "the key table cannot be read"),
+        ({"closing": True}, "stopping"),
+    ],
+    ids=["disk full", "spool full", "hanging", "keys", "stopping"],
+)
+async def test_what_keeps_a_sources_from_being_ready(change: dict[str, object], reason: str) -> None:
+    """It is live, not ready, and says why."""
+    health = HealthSources(**change).health()  # type: ignore[arg-type]
+    assert (True, False) == (await health.live(), await health.ready())
+    assert [reason] == (await health.report())["reasons"]
+
+
+@pytest.mark.parametrize("trouble", [None, SpoolUnavailable("closed")], ids=["silent", "closed"])
+async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spool that does not answer in time is dead, whatever else works."""
+    monkeypatch.setattr(healths, "ANSWER_S", 0.01)
+    health = HealthSources(stats_now=trouble).health()
+    assert (False, False) == (await health.live(), await health.ready())
+    assert ["the writer does not answer"] == (await health.report())["reasons"]
+
+
+async def test_probes_ask_the_disk_once_a_second() -> None:
+    """The doors of health are open to everybody, so they must cost nothing."""
+    sources = HealthSources()
+    health = sources.health()
+    await asyncio.gather(*(health.ready() for _ in range(50)))
+    assert 1 == sources.reads
+    sources.time += 1
+    await health.ready()
+    assert 2 == sources.reads
+
+
+async def test_a_dead_writer_is_a_dead_sources() -> None:
+    """Nothing will ever be kept again, whatever else still answers: whoever watches restarts it."""
+    health = HealthSources(stats_now=replace(STATS, alive=False)).health()
+    assert (False, False) == (await health.live(), await health.ready())
+    assert ["the writer is dead: restart"] == (await health.report())["reasons"]
+
+
+async def test_readiness_follows_the_commit_in_hand() -> None:
+    """Ready up to 5 s, then live alone, and after 60 s not even that: the disk will not come back by itself."""
+    figures = [(4.9, True, True), (5.0, False, True), (59.9, False, True), (60.0, False, False)]
+    for commit_s, ready, live in figures:
+        health = HealthSources(stats_now=replace(STATS, commit_s=commit_s)).health()
+        assert (ready, live) == (await health.ready(), await health.live()), commit_s
+
+
+async def test_a_full_spool_says_what_fills_it() -> None:
+    """Without another error the reason is the space, and the routes that keep it are named with what to do."""
+    orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
+    optional = replace(ROUTE, name="archive/ai-telemetry", required=False, queued=900)
+    full = replace(STATS, writable=False, bytes=5096, free_bytes=0)
+    report = await HealthSources(stats_now=full, states=[ROUTE, orphan, optional]).health().report()
+    assert ["the spool is full (spool.max_bytes): space.kept_by names the routes that keep its records"] == (
+        report["reasons"]
+    )
+    first, second = report["space"]["kept_by"]
+    assert first.startswith("old/ai-telemetry is orphaned and keeps 70 records: put its destination back")
+    assert "tollhouse spool route drop" in first
+    assert second.startswith("upstream/ai-telemetry is parked and keeps 5 records")
+
+
+async def test_an_orphaned_route_is_named_before_it_fills_the_spool() -> None:
+    """With room left it is the only one named: nobody will ever send its records."""
+    orphan = replace(ROUTE, name="old/ai-telemetry", state="orphaned", queued=70)
+    roomy = replace(STATS, max_bytes=100_000, free_bytes=95_904)
+    report = await HealthSources(stats_now=roomy, states=[ROUTE, orphan]).health().report()
+    assert report["ready"]
+    assert ["old/ai-telemetry"] == [line.split()[0] for line in report["space"]["kept_by"]]
+
+
+async def test_routes_that_cannot_be_read_change_nothing() -> None:
+    """The report has none of them; whether records can be kept does not depend on it."""
+    report = await HealthSources(states=SpoolUnavailable("disk I/O error")).health().report()
+    assert (True, []) == (report["ready"], report["routes"])

@@ -1,0 +1,339 @@
+"""Metrics: the names that dashboards rely on, and what they count."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.service.monitoring.metrics import MAX_DETAILS, Exposition, Metrics
+from gateway.service.monitoring.snapshot import Limit, Snapshot
+from spool.container_files.values import WaitingFiles
+from spool.deliveries.values import RouteState
+from spool.errors import SpoolUnavailable
+from spool.log.values import Commit, LogStats
+from spool.registry.notices import CHANNEL_STATES, ChannelCounts, ChannelState
+from spool.storage import DatabaseHealth, Standby
+
+STATS = LogStats(
+    entries=7,
+    bytes=4096,
+    free_bytes=1000,
+    max_bytes=5096,
+    duplicate_window_s=604800.0,
+    duplicate_ids=12,
+    writable=True,
+    last_error=None,
+)
+ROUTE = RouteState(
+    name="upstream/ai-telemetry",
+    topic="ai-telemetry",
+    required=True,
+    state="parked",
+    reason="401",
+    progress=1,
+    queued=5,
+    oldest_age_s=2.5,
+    delivered=40,
+    refused=2,
+    dead=1,
+    stuck=0,
+    unknown=3,
+)
+
+
+CHANNEL = ChannelState(
+    name="on-call",
+    type="slack",
+    state="parked",
+    reason="404",
+    insights="none",
+    counts=ChannelCounts(waiting=2, sent=7, failed=1),
+    oldest=100.0,
+)
+
+
+def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
+    """Every term of a commit has its counter, and terms that only the books need have none."""
+    metrics = Metrics()
+    terms = {
+        ("ai-telemetry", "received", ""): 10,
+        ("ai-telemetry", "accepted", "litellm"): 6,
+        ("ai-telemetry", "duplicates", "litellm"): 1,
+        ("ai-telemetry", "ignored", "not_ai"): 2,
+        ("ai-telemetry", "rejected", "malformed"): 1,
+        ("ai-telemetry", "pending", ""): -1,
+        ("ai-telemetry", "left_out", ""): 7,
+    }
+    metrics.committed(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
+    metrics.committed(Commit(seconds=0.004, flush_seconds=0.002, terms=terms))
+    read = samples(metrics.render(Snapshot(stats=STATS)))
+    topic = ("topic", "ai-telemetry")
+    assert 20 == read["tollhouse_records_received_total", (topic,)]
+    assert 12 == read["tollhouse_records_accepted_total", (("source", "litellm"), topic)]
+    assert 2 == read["tollhouse_records_duplicate_total", (("source", "litellm"), topic)]
+    assert 4 == read["tollhouse_records_ignored_total", (("reason", "not_ai"), topic)]
+    assert 2 == read["tollhouse_records_rejected_total", (("reason", "malformed"), topic)]
+    assert 14 == read["tollhouse_tags_left_out_total", (topic,)]
+    assert 2 == read["tollhouse_commit_seconds_count", ()]
+    assert 0.004 == read["tollhouse_flush_seconds_sum", ()]
+
+
+def test_no_series_tells_when_a_counter_was_made() -> None:
+    """Neither of counters nor of histograms; another registry of the process keeps its own."""
+    metrics = Metrics()
+    metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms={("ai-telemetry", "received", ""): 1}))
+    metrics.requests("otlp/traces", 200)
+    shown = [name for name, _ in samples(metrics.render(Snapshot(stats=STATS)))]
+    assert "tollhouse_requests_total" in shown
+    assert [] == [name for name in shown if name.endswith("_created")]
+    other = CollectorRegistry()
+    Counter("something", "of somebody else", registry=other)
+    assert b"something_created" in generate_latest(other)
+
+
+def test_sources_that_senders_name_are_bounded() -> None:
+    """A sender that makes up names cannot make up series without end; its records are counted all the same."""
+    metrics = Metrics()
+    for number in range(2 * MAX_DETAILS):
+        terms = {("ai-telemetry", "accepted", f"source-{number}"): 1}
+        metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
+    read = samples(metrics.render(Snapshot(stats=STATS)))
+    counted = {
+        labels: n for (name, labels), n in read.items() if name == "tollhouse_records_accepted_total" and n
+    }
+    assert (MAX_DETAILS + 1, 2 * MAX_DETAILS) == (len(counted), sum(counted.values()))
+    assert MAX_DETAILS == counted[(("source", "other"), ("topic", "ai-telemetry"))]
+
+
+def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
+    """Nor do they take the places of reasons, or of pairs of sources that disagree."""
+    metrics = Metrics(lambda: ["litellm"])
+    made_up = {("ai-telemetry", "accepted", f"source-{number}"): 1 for number in range(MAX_DETAILS + 1)}
+    own = {
+        ("ai-telemetry", "accepted", "litellm"): 3,
+        ("ai-telemetry", "conflict", "otel/litellm"): 4,
+        ("ai-telemetry", "rejected", "malformed"): 5,
+    }
+    for terms in (made_up, own):
+        metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
+    read = samples(metrics.render(Snapshot(stats=STATS)))
+    told = {dict(labels).get("source") or dict(labels).get("reason"): n for (_, labels), n in read.items()}
+    assert (3, 4, 5) == (told["litellm"], told["otel/litellm"], told["malformed"])
+
+
+def test_routes_and_space_are_read_when_asked() -> None:
+    """Queues and space come from the snapshot, the state of a route as one series per state."""
+    read = samples(Metrics().render(Snapshot(stats=STATS, routes=[ROUTE], devices={"silent": 3})))
+    route = ("route", "upstream/ai-telemetry")
+    assert (40, 1, 2) == tuple(
+        read[f"tollhouse_route_{name}_total", (route,)] for name in ("delivered", "dead", "refused")
+    )
+    assert 5 == read["tollhouse_route_queued_records", (route,)]
+    assert 2.5 == read["tollhouse_route_oldest_age_seconds", (route,)]
+    assert 3 == read["tollhouse_route_unknown", (route,)]
+    assert 1 == read["tollhouse_route_state", (route, ("state", "parked"))]
+    assert 0 == read["tollhouse_route_state", (route, ("state", "running"))]
+    assert (7, 4096, 1000) == tuple(
+        read[f"tollhouse_spool_{name}", ()] for name in ("entries", "bytes", "free_bytes")
+    )
+    assert 604800 == read["tollhouse_duplicate_window_seconds", ()]
+    assert 3 == read["tollhouse_devices", (("state", "silent"),)]
+
+
+def test_clusters_and_container_files_are_read_when_asked() -> None:
+    """How many clusters are silent; what waits, and for how long."""
+    waiting = WaitingFiles(files=2, bytes=700, oldest=940.0)
+    read = samples(
+        Metrics().render(Snapshot(stats=STATS, clusters={"silent": 2}, waiting_files=waiting, now=1000.0))
+    )
+    assert 2 == read["tollhouse_clusters", (("state", "silent"),)]
+    names = ("waiting_files", "waiting_bytes", "oldest_age_seconds")
+    assert (2, 700, 60) == tuple(read[f"tollhouse_container_{name}", ()] for name in names)
+
+
+def test_requests_are_counted_by_door_and_status() -> None:
+    """HTTP statuses and gRPC code names stand in one label."""
+    metrics = Metrics()
+    metrics.requests("otlp/traces", 200)
+    metrics.requests("otlp/traces", 200)
+    metrics.requests("grpc/traces", "UNAUTHENTICATED")
+    read = samples(metrics.render(Snapshot(stats=STATS)))
+    assert 2 == read["tollhouse_requests_total", (("endpoint", "otlp/traces"), ("status", "200"))]
+    assert 1 == read["tollhouse_requests_total", (("endpoint", "grpc/traces"), ("status", "UNAUTHENTICATED"))]
+
+
+@pytest.mark.asyncio
+async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
+    """Within a second everybody gets the same text; after it, a new one."""
+    now, reads = 100.0, 0
+
+    async def read() -> Snapshot:
+        nonlocal reads
+        reads += 1
+        await asyncio.sleep(0)
+        return Snapshot(stats=STATS)
+
+    exposition = Exposition(Metrics(), read, lambda: now)
+    texts = await asyncio.gather(*(exposition.text() for _ in range(5)))
+    assert (1, 1) == (reads, len(set(texts)))
+    now = 101.0
+    await exposition.text()
+    assert 2 == reads
+
+
+@pytest.mark.asyncio
+async def test_metrics_are_told_while_the_storage_is_away() -> None:
+    """What this process counted goes on; of what is kept the figures are those of before, and it is said."""
+    away: Exception | None = None
+    now = 100.0
+
+    async def read() -> Snapshot:
+        if away is not None:
+            raise away
+        return Snapshot(stats=STATS)
+
+    metrics = Metrics()
+    exposition = Exposition(metrics, read, lambda: now)
+    assert 1.0 == samples(await exposition.text())["tollhouse_storage_answers", ()]
+    away, now = SpoolUnavailable("the database is down"), 102.0
+    metrics.refused("spool_unavailable")
+    found = samples(await exposition.text())
+    assert 0.0 == found["tollhouse_storage_answers", ()]
+    assert 7.0 == found["tollhouse_spool_entries", ()]
+    assert 1.0 == found["tollhouse_refused_requests_total", (("type", "spool_unavailable"),)]
+    away, now = None, 104.0
+    assert 1.0 == samples(await exposition.text())["tollhouse_storage_answers", ()]
+    with pytest.raises(SpoolUnavailable):
+        await Exposition(Metrics(), _away, lambda: now).text()
+
+
+async def _away() -> Snapshot:
+    raise SpoolUnavailable("the database is down")
+
+
+DATABASE = DatabaseHealth(
+    needs_standby=True,
+    standbys=[
+        Standby(name="a", is_synchronous=True, lag_bytes=10, lag_s=0.5),
+        Standby(name="b", is_synchronous=False, lag_bytes=99, lag_s=4.0),
+    ],
+    standby_waits=2,
+    standby_wait_s=1.5,
+    head_waits=1,
+    head_wait_s=0.25,
+    oldest_transaction_s=61.0,
+    connections=18,
+    max_connections=100,
+    failed_connections=3,
+    nodes=3,
+    leases_held=8,
+    leases_free=1,
+    reporters=7,
+)
+
+
+def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
+    """Standbys, waits, connections, gateways and leases."""
+    found = samples(Metrics().render(Snapshot(stats=STATS, installation="i", database=DATABASE)))
+    told = {
+        name: value
+        for (name, labels), value in found.items()
+        if name.startswith("tollhouse_postgres") and not labels
+    }
+    assert told == {
+        "tollhouse_postgres_synchronous_standbys": 1.0,
+        "tollhouse_postgres_standby_waits": 2.0,
+        "tollhouse_postgres_standby_wait_seconds": 1.5,
+        "tollhouse_postgres_head_waits": 1.0,
+        "tollhouse_postgres_head_wait_seconds": 0.25,
+        "tollhouse_postgres_oldest_transaction_seconds": 61.0,
+        "tollhouse_postgres_connections": 18.0,
+        "tollhouse_postgres_max_connections": 100.0,
+        "tollhouse_postgres_connect_failures_total": 3.0,
+        "tollhouse_postgres_reporters": 7.0,
+    }
+    assert 99.0 == found["tollhouse_postgres_standby_lag_bytes", (("standby", "b"),)]
+    assert 0.5 == found["tollhouse_postgres_standby_lag_seconds", (("standby", "a"),)]
+    assert 3.0 == found["tollhouse_nodes", ()]
+    assert 1.0 == found["tollhouse_leases", (("state", "free"),)]
+    assert 1.0 == found["tollhouse_installation", (("installation", "i"),)]
+
+
+def test_what_a_role_may_not_see_has_no_series() -> None:
+    """So no alert takes it for a standby that is gone; nor does a gateway that needs none have that series."""
+    for blind in (
+        replace(DATABASE, standbys=None, oldest_transaction_s=None),
+        replace(DATABASE, needs_standby=False),
+    ):
+        found = {name for name, _ in samples(Metrics().render(Snapshot(stats=STATS, database=blind)))}
+        assert "tollhouse_postgres_synchronous_standbys" not in found
+        assert ("tollhouse_postgres_oldest_transaction_seconds" in found) == (blind.standbys is not None)
+    assert not [name for name, _ in samples(Metrics().render(Snapshot(stats=STATS))) if "postgres" in name]
+
+
+@pytest.mark.asyncio
+async def test_loop_lag_sees_a_loop_that_was_held() -> None:
+    """A sleeper that wakes late is the lag that clients feel."""
+    lag = Metrics().lag
+    task = asyncio.create_task(lag.run())
+    await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while loop.time() < begun + 0.25:  # the loop has no turn
+        pass
+    await asyncio.sleep(0.01)
+    task.cancel()
+    assert 0.1 < lag.worst < 30
+
+
+def test_failed_attempts_are_counted() -> None:
+    """Whoever guesses keys shows."""
+    read = samples(Metrics().render(Snapshot(stats=STATS, failed_attempts=4)))
+    assert 4 == read["tollhouse_failed_attempts_total", ()]
+
+
+def test_outcomes_that_came_too_late_are_counted() -> None:
+    """A worker that spoke after another one had taken its delivery shows."""
+    read = samples(Metrics().render(Snapshot(stats=STATS, fenced=2, senders_pushed_out=3)))
+    assert 2 == read["tollhouse_deliveries_fenced_total", ()]
+    assert 3 == read["tollhouse_senders_pushed_out_total", ()]
+
+
+def test_series_that_were_forgotten_for_want_of_room_are_counted() -> None:
+    """It is never silent."""
+    read = samples(Metrics().render(Snapshot(stats=replace(STATS, series_pushed_out=3))))
+    assert 3 == read["tollhouse_series_pushed_out_total", ()]
+
+
+def test_limits_are_shown_with_their_use() -> None:
+    """One family each for what is allowed and what is used, under the names of the settings."""
+    limits = [Limit("server.max_inflight_bytes", 100, 40), Limit("devices.max", 10, 3)]
+    found = samples(Metrics().render(Snapshot(stats=STATS, limits=limits)))
+    name = (("name", "server.max_inflight_bytes"),)
+    assert (100, 40) == (found["tollhouse_limit", name], found["tollhouse_limit_used", name])
+
+
+def test_channels_of_notifications_have_their_series() -> None:
+    """What was sent and what failed are counters; the age is of the oldest that waits, and 0 where none does."""
+    idle = replace(CHANNEL, name="idle", state="running", oldest=None)
+    found = samples(Metrics().render(Snapshot(stats=STATS, channels=(CHANNEL, idle), now=160.0)))
+    name, series = ("channel", "on-call"), "tollhouse_notification"
+    ended = {state: found[f"{series}s_total", (name, ("state", state))] for state in ("sent", "failed")}
+    assert {"sent": 7.0, "failed": 1.0} == ended
+    assert 2.0 == found[f"{series}s_waiting", (name,)]
+    assert 60.0 == found[f"{series}_oldest_age_seconds", (name,)]
+    assert 0.0 == found[f"{series}_oldest_age_seconds", (("channel", "idle"),)]
+    states = {state: found[f"{series}_channel_state", (name, ("state", state))] for state in CHANNEL_STATES}
+    assert {"running": 0.0, "failing": 0.0, "parked": 1.0, "removed": 0.0} == states

@@ -1,0 +1,45 @@
+"""Whether the compiled module is used, for whoever looks: one line in the log, a metric, and the doctor's line."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.doctor import NOTE, OK, machine
+from gateway.service.assembly.services import compiled_module
+from gateway.service.configuration.sections import Config, ServerSettings
+from gateway.service.monitoring.metrics import Metrics
+from spool.packed.native import MODULE
+from tests.spool.test_native import module
+
+
+def told(config: Config, caplog: pytest.LogCaptureFixture) -> tuple[float | None, list[str], str, str]:
+    """The value of the metric, the actions in the log, and the doctor's line."""
+    metrics = Metrics(lambda: ())
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="gateway.service.assembly.services"):
+        native = compiled_module(config, metrics)
+    labels = {"version": native.version, "loaded": str(int(native.is_on))}
+    value = metrics.registry.get_sample_value("tollhouse_native_info", labels)
+    [line] = [one for one in machine(config) if one.about == "compiled module"]
+    return value, [record.__dict__["action"] for record in caplog.records], line.status, line.words
+
+
+def test_the_module_is_told_wherever_it_is_looked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is logged where it is used, or is not wanted."""
+    config = Config(data_dir=tmp_path)
+    monkeypatch.setitem(sys.modules, MODULE, module())
+    assert (1.0, [], OK, "on, 9.9") == told(config, caplog)
+    value, actions, status, words = told(replace(config, server=ServerSettings(native=False)), caplog)
+    assert (1.0, [], NOTE) == (value, actions, status)
+    assert "server.native is false" in words
+    monkeypatch.setitem(sys.modules, MODULE, None)
+    value, actions, status, words = told(config, caplog)
+    assert (1.0, ["native_missing"], NOTE) == (value, actions, status)
+    assert MODULE in words

@@ -1,0 +1,70 @@
+"""A server that hands its sockets over may end at any moment: whoever follows it goes on, or says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gateway.operator.socket import OperatorSocket
+from gateway.service.handover import FILE, HandOver, Predecessor
+from gateway.service.mounts import socket_path
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) -> None:
+    """The sockets are there, and nobody has to be told to stop."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        before = HandOver(tmp_path, lambda: {"http": listening.fileno()}, grpc="")
+        before.start()
+        predecessor = await asyncio.to_thread(Predecessor.ask, tmp_path)
+        assert predecessor is not None
+        await before.stop()
+        predecessor.go()
+        found = predecessor.sockets.find("http")
+        assert found is not None
+        with found:
+            assert listening.getsockname() == found.getsockname()
+        predecessor.sockets.close()
+    assert not before.asked.is_set()
+
+
+async def test_a_server_that_ends_before_its_answer_is_no_server(tmp_path: Path) -> None:
+    """Its socket was still there: the error says that starting again is all that there is to do."""
+    with socket.socket(socket.AF_UNIX) as ending:
+        ending.bind(os.fspath(tmp_path / FILE))
+        ending.listen()
+        asking = asyncio.create_task(asyncio.to_thread(Predecessor.ask, tmp_path))
+        accepted, _ = await asyncio.to_thread(ending.accept)
+        with accepted:
+            assert b"take" == await asyncio.to_thread(accepted.recv, 16)
+        with pytest.raises(OSError, match="start again"):
+            await asking
+
+
+async def test_who_stops_late_leaves_the_sockets_of_its_successor(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A storage that nodes share lets the successor start before the server that it follows has stopped."""
+    deep = tmp_path_factory.mktemp("d" * 100)  # too long an address for a socket in it
+    for directory in (tmp_path, deep):
+        hand_overs = [HandOver(directory, dict, grpc="") for _ in range(2)]
+        operators = [OperatorSocket(directory, web.Application()) for _ in range(2)]
+        for hand_over, operator in zip(hand_overs, operators, strict=True):
+            hand_over.start()
+            await operator.start()
+        await hand_overs[0].stop()
+        await operators[0].stop()
+        predecessor = await asyncio.to_thread(Predecessor.ask, directory)
+        assert predecessor is not None
+        await asyncio.to_thread(predecessor.go)
+        with socket.socket(socket.AF_UNIX) as command:
+            await asyncio.to_thread(command.connect, os.fspath(socket_path(directory)))
+        await hand_overs[1].stop()
+        await operators[1].stop()
+        assert [] == list(directory.iterdir())
