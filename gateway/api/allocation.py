@@ -33,21 +33,21 @@ from gateway.api.lists.allocation import (
     namespace_with_state,
     version_rows,
 )
-from gateway.api.managed import asking_key
 from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
 from gateway.http.answers import JSON, json_response, respond
 from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import CREATE, DELETE, LIST, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.services import Services
-from gateway.resources.declaration import stated
-from gateway.resources.namespaces import (
+from gateway.http.resources.declaration import stated
+from gateway.http.resources.namespaces import (
     NamespaceChanges,
     NamespaceItem,
     NewNamespace,
     NewNamespaceOfId,
     OneNamespace,
 )
+from gateway.http.services import Services
+from gateway.people.calls.managed_by_keys import asking_key
 from gateway.service.errors import Refusal
 from gateway.service.schemas import TEXT
 from spool.errors import NotThere

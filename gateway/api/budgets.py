@@ -27,8 +27,7 @@ from gateway.http.address import key_call
 from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.visible import SLICED
-from gateway.resources.budgets import (
+from gateway.http.resources.budgets import (
     EXPANSIONS,
     AlertItem,
     BudgetChanges,
@@ -39,7 +38,8 @@ from gateway.resources.budgets import (
     PlannedLimits,
     Silence,
 )
-from gateway.resources.declaration import stated
+from gateway.http.resources.declaration import stated
+from gateway.http.visible import SLICED
 from gateway.service.errors import Refusal
 from spool.errors import Invalid, SpoolError
 from spool.ledger.queries import BILLED_TYPES

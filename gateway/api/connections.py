@@ -36,15 +36,15 @@ from gateway.http.managed import (
     ManagedResource,
 )
 from gateway.http.requests import KeyRequest, Result
-from gateway.intake.billing_connections import BillingConnections, ShownConnection
-from gateway.resources.connections import (
+from gateway.http.resources.connections import (
     BucketInfo,
     ConnectionChanges,
     ConnectionItem,
     NewConnection,
     OneConnection,
 )
-from gateway.resources.declaration import stated
+from gateway.http.resources.declaration import stated
+from gateway.intake.billing_connections import BillingConnections, ShownConnection
 from gateway.service.errors import Refusal
 from gateway.service.schemas import COUNT, TEXT, TEXT_OR_NULL, closed
 from spool import providers

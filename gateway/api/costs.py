@@ -17,7 +17,6 @@ from typing import Any
 
 import orjson
 
-from gateway.api.managed import reader_of_key
 from gateway.api.times import parse_moment
 from gateway.http.address import READ, key_call
 from gateway.http.holders.money import MoneyServices
@@ -37,6 +36,7 @@ from gateway.money.costs.measures import (
     units,
 )
 from gateway.money.costs.question import CostQuestion
+from gateway.people.calls.managed_by_keys import reader_of_key
 from gateway.service.errors import Refusal
 from gateway.service.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
 from spool import record

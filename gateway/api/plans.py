@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.http.resources.declaration import answer, stated
 from gateway.plans.declared import AssistantPlan, NewPlan, OnePlan, PlanChanges, PlanItem, PlanTable, Seat
-from gateway.resources.declaration import answer, stated
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 

@@ -11,8 +11,15 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
-from gateway.resources.declaration import answer, stated
-from gateway.resources.roles import FilterOfRole, NewRole, OneRole, PermissionSetItem, RoleChanges, RoleItem
+from gateway.http.resources.declaration import answer, stated
+from gateway.http.resources.roles import (
+    FilterOfRole,
+    NewRole,
+    OneRole,
+    PermissionSetItem,
+    RoleChanges,
+    RoleItem,
+)
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS, PermissionSet
 from spool.registry.registry import Registry
 from spool.registry.roles import DATA_ACCESS, Role, RoleDraft, RoleFilter

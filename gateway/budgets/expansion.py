@@ -20,7 +20,7 @@ from gateway.budgets.forecast import (
 )
 from gateway.budgets.judging import limit_of
 from gateway.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
-from gateway.resources.budgets import BURNUP, CURRENT, FORECAST, HISTORY
+from gateway.http.resources.budgets import BURNUP, CURRENT, FORECAST, HISTORY
 from spool.ledger import money
 from spool.record import border
 from spool.registry.budgets import COST, DAILY, MONTHLY, QUARTERLY, WEEKLY, YEARLY, SpendBudget

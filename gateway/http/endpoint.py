@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from gateway.error_table import refusal_of
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
 from gateway.http.confirming import confirmed, refusals_of
+from gateway.http.error_table import refusal_of
 from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder

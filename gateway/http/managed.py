@@ -2,7 +2,7 @@
 A resource: what people, or keys too, list, create, read, change and delete. Its verbs are written once, here.
 
 A resource declares its fields, its table and its list, and overrides the rules that it has. `ByPeople` and `ByKeys`
-say where it is managed; `gateway.operator.managed` and `gateway.api.managed` make the addresses from them.
+say where it is managed; `gateway.operator.managed` and `gateway.people.calls.managed_by_keys` make the addresses from them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from gateway.http.lists import List, MemoryRows, Rows
+from gateway.http.resources.declaration import stated
 from gateway.http.visible import EVERYTHING, WHOLE, Visible
-from gateway.resources.declaration import stated
 from spool.errors import Invalid, NotThere
 from spool.registry.shared.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, everything
 from spool.registry.views import NO_VIEW, View

@@ -20,11 +20,11 @@ from gateway.api.lists.allocation import (
     version_rows,
 )
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
 from gateway.operator.managed import managed_by_people
-from gateway.operator.requests import OperatorRequest
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
 from spool.ledger.limits import limit_of_question

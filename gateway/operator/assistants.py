@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.http.lists import List, MemoryRows, Sort, yes_no
+from gateway.http.operator.address import NOTHING, SLICED, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
 from gateway.mcp.tools.list import TOOLS, is_enabled
-from gateway.operator.address import NOTHING, SLICED, call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
 from spool.record import moment
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSISTANTS

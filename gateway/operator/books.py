@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
 from gateway.http.holders.spool import SpoolServices
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from spool.log.values import AcceptedTwice, Books
 from spool.record import moment
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION, VIEW_RECORDS

@@ -16,11 +16,11 @@ from msgspec import UNSET, UnsetType
 
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import NOTHING, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import NOTHING, call
-from gateway.operator.body import RequestBody
 from gateway.operator.notifications import describe_notification, shown_error
-from gateway.operator.requests import OperatorRequest
 from spool.errors import NotAllowed, NotThere
 from spool.record import moment
 from spool.registry.notices import CHANNEL_STATES, TEST, WARNING, ChannelState, Notice

@@ -11,14 +11,14 @@ import msgspec
 
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.normalise import billing
 from gateway.normalise.reading import regions, tags
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.values import MAX_COST_DIGITS, MAX_TEXT, MAX_TOKENS
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import DeadLetter, PartialRefusal
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.people import People

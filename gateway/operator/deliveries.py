@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from gateway.service.monitoring.health import describe_nodes, describe_route
 from spool.deliveries.refusals import routes_with_refusals
 from spool.deliveries.values import (

@@ -8,9 +8,9 @@ from typing import Any
 
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.requests import OperatorRequest
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_OPERATION
 

@@ -17,13 +17,13 @@ from gateway.api.insights import (
 )
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import MemoryRows
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import Inspector
-from gateway.operator.address import SLICED, call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.statements.arrivals import Arrival, arrivals
 from spool.errors import Invalid, NotThere

@@ -12,11 +12,11 @@ from gateway.api.times import parse_moment
 from gateway.authentication.access import NOT_OPEN
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.admission import lacks
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.admission import lacks
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from gateway.operator.scopes import empty_scopes
 from gateway.service.schemas import TEXT
 from spool.errors import NotAllowed

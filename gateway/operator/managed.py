@@ -9,10 +9,10 @@ from gateway.http.address import Content
 from gateway.http.answers import JSON
 from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import CHANGE, CREATE, DELETE, LIST, SHOW, Asker, ManagedResource, words_of
+from gateway.http.operator.address import OperatorAddress
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import AddressHandler, Result
 from gateway.http.visible import Visible
-from gateway.operator.address import OperatorAddress
-from gateway.operator.requests import OperatorRequest
 from gateway.service.mounts import OPERATOR_API
 from gateway.service.schemas import OBJECT
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.notices import (

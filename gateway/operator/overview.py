@@ -10,15 +10,15 @@ from typing import Any, cast
 from gateway.api.insights import INSIGHTS, describe_for_people
 from gateway.devices.states import MUTE, SILENT
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.money.costs.measures import per
 from gateway.money.costs.question import check_span
 from gateway.operator import deliveries
-from gateway.operator.address import SLICED, call
 from gateway.operator.costs.marks import marks_of
 from gateway.operator.costs.questions import times
-from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.names import MODEL_FAMILY
 from gateway.service.errors import Refusal
 from spool.ledger.costs import combined

@@ -27,11 +27,11 @@ from gateway.api.recommendations import (
 )
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
+from gateway.http.operator.address import NOTHING, SLICED, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.visible import Visible
-from gateway.operator.address import NOTHING, SLICED, call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import value_of
 from spool.errors import Invalid, NotThere

@@ -9,9 +9,9 @@ from typing import Any
 from gateway.http.address import Address
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import NOTHING, OPENED, call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import NOTHING, OPENED, call
-from gateway.operator.requests import OperatorRequest
 from spool.registry.permission_sets import VIEW_OPERATION
 from spool.registry.scopes import GROUPS, SCOPES, granting_use_case
 

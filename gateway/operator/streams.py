@@ -8,11 +8,11 @@ from gateway.api.kept.events import EVENTS, TYPES, check_span, event_rows, type_
 from gateway.api.kept.records import looked_through
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
 from gateway.operator.log.newest import newest
-from gateway.operator.requests import OperatorRequest
 from gateway.receivers.unit_cost import STREAMS
 from spool.deliveries.values import UnknownDelivery
 from spool.record import USAGE_EVENTS, Record, as_json

@@ -17,6 +17,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.http.resources.declaration import words
 from gateway.plans.bills import BillDifference, PlanBill, read_bills, with_bills
 from gateway.plans.coverage import NAME, Coverage, place_of, usable_plans
 from gateway.plans.declared import AssistantPlan, PlanTable, Seat
@@ -33,7 +34,6 @@ from gateway.plans.sums import (
     used_of,
 )
 from gateway.reconciliation.gathering import CalendarMonth
-from gateway.resources.declaration import words
 from spool.currencies.exchange import Converter, no_rates
 from spool.errors import Invalid
 from spool.ledger import money

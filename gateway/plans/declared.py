@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.http.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People

@@ -18,10 +18,10 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.authentication.access import Bearer
-from gateway.error_table import refusal_of
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
+from gateway.http.error_table import refusal_of
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.listening.fair_requests import address_party, begin_work, key_party

@@ -20,8 +20,8 @@ from msgspec import UNSET
 
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.http.resources.declaration import Option, answer, changes_of, item_of, one_of, stated, words
 from gateway.http.visible import SLICED, check_usable
-from gateway.resources.declaration import Option, answer, changes_of, item_of, one_of, stated, words
 from gateway.service.errors import Refusal
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment

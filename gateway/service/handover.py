@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gateway.http.listening.sockets import ListeningSockets
-from gateway.operator.socket import MAX_PATH_BYTES, SocketFile
+from gateway.http.operator.socket import MAX_PATH_BYTES, SocketFile
 
 FILE = "handover.sock"
 ANSWER_S = 30.0  # between the two words of the process that takes over

@@ -13,8 +13,8 @@ from gateway.http.listening.connections import connection_limit
 from gateway.http.listening.listener import Listener, operator_listen, uses_tls
 from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
 from gateway.http.listening.tls import Certificate
+from gateway.http.operator.socket import OperatorSocket
 from gateway.http.services import Services
-from gateway.operator.socket import OperatorSocket
 from gateway.receivers.otlp_grpc import Export, GrpcServer, exports, waiting
 from gateway.service.addresses.application import application, metrics_application, operator_application
 from gateway.service.addresses.areas import GRPC_SERVICES

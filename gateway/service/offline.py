@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.http.holders.installation import Urls
 from gateway.http.listening.listener import operator_listen, uses_tls
-from gateway.operator.socket import OperatorSocket
+from gateway.http.operator.socket import OperatorSocket
 from gateway.service.addresses.application import operator_application
 from gateway.service.assembly.operators import open_operator_services
 from gateway.service.assembly.storage import open_storage

@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import demo, main
+from gateway.http.resources.list import declared_tables
 from gateway.insights.detectors.list import DETECTORS
 from gateway.intake.prices import PriceBook
 from gateway.recommendations.list import TYPES
 from gateway.reconciliation.comparing import Reconciliation
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
-from gateway.resources.list import declared_tables
 from gateway.service.demo import filling
 from gateway.service.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
 from gateway.service.demo.filling import Filled, fill

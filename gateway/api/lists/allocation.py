@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gateway.api.times import seconds
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
-from gateway.resources.declaration import answer
-from gateway.resources.namespaces import NamespaceItem
+from gateway.http.resources.declaration import answer
+from gateway.http.resources.namespaces import NamespaceItem
 from spool.registry.allocation import DEFAULT, STATES, DefinitionVersion, Namespace, PublishJob
 
 

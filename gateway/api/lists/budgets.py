@@ -13,8 +13,8 @@ from gateway.budgets.forecast import Forecast, TooEarly
 from gateway.budgets.judging import limit_of, rules_digest
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
-from gateway.resources.budgets import CURRENT, FORECAST, AlertItem, BudgetItem, OwnerItem
-from gateway.resources.declaration import answer
+from gateway.http.resources.budgets import CURRENT, FORECAST, AlertItem, BudgetItem, OwnerItem
+from gateway.http.resources.declaration import answer
 from gateway.service.schemas import TEXT, closed
 from spool.ledger import money
 from spool.meters import METERS

@@ -10,9 +10,9 @@ from functools import partial
 
 from gateway.api.times import seconds
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows, yes_no
+from gateway.http.resources.connections import ConnectionItem
+from gateway.http.resources.declaration import answer
 from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
-from gateway.resources.connections import ConnectionItem
-from gateway.resources.declaration import answer
 from spool.billing.drops import StoredDrop
 from spool.listing import SortField
 

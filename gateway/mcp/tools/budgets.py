@@ -11,12 +11,12 @@ import msgspec
 from gateway.budgets.expansion import expanded
 from gateway.budgets.figures import BudgetFigures
 from gateway.http.holders.money import MoneyServices
+from gateway.http.resources.budgets import CURRENT, FORECAST
 from gateway.http.visible import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
-from gateway.resources.budgets import CURRENT, FORECAST
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
 from spool.record import CURRENCY, moment

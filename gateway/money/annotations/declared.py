@@ -12,8 +12,17 @@ from msgspec import UNSET
 
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.managed import Answer, Asker, ByPeople, ManagedResource
+from gateway.http.resources.declaration import (
+    KEPT,
+    Option,
+    answer,
+    changes_of,
+    item_of,
+    one_of,
+    stated,
+    words,
+)
 from gateway.http.visible import SLICED
-from gateway.resources.declaration import KEPT, Option, answer, changes_of, item_of, one_of, stated, words
 from gateway.service.errors import Refusal
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment

@@ -14,10 +14,10 @@ from gateway.billed.biller import RULES, Biller
 from gateway.billed.closing import Invoice, MonthFigures
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.service.errors import Refusal
 from spool import providers

@@ -8,10 +8,10 @@ from gateway.api.connections import send_month
 from gateway.api.kept.drop_rows import MONTH_ROWS
 from gateway.api.lists.connections import DROPS, drop_rows
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.intake.billing_connections import BillingConnections
-from gateway.operator.address import call
-from gateway.operator.requests import OperatorRequest
 from spool.registry.permission_sets import VIEW_COSTS
 
 OPERATORS = ""  # no key has this name: all of them share what one key may hold

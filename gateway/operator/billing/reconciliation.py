@@ -11,9 +11,9 @@ from typing import Any
 
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
 from gateway.reconciliation.claims import Claim

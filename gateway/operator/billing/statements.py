@@ -8,10 +8,10 @@ from pathlib import Path
 
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from gateway.service.calls.installation import local_path
 from gateway.service.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
 from gateway.service.errors import Refusal

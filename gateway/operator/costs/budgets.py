@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 from gateway.api.lists.budgets import ALERTS, OWNERS, alert_rows, alerts_of_now, owner_rows
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import SLICED, call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
 from spool.registry.budgets import SpendBudget
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS

@@ -9,6 +9,8 @@ from operator import itemgetter
 
 from gateway.api.times import parse_moment
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.comparison.comparing import compared
 from gateway.money.comparison.sentence import sentence
@@ -16,9 +18,7 @@ from gateway.money.comparison.split import PARTS, Driver, Spending
 from gateway.money.costs.answer import told_of_bills
 from gateway.money.costs.measures import DEFAULT_TOP, MAX_TOP, PREVIOUS, REAL_COST, SAME_WEEKDAYS
 from gateway.money.costs.question import check_span
-from gateway.operator.address import SLICED, call
 from gateway.operator.costs.questions import PAGING, asks_closed_months, enveloped, question_of, top_of
-from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import BILLED_TYPES, CostQuery

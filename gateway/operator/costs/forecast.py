@@ -6,10 +6,10 @@ from gateway.budgets.expansion import rounded
 from gateway.budgets.forecast import TooEarly
 from gateway.budgets.outlook import outlook
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import SLICED, call
 from gateway.operator.costs.questions import question_of
-from gateway.operator.requests import OperatorRequest
 from spool.registry.budgets import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.shared.texts import check_one_of

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from gateway.api.times import parse_moment
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
 from spool.record import moment

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import SLICED, call
-from gateway.operator.requests import OperatorRequest
 from gateway.plans.costs import PlanQuestion, asked_costs, month_of
 from spool.currencies.codes import DECIMALS
 from spool.record import CURRENCY

@@ -14,6 +14,7 @@ import orjson
 
 from gateway.api.times import parse_moment
 from gateway.http.lists import List, MemoryRows, Sort, envelope
+from gateway.http.operator.requests import OperatorRequest
 from gateway.money.costs.asked_measures import check_unit
 from gateway.money.costs.measures import (
     ASKED,
@@ -27,7 +28,6 @@ from gateway.money.costs.measures import (
     needed_for,
 )
 from gateway.money.costs.question import CostQuestion
-from gateway.operator.requests import OperatorRequest
 from spool.currencies.codes import DECIMALS
 from spool.errors import Invalid
 from spool.ledger.billed import COUNTED

@@ -11,14 +11,14 @@ from typing import Any
 
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.costs.answer import answer
 from gateway.money.costs.asked_measures import asked_measures
 from gateway.money.costs.measures import PREVIOUS, columns
 from gateway.money.costs.rows import AnswerRows, identity
-from gateway.operator.address import SLICED, call
 from gateway.operator.costs.questions import ONCE, REPEATED, asks_closed_months, enveloped, report_question
-from gateway.operator.requests import OperatorRequest
 from gateway.service.first_use import imported
 from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
 from gateway.service.schemas import OBJECT, TEXT

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest, is_default
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
-from gateway.operator.address import SLICED, call
-from gateway.operator.body import RequestBody
 from gateway.operator.managed import asking_person
-from gateway.operator.requests import OperatorRequest, is_default
 from gateway.scheduled_reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable
 from gateway.scheduled_reports.readers import NotReadable
 from gateway.scheduled_reports.sender import ReportSender

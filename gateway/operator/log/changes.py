@@ -10,13 +10,13 @@ from typing import Any
 from aiohttp import web
 
 from gateway.http.event_streams import EVENT_STREAM, event
+from gateway.http.operator.address import NOTHING, SIGNED_IN, call
+from gateway.http.operator.requests import OperatorRequest, holder
 from gateway.http.services import OperatorServices
 from gateway.money.annotations.declared import AnnotationTable
-from gateway.operator.address import NOTHING, SIGNED_IN, call
 from gateway.operator.log.newest import (
     newest,
 )
-from gateway.operator.requests import OperatorRequest, holder
 from gateway.service.schemas import TEXT
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
 from spool.registry.permission_sets import (

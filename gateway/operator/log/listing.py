@@ -10,15 +10,15 @@ from gateway.api.kept import records
 from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import SLICED, call
 from gateway.operator.costs.questions import ONE_SPAN, times
 from gateway.operator.log import dates, newest, ranked
 from gateway.operator.log.amounts import AMOUNTS
 from gateway.operator.log.filters import DATE
 from gateway.operator.log.newest import RECORDS
 from gateway.operator.log.past import days_of, past_records
-from gateway.operator.requests import OperatorRequest
 from spool.deliveries.past_records import PastDates
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S

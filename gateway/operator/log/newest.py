@@ -18,12 +18,12 @@ from gateway.api.kept.records import (
 )
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, Sort
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import SLICED, call
 from gateway.operator.log import dates
 from gateway.operator.log.amounts import AMOUNTS, bound
 from gateway.operator.log.filters import DATE, FIELDS, MAX_LIMIT, OPEN_SETS, STATE, TOPIC, VIEW
-from gateway.operator.requests import OperatorRequest
 from spool.ledger.own_records import OwnRecord
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.permission_sets import VIEW_RECORDS

@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
-from gateway.operator.requests import OperatorRequest
+from gateway.http.operator.requests import OperatorRequest
 from spool.deliveries.past_records import PastDates, PastRecord, PastRecords
 from spool.errors import SpoolUnavailable
 from spool.ledger.own_records import first_after

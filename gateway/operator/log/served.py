@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 
 from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
+from gateway.http.operator.address import call
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.normalise.otlp.metric_points import SERVERS
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
-from gateway.operator.address import call
 from gateway.operator.log import dates
 from gateway.operator.log.filters import DATE
 from gateway.operator.log.listing import RecordRows
 from gateway.operator.log.past import days_of
-from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.names import letters
 from spool.errors import Invalid
 from spool.ledger.sums import AHEAD_S

@@ -6,10 +6,10 @@ from typing import Any
 
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.operators import DISABLED, ENABLED, NO_ROLE, ROLES, VIEWER, Operator, status

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.people import is_hash
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES

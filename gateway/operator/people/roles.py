@@ -9,16 +9,16 @@ from dataclasses import replace
 from gateway.api.roles import describe_filter, draft_of
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import MemoryRows
+from gateway.http.operator.address import ALL_ROWS, call
+from gateway.http.operator.admission import is_open
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest, is_default
 from gateway.http.requests import Result
+from gateway.http.resources.roles import NewRole
 from gateway.http.services import OperatorServices
 from gateway.money.costs.measures import CURRENCY_UNIT
-from gateway.operator.address import ALL_ROWS, call
-from gateway.operator.admission import is_open
-from gateway.operator.body import RequestBody
 from gateway.operator.people.accounts import OPERATORS
-from gateway.operator.requests import OperatorRequest, is_default
 from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
-from gateway.resources.roles import NewRole
 from gateway.scheduled_reports.readers import groups_of
 from gateway.service.mounts import OPERATOR_API
 from spool.errors import Invalid, NotThere

@@ -11,11 +11,11 @@ from functools import partial
 from gateway.http.answers import uncached_json
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import NOTHING, SIGNED_IN, call
+from gateway.http.operator.admission import FOLDER, cookie_name, set_session_cookie, speaks_https, tries_from
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import NOTHING, SIGNED_IN, call
-from gateway.operator.admission import FOLDER, cookie_name, set_session_cookie, speaks_https, tries_from
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from gateway.service.attempts import Buckets
 from gateway.service.errors import Refusal
 from gateway.service.mounts import console_link

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from gateway.api.clusters import CLUSTERS, ClusterChanges, cluster_rows, one_cluster
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, Sort, StoredRows
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from spool.container_files.values import KINDS, STATES, ClusterFiles, ContainerFile
 from spool.errors import Invalid
 from spool.listing import SortField

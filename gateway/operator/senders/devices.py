@@ -10,10 +10,10 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import STATES
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from spool.devices.device import Device, Unenrolled
 from spool.errors import Invalid, NotThere
 from spool.record import moment

@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.http.address import Address, collect
 from gateway.http.managed import ManagedResource
-from gateway.operator.address import OperatorAddress
+from gateway.http.operator.address import OperatorAddress
 from gateway.service.first_use import imported
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # They make the rows of the resources that a module declares.
-_BY_KEYS, _BY_PEOPLE = "gateway.api.managed", "gateway.operator.managed"
+_BY_KEYS, _BY_PEOPLE = "gateway.people.calls.managed_by_keys", "gateway.operator.managed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

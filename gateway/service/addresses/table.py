@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.http.address import Address
-from gateway.operator.address import OperatorAddress
+from gateway.http.operator.address import OperatorAddress
 from gateway.service.addresses.areas import FOR_SENDERS as SENDER_AREAS
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows, sender_rows
 from gateway.service.calls.status import FOR_OPERATORS, ON_EVERY_LISTENER

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from gateway.resources.list import declared_tables
+from gateway.http.resources.list import declared_tables
 from gateway.service.configuration.sections import Config, CurrencySettings
 from spool import engines
 from spool.clock import Clock

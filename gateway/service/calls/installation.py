@@ -9,10 +9,10 @@ from typing import Any
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.address import call
-from gateway.operator.body import RequestBody
-from gateway.operator.requests import OperatorRequest
 from gateway.service.configuration.in_effect import SOURCES, SettingInEffect
 from gateway.service.configuration.sections import ConfigError
 from gateway.service.errors import Refusal

@@ -12,7 +12,7 @@ import pytest_asyncio
 from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
 from gateway.allocation.publishing import Publishing
-from gateway.resources.list import declared_tables
+from gateway.http.resources.list import declared_tables
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry

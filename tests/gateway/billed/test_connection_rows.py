@@ -20,7 +20,7 @@ from gateway.billed import connection_rows
 from gateway.billed.beside import billed_beside
 from gateway.billed.connection_rows import MAX_SETS, RowRules, Sums, add_rows, sums_of_day
 from gateway.billed.row_book import RowBook, RowSources
-from gateway.resources.list import declared_tables
+from gateway.http.resources.list import declared_tables
 from spool.billing.drops import (
     BILLING_DROPS,
     REPLACE_DROP,

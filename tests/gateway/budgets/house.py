@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from gateway.budgets.evaluator import BudgetEvaluator, BudgetRun
-from gateway.resources.list import declared_tables
+from gateway.http.resources.list import declared_tables
 from gateway.service.mounts import page_link
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger

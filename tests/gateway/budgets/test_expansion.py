@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.budgets.expansion import expanded
-from gateway.resources.budgets import EXPANSIONS
+from gateway.http.resources.budgets import EXPANSIONS
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.registry.budgets import SpendBudget

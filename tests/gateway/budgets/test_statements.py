@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.budgets.expansion import expanded
-from gateway.resources.budgets import EXPANSIONS
+from gateway.http.resources.budgets import EXPANSIONS
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from tests.gateway.budgets.house import House
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from gateway.error_table import operator_refusal_of, refusal_of
+from gateway.http.error_table import operator_refusal_of, refusal_of
 from spool import errors
 from spool.errors import NotCertain, SpoolError, SpoolUnavailable
 

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.authentication.access import Bearer
+from gateway.http.resources.list import declared_tables
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
@@ -18,7 +19,6 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import KEEP_EVERY_S, WINDOW_S, Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
-from gateway.resources.list import declared_tables
 from gateway.service.configuration.sections import Config
 from spool.engines import POSTGRES, open_storage
 from spool.log.heard import digest_of

@@ -13,13 +13,13 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.holders.receivers import ReceiverServices, StatusServices, TopicServices
 from gateway.http.holders.senders import SenderServices
 from gateway.http.holders.spool import SpoolServices
+from gateway.http.operator.address import OperatorAddress
+from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import named_holder
 from gateway.http.services import OperatorServices, Services
 from gateway.mcp.tool import Tool
 from gateway.mcp.tools.list import TOOLS
-from gateway.operator.address import OperatorAddress
 from gateway.operator.deliveries import list_deliveries
-from gateway.operator.requests import OperatorRequest
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows
 from gateway.service.addresses.table import FOR_SENDERS
 from gateway.service.calls.status import FOR_OPERATORS, ON_EVERY_LISTENER

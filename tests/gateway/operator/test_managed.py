@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.api.managed import managed_by_keys
 from gateway.api.views import ViewResource
 from gateway.http.managed import ByKeys, ByPeople
 from gateway.operator.managed import managed_by_people
+from gateway.people.calls.managed_by_keys import managed_by_keys
 from spool.registry.permission_sets import VIEW_COSTS
 
 

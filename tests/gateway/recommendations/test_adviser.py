@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from gateway.http.resources.list import declared_tables
 from gateway.recommendations import adviser as advising
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.facts import DAY_S
 from gateway.recommendations.gathering import Sources
-from gateway.resources.list import declared_tables
 from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from gateway.http.resources.list import declared_tables
 from gateway.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOWN, Reconciliation, compare
 from gateway.reconciliation.gathering import CalendarMonth, StatementSources, gather
-from gateway.resources.list import declared_tables
 from gateway.statements.importing import ReportFile, read_reports
 from gateway.statements.sources.list import SOURCES
 from spool.engines import MEMORY, open_storage

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gateway.operator.socket import OperatorSocket
+from gateway.http.operator.socket import OperatorSocket
 from gateway.service.handover import FILE, HandOver, Predecessor
 from gateway.service.mounts import socket_path
 

@@ -31,14 +31,14 @@ from gateway.http.holders.senders import SenderServices
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.listener import Listener
+from gateway.http.operator.socket import OperatorSocket
+from gateway.http.resources.list import declared_tables
 from gateway.http.services import OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.prices import PriceBook
 from gateway.operator.senders.listed_devices import ListedDevices
-from gateway.operator.socket import OperatorSocket
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
-from gateway.resources.list import declared_tables
 from gateway.service.addresses.application import operator_application
 from gateway.service.configuration.sections import (
     BillingSettings,

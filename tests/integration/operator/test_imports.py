@@ -146,7 +146,7 @@ async def test_a_command_imports_what_it_says(serve: Serve, words: tuple[str, ..
 async def test_the_words_of_a_command_cost_what_they_say(words: tuple[str, ...]) -> None:
     """No command that asks the operator API loads a handler of it, or what keeps rows, to know its options."""
     modules = await loaded(ENDED, *words, "--help")
-    asked = ("gateway.http.services", "gateway.operator.requests", "spool.registry.registry")
+    asked = ("gateway.http.services", "gateway.http.operator.requests", "spool.registry.registry")
     assert [] == [name for name in asked if name in modules]
 
 

@@ -16,7 +16,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.resources.list import declared_tables
+from gateway.http.resources.list import declared_tables
 from gateway.service.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_puller
 from gateway.service.configuration.sections import (
     PULLED_SOURCES,

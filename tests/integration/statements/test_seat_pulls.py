@@ -15,9 +15,9 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gateway.http.resources.list import declared_tables
 from gateway.plans.declared import PlanDraft, PlanTable
 from gateway.plans.seat_lists import PULLER
-from gateway.resources.list import declared_tables
 from gateway.service.assembly.statements import statement_puller
 from gateway.service.configuration.problems import problems
 from gateway.service.configuration.sections import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import spool.registry
-from gateway.resources.list import declared_tables
+from gateway.http.resources.list import declared_tables
 from spool.registry.shared.documents import DocumentKind
 
 _MADE = {"created": 1.0, "last_updated": 1.0}

@@ -19,8 +19,8 @@ import pytest
 
 from gateway.authentication.access import Bearer
 from gateway.devices.reports import DeviceReport
+from gateway.http.operator.address import SLICED, WHOLE, OperatorAddress
 from gateway.insights.findings import finding
-from gateway.operator.address import SLICED, WHOLE, OperatorAddress
 from gateway.operator.log import changes
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources

@@ -13,9 +13,9 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.http.holders.people import ACCOUNT_BURST, SIGN_IN_BURST
-from gateway.operator import admission
-from gateway.operator.address import SIGNED_IN, OperatorAddress
-from gateway.operator.body import read_body
+from gateway.http.operator import admission
+from gateway.http.operator.address import SIGNED_IN, OperatorAddress
+from gateway.http.operator.body import read_body
 from gateway.operator.people.accounts import NewOperator
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.mounts import OPERATOR_API

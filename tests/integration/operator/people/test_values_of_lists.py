@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from gateway.http.lists import List
-from gateway.operator.address import OperatorAddress
+from gateway.http.operator.address import OperatorAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.mounts import OPERATOR_API
 from spool.listing import MOST_KNOWN

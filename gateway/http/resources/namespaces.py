@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.resources.declaration import changes_of, item_of, one_of, words
+from gateway.http.resources.declaration import changes_of, item_of, one_of, words
 from spool.registry.allocation import MAX_DESCRIPTION, MAX_NAME
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UnsetType
 
-from gateway.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.http.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
 from spool.registry.budgets import MAX_ALERTS, MAX_CHANNELS, MAX_NAME, MAX_PERCENT, MAX_PLANNED
 
 CURRENT, HISTORY, BURNUP, FORECAST = "current", "history", "burnup", "forecast"

@@ -22,13 +22,13 @@ from gateway.http.holders.people import PeopleServices
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.forwarded import may_be_shared
+from gateway.http.operator.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
+from gateway.http.operator.body import read_body
+from gateway.http.operator.requests import OperatorRequest, holder
 from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
 from gateway.http.single_headers import check_single
 from gateway.money.costs.reader import hides
-from gateway.operator.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
-from gateway.operator.body import read_body
-from gateway.operator.requests import OperatorRequest, holder
 from gateway.service.attempts import Buckets, neighbourhood
 from gateway.service.configuration.addresses import is_loopback
 from gateway.service.errors import Refusal
@@ -82,7 +82,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 or not row.asks_closed(admitted)
             ):
                 return answer
-            from gateway.operator.costs.entity_tags import tagged  # no start needs it
+            from gateway.http.operator.entity_tags import tagged  # no start needs it
 
             secret = services.installation.cursor_secret
             return await tagged(request, answer, asker=_rights_of(admitted), secret=secret)

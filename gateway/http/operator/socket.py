@@ -16,7 +16,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.operator.admission import LOCAL
+from gateway.http.operator.admission import LOCAL
 from gateway.service.mounts import OPERATOR_API, socket_path
 
 MAX_PATH_BYTES = 100

@@ -16,8 +16,8 @@ from gateway.api.plans import PLAN
 from gateway.api.roles import ROLE
 from gateway.api.views import VIEW
 from gateway.http.managed import ManagedResource
+from gateway.http.resources.declaration import answer, changes_of, item_of, stated, words
 from gateway.money.annotations.declared import ANNOTATION
-from gateway.resources.declaration import answer, changes_of, item_of, stated, words
 from gateway.scheduled_reports.declared import SCHEDULED_REPORT
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.http.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL
 from spool.ledger.ranges import RANGES
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES

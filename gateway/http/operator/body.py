@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.allocation.faults import InvalidDefinition
-from gateway.error_table import operator_refusal_of
 from gateway.http.answers import uncached_json
+from gateway.http.error_table import operator_refusal_of
 from gateway.service.errors import Refusal
 from spool.errors import SpoolError
 
