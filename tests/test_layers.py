@@ -193,7 +193,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "obstore": "exporters/lake/object_store.py",
     "pyarrow": ("exporters/lake/parquet.py", "gateway/statements/parquet"),
     "jwt": "gateway/authentication/oidc/signatures.py",
-    "grpc": "gateway/receivers/otlp_grpc.py",
+    "grpc": "gateway/intake/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",
     "prometheus_client": "gateway/service/monitoring/",
     "yaml": "gateway/allocation/reading.py",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.allocation.definition import Definition, Dimension
 from gateway.allocation.evaluation import decisions
-from gateway.rate_cards.names import FAMILIES
+from gateway.intake.rate_cards.names import FAMILIES
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.people import People

@@ -21,7 +21,7 @@ from gateway.http.answers import JSON
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import KeyRequest, Result
-from gateway.rate_cards.card import CardUnreadable
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import RecommendationType, recommendation_dimensions
 from gateway.recommendations.gathering import Chosen
 from gateway.recommendations.list import BY_NAME, TYPES

@@ -26,7 +26,7 @@ from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, configured
 from gateway.cli.data_directory import need_data
 from gateway.intake.prices import PriceBook
-from gateway.rate_cards.card import CardUnreadable
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.service.assembly.sent_secrets import secret_problems
 from gateway.service.configuration.problems import warnings
 from gateway.service.configuration.secret_file import SecretFile

@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from gateway.rate_cards.card import Amounts
+from gateway.intake.rate_cards.card import Amounts
 from spool.ledger.repricing import TokenSum
 from spool.meters import DECIMALS, FEES, METERS, MODALITIES, millionths, quantity_of
 from spool.record import Inference, decimal_text

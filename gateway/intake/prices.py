@@ -28,6 +28,9 @@ from typing import Any
 
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
+from gateway.intake.rate_cards import card as cards
+from gateway.intake.rate_cards import lines, names
+from gateway.intake.rate_cards.card import DAY_NS, Card, Catalogue, Model
 from gateway.intake.rates import (
     NEVER,
     NO_TIME,
@@ -46,9 +49,6 @@ from gateway.intake.rates import (
     token_rate,
     validity,
 )
-from gateway.rate_cards import card as cards
-from gateway.rate_cards import lines, names
-from gateway.rate_cards.card import DAY_NS, Card, Catalogue, Model
 from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from spool import providers
 from spool.ledger.repricing import TokenSum

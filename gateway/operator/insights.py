@@ -24,7 +24,7 @@ from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import Inspector
-from gateway.rate_cards.card import CardUnreadable
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.statements.arrivals import Arrival, arrivals
 from spool.errors import Invalid, NotThere
 from spool.registry.insights import Insight, check_effort, check_status

@@ -14,12 +14,12 @@ from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
+from gateway.intake.rate_cards.names import MODEL_FAMILY
 from gateway.money.costs.measures import per
 from gateway.money.costs.question import check_span
 from gateway.operator import deliveries
 from gateway.operator.costs.marks import marks_of
 from gateway.operator.costs.questions import times
-from gateway.rate_cards.names import MODEL_FAMILY
 from gateway.service.errors import Refusal
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour

@@ -32,7 +32,7 @@ from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.visible import Visible
-from gateway.rate_cards.card import CardUnreadable
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import value_of
 from spool.errors import Invalid, NotThere
 from spool.ledger.queries import DIMENSIONS

@@ -12,8 +12,8 @@ from gateway.http.operator.address import call
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.intake.receivers.unit_cost import STREAMS
 from gateway.operator.log.newest import newest
-from gateway.receivers.unit_cost import STREAMS
 from spool.deliveries.values import UnknownDelivery
 from spool.record import USAGE_EVENTS, Record, as_json
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_STREAM_SETTINGS

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.rate_cards.names import family, letters
+from gateway.intake.rate_cards.names import family, letters
 from gateway.reconciliation.cells import Levels
 from gateway.reconciliation.series import ALIKE, are_alike
 from gateway.reconciliation.sides import (

@@ -15,7 +15,7 @@ from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSoc
 from gateway.http.listening.tls import Certificate
 from gateway.http.operator.socket import OperatorSocket
 from gateway.http.services import Services
-from gateway.receivers.otlp_grpc import Export, GrpcServer, exports, waiting
+from gateway.intake.receivers.otlp_grpc import Export, GrpcServer, exports, waiting
 from gateway.service.addresses.application import application, metrics_application, operator_application
 from gateway.service.addresses.areas import GRPC_SERVICES
 from gateway.service.configuration.sections import ServerSettings

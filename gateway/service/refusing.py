@@ -9,7 +9,7 @@ from gateway.http.listening.connections import Connections, connection_limit
 from gateway.http.listening.listener import Listener, operator_listen, uses_tls
 from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
 from gateway.http.listening.tls import Certificate
-from gateway.receivers.otlp_grpc import GrpcServer, refusals
+from gateway.intake.receivers.otlp_grpc import GrpcServer, refusals
 from gateway.service.addresses.application import refusing_application
 from gateway.service.addresses.areas import GRPC_SERVICES
 from gateway.service.configuration.sections import ServerSettings

@@ -41,7 +41,7 @@ def test_a_release_is_the_same_bytes_twice(tmp_path: Path) -> None:
         name.split("/")[0] for name in inside if ".dist-info" not in name
     }
     assert "gateway/console/static/index.html" in inside
-    assert any(re.fullmatch(r"gateway/rate_cards/[\d-]+\.json", name) for name in inside)
+    assert any(re.fullmatch(r"gateway/intake/rate_cards/[\d-]+\.json", name) for name in inside)
 
 
 def test_a_version_that_the_changelog_does_not_name_is_refused(tmp_path: Path) -> None:

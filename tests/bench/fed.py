@@ -14,12 +14,12 @@ import sys
 from collections.abc import Generator
 
 from gateway.cli import main
+from gateway.intake.workers.jobs import SentBody
+from gateway.intake.workers.process import StartChild, starter
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.payload.body_limits import Hold
 from gateway.service.assembly import parts, worker_process
-from gateway.workers.jobs import SentBody
-from gateway.workers.process import StartChild, starter
 
 WORKER = "worker"
 

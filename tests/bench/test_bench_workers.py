@@ -14,11 +14,11 @@ from exporters.http.compression import gzipped
 from exporters.otlp import encoding
 from exporters.otlp.spans import SpanEncoder
 from gateway.http.turns import drive
+from gateway.intake.workers.jobs import SentBody
+from gateway.intake.workers.pool import WorkerPool
+from gateway.intake.workers.process import starter
 from gateway.normalise.options import Options
 from gateway.service.monitoring.metrics import Metrics
-from gateway.workers.jobs import SentBody
-from gateway.workers.pool import WorkerPool
-from gateway.workers.process import starter
 from spool.record import Inference
 from spool.settings import MIB
 from tests.bench.load import payloads

@@ -17,7 +17,7 @@ import pytest_asyncio
 from aiohttp import ClientResponse, ClientSession
 from aiohttp.web_app import _cached_build_middleware
 
-from gateway.receivers import decoding
+from gateway.intake.receivers import decoding
 from gateway.service.app import App
 from gateway.service.assembly import background
 from gateway.service.configuration.sections import Config, ServerSettings
@@ -27,7 +27,7 @@ from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
-from tests.gateway.workers.children import on_a_thread
+from tests.gateway.intake.workers.children import on_a_thread
 from tests.integration.certificates import Certificates
 from tests.spool.disks.flushing import flushed as flushed
 from tests.spool.disks.flushing import unflushed as unflushed
@@ -158,7 +158,7 @@ def decoded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     by: str = getattr(request, "param", "server")
     if by == "worker":
         monkeypatch.setattr(decoding, "WORTH_A_WAY", 0)
-        monkeypatch.setattr("gateway.workers.process.starter", lambda *_: on_a_thread)
+        monkeypatch.setattr("gateway.intake.workers.process.starter", lambda *_: on_a_thread)
     return by
 
 

@@ -13,8 +13,8 @@ from gateway.insights import inspector as inspecting
 from gateway.insights.detectors.list import DETECTORS
 from gateway.insights.facts import Facts
 from gateway.insights.inspector import run_detectors
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.operator.insights import inspector
-from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import orjson
 
-from gateway.rate_cards.card import packaged
+from gateway.intake.rate_cards.card import packaged
 from gateway.service.configuration.sections import Config, settings_of
 
 COMMAND = Path(sys.executable).with_name("tollhouse")

@@ -17,8 +17,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from gateway.intake.workers.process import environment
 from gateway.service.errors import Refusal
-from gateway.workers.process import environment
 
 _log = logging.getLogger(__name__)
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from gateway.intake.deposits import Deposits
     from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
     from gateway.intake.stream_admission import StreamAdmission
+    from gateway.intake.workers.pool import WorkerPool
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.service.configuration.secret_file import SecretFile
     from gateway.service.first_use import Once
     from gateway.service.monitoring.health import Health
     from gateway.service.monitoring.metrics import Exposition, Metrics
-    from gateway.workers.pool import WorkerPool
     from spool.clock import Clock
     from spool.storage import Storage
 

@@ -9,9 +9,9 @@ import msgspec
 
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.visible import SLICED
+from gateway.intake.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import cell, cut, suggestion, table
-from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from spool.ledger.ledger import MOST_VALUES
 from spool.ledger.queries import TAG
 

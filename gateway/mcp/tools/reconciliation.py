@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.http.holders.money import MoneyServices
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
-from gateway.rate_cards.card import CardUnreadable
 from gateway.reconciliation.choices import DAY, PARTS
 from gateway.reconciliation.claims import Claim
 from gateway.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rates import Rate
-from gateway.rate_cards.card import CardUnreadable
 from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.record import NS

@@ -15,8 +15,8 @@ from functools import partial
 
 from gateway.intake.price_lines import lines_of_sum
 from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.asked_measures import Place
-from gateway.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods

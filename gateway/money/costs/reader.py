@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gateway.http.visible import EVERYTHING, Visible, check_usable
-from gateway.rate_cards.names import FAMILY_NAMES
+from gateway.intake.rate_cards.names import FAMILY_NAMES
 from gateway.service.errors import Refusal
 from spool.errors import NotThere
 from spool.ledger.derived import Derived

@@ -14,7 +14,7 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.rate_cards.card import CardUnreadable
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
 from gateway.reconciliation.claims import Claim
 from gateway.reconciliation.comparing import Line, Reconciliation, together

@@ -12,7 +12,7 @@ from gateway.http.operator.address import call
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.rate_cards.card import CardUnreadable
+from gateway.intake.rate_cards.card import CardUnreadable
 from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_BILLING

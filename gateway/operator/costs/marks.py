@@ -12,11 +12,11 @@ from gateway.http.managed import Answer
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.intake.rate_cards.names import MODEL_FAMILY
 from gateway.money.annotations.declared import AnnotationTable
 from gateway.money.comparison.price_changes import price_changes
 from gateway.operator.costs.questions import ONE_SPAN, asks_closed_months, question_of
-from gateway.rate_cards.card import CardUnreadable
-from gateway.rate_cards.names import MODEL_FAMILY
 from spool.ledger.queries import TOTAL, CostQuery, Group
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER

@@ -11,9 +11,9 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.measures import MAX_TOP
 from gateway.operator.costs.questions import question_of
-from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import DAYS, value_of
 from gateway.recommendations.what_if import ASSUMPTIONS, Group, Instead, check_model, days_within
 from gateway.recommendations.what_if import what_if as worked_out

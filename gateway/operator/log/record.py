@@ -13,13 +13,13 @@ from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.reasons import price_lines, reasons
 from gateway.operator.dead_letters import describe_dead
 from gateway.operator.deliveries import describe_delivery
 from gateway.operator.log.listing import STEP
 from gateway.operator.log.newest import seen
 from gateway.operator.log.past import dates_of, past_record
-from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
 from spool.errors import Invalid, NotThere
 from spool.ledger.own_records import first_after

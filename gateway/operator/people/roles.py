@@ -16,9 +16,9 @@ from gateway.http.operator.requests import OperatorRequest, is_default
 from gateway.http.requests import Result
 from gateway.http.resources.roles import NewRole
 from gateway.http.services import OperatorServices
+from gateway.intake.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operator.people.accounts import OPERATORS
-from gateway.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from gateway.scheduled_reports.readers import groups_of
 from gateway.service.mounts import OPERATOR_API
 from spool.errors import Invalid, NotThere

@@ -47,8 +47,8 @@ class Area:
 FOR_SENDERS = (
     Area(
         modules=(
-            "gateway.receivers.otlp_http",
-            "gateway.receivers.ai_telemetry",
+            "gateway.intake.receivers.otlp_http",
+            "gateway.intake.receivers.ai_telemetry",
         ),
         paths=(
             "/v1/traces",
@@ -74,10 +74,10 @@ FOR_SENDERS = (
     ),
     Area(
         modules=(
-            "gateway.receivers.devices",
-            "gateway.receivers.events",
+            "gateway.devices.calls.reports",
+            "gateway.intake.receivers.events",
             "gateway.api.kept.events",
-            "gateway.receivers.unit_cost",
+            "gateway.intake.receivers.unit_cost",
         ),
         paths=("/v1/ai-control-plane", "/v1/events", "/unit-cost/v1/telemetry"),
         endpoints=(
@@ -92,7 +92,7 @@ FOR_SENDERS = (
         ),
     ),
     Area(
-        modules=("gateway.receivers.container_metrics",),
+        modules=("gateway.clusters.calls.container_metrics",),
         paths=("/v1/container-metrics",),
         endpoints=(
             "container-metrics/upload",
@@ -105,7 +105,7 @@ FOR_SENDERS = (
     ),
     Area(
         modules=(
-            "gateway.receivers.billing",
+            "gateway.intake.receivers.billing",
             "gateway.api.connections",
         ),
         paths=("/v2/connections/billing",),

@@ -32,12 +32,12 @@ from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
+from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.shadows import Shadows
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
-from gateway.rate_cards.card import CardUnreadable
 from gateway.service.assembly.limits import shares
 from gateway.service.configuration.changes import digests
 from gateway.service.configuration.local_operator import local_address
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
     from exporters.notifications.kept_channels import ChannelSeal
     from gateway.authentication.oidc.assistants import AssistantSignIns
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
+    from gateway.intake.workers.pool import WorkerPool
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.service.first_use import Once
     from gateway.service.monitoring.late_reports import KeptLateReports
-    from gateway.workers.pool import WorkerPool
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
 
@@ -161,8 +161,8 @@ class Assembler:
         server = self.config.server
         if not server.workers:
             return None
-        from gateway.workers.pool import WorkerPool
-        from gateway.workers.process import starter
+        from gateway.intake.workers.pool import WorkerPool
+        from gateway.intake.workers.process import starter
 
         start = starter(
             "-m", "gateway.service.assembly.worker_process", "{socket}", str(server.worker_memory)

@@ -185,7 +185,7 @@ class Metrics:
         self.registry.register(MemoryCounts(memory))
 
     def worker_died(self, reason: str) -> None:
-        """A worker process ended that should not have: one of the few words of gateway.workers.pool."""
+        """A worker process ended that should not have: one of the few words of gateway.intake.workers.pool."""
         self._worker_deaths.labels(reason).inc()
 
     def body_decoded(self, by: str) -> None:

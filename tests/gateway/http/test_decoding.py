@@ -11,11 +11,11 @@ import pytest
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.turns import LARGE
+from gateway.intake.receivers.decoding import WORTH_A_WAY, decoded
+from gateway.intake.workers.jobs import NotDone, SentBody
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
-from gateway.receivers.decoding import WORTH_A_WAY, decoded
-from gateway.workers.jobs import NotDone, SentBody
 
 pytestmark = pytest.mark.asyncio
 

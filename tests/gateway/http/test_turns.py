@@ -15,10 +15,10 @@ from gateway.http import turns as http_turns
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import InflightBytes, busy
 from gateway.http.turns import LARGE, aside, drive_aside
+from gateway.intake.receivers.otlp_http import SLICED, read_export
 from gateway.normalise import any_format, otlp
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
-from gateway.receivers.otlp_http import SLICED, read_export
 from gateway.service.errors import Refusal
 from gateway.service.monitoring.metrics import Metrics
 from spool.turns.fair_turns import FairTurns

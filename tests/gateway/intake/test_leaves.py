@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.intake import leaves
 from gateway.intake.price_lines import itemise, problem
 from gateway.intake.prices import PriceBook
-from gateway.rate_cards import card as cards
+from gateway.intake.rate_cards import card as cards
 from gateway.service.configuration.reader import load
 from gateway.service.configuration.sections import ConfigError, PriceOverride, PriceSettings
 from spool.ledger.repricing import token_sum

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.intake.price_lines import itemise
 from gateway.intake.prices import PriceBook
-from gateway.rate_cards import card as cards
+from gateway.intake.rate_cards import card as cards
 from gateway.service.configuration.sections import PriceOverride, PriceSettings
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES, HourlySums, sized

@@ -16,7 +16,7 @@ from decimal import Decimal
 from random import Random
 
 from gateway.intake.prices import PriceBook
-from gateway.rate_cards.card import Card, Clause, Model, Price, Seller, Tier
+from gateway.intake.rate_cards.card import Card, Clause, Model, Price, Seller, Tier
 from gateway.reconciliation.comparing import BothSides, Reconciliation, compare
 from gateway.reconciliation.counting import TokenPrices, counted
 from gateway.reconciliation.sides import CountedUse

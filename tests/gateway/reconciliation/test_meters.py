@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.intake.prices import PriceBook
-from gateway.rate_cards import card as cards
+from gateway.intake.rate_cards import card as cards
 from gateway.reconciliation.causes.list import claims
 from gateway.reconciliation.cells import Levels, split
 from gateway.reconciliation.claims import Case, Left

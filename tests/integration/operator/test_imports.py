@@ -98,11 +98,11 @@ async def test_a_start_imports_what_a_server_needs(
     addresses = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     modules = await loaded(READY, "serve", "--data", str(tmp_path / "data"), *addresses)
     first_used = (
-        "gateway.api.budgets", "gateway.receivers.ai_telemetry", "gateway.receivers.otlp_http",
+        "gateway.api.budgets", "gateway.intake.receivers.ai_telemetry", "gateway.intake.receivers.otlp_http",
         "gateway.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.memory",
         "gateway.normalise.otlp",
         "gateway.operator.costs", "gateway.operator.billing", "gateway.recommendations", "gateway.reconciliation",
-        "gateway.statements", "gateway.workers.pool", "gateway.allocation.reading",
+        "gateway.statements", "gateway.intake.workers.pool", "gateway.allocation.reading",
         "exporters.destinations.focus", "exporters.focus",
     )  # fmt: skip
     assert [] == [name for name in own(modules) if name.startswith(first_used)]
@@ -176,7 +176,7 @@ def run(work):
     except ImportError as error:
         failed.append(error)
 
-works = (_named_sources, lambda: import_here("gateway.receivers.otlp_http"))
+works = (_named_sources, lambda: import_here("gateway.intake.receivers.otlp_http"))
 threads = [threading.Thread(target=run, args=(work,)) for work in works]
 for thread in threads:
     thread.start()

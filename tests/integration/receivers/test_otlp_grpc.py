@@ -19,7 +19,7 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from gateway.authentication.access import GUESSES
-from gateway.receivers.otlp_grpc import GrpcServer
+from gateway.intake.receivers.otlp_grpc import GrpcServer
 from gateway.service import listeners
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.registry.scopes import PING

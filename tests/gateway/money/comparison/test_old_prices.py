@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards import card as cards
 from gateway.money.comparison.old_prices import at_old_prices, cache_saving
-from gateway.rate_cards import card as cards
 from gateway.service.configuration.sections import PriceOverride
 from spool.ledger import money
 from spool.ledger.queries import CostRow

@@ -10,8 +10,8 @@ import pytest
 
 from exporters.focus import charges as focus
 from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards import names
 from gateway.normalise.reading.operations import BY_NAME
-from gateway.rate_cards import names
 from spool import providers
 from spool.record import Inference
 from tests.gateway.normalise.formats.payloads import one

@@ -7,10 +7,11 @@ from pkgutil import walk_packages
 
 import pytest
 
-from gateway import api, mcp, operator, receivers
+from gateway import api, mcp, operator
 from gateway.http.address import collect, rows_of
 from gateway.http.managed import ManagedResource
 from gateway.http.resources.list import RESOURCES
+from gateway.intake import receivers
 from gateway.service import addresses
 from gateway.service.addresses.areas import FOR_SENDERS, OPERATOR_AREAS, Area, operator_rows, sender_rows
 from gateway.service.calls import status

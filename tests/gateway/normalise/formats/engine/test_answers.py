@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
+from gateway.intake.receivers.ai_telemetry import langfuse_error
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.helicone import helicone_signed
-from gateway.receivers.ai_telemetry import langfuse_error
 from gateway.service.errors import Refusal
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import cases, read

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.rate_cards.names import FAMILIES, FAMILY_NAMES
+from gateway.intake.rate_cards.names import FAMILIES, FAMILY_NAMES
 from spool.ledger.sums import OTHER
 from spool.providers import PROVIDERS
 

@@ -17,13 +17,13 @@ from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.key_carriage import IN_HEADER, KeyCarriage
 from gateway.http.requests import KeyRequest
+from gateway.intake.receivers.decoding import decoded
+from gateway.intake.workers.jobs import SentBody
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
 from gateway.normalise.outcome import MALFORMED, Outcome
-from gateway.receivers.decoding import decoded
 from gateway.service.errors import BadPayload, Refusal
 from gateway.service.schemas import BYTES, OBJECT, TEXT, closed
-from gateway.workers.jobs import SentBody
 from spool.registry.scopes import INGEST
 
 SLICED: Final = 64 * 1024  # bytes of a request that is not worth the way to the thread

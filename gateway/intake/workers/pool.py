@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
+from gateway.intake.workers import jobs
+from gateway.intake.workers.jobs import NotDone
+from gateway.intake.workers.messages import ArrivingResult, MessageKind, WorkerMessage
+from gateway.intake.workers.process import StartChild, WorkerProcess
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.payload.body_limits import Hold
 from gateway.service.errors import Refusal
-from gateway.workers import jobs
-from gateway.workers.jobs import NotDone
-from gateway.workers.messages import ArrivingResult, MessageKind, WorkerMessage
-from gateway.workers.process import StartChild, WorkerProcess
 from spool.turns.fair_turns import Party, current_work
 
 # Bytes of jobs that a worker is given at once. More would wait in its memory, behind what may be long.

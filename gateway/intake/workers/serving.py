@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from gateway.intake.workers import jobs
+from gateway.intake.workers.messages import HEAD, MessageKind, WorkerMessage, messages_of
 from gateway.normalise.options import Options
 from gateway.service.errors import Refusal
-from gateway.workers import jobs
-from gateway.workers.messages import HEAD, MessageKind, WorkerMessage, messages_of
 
 JOINED_S: Final = 0.001  # answers to small jobs leave together, the first of them no later than that
 JOINED_BYTES: Final = 256 * 1024

@@ -176,7 +176,7 @@ def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
 
 def _export(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
-        otlp_http = await imported("gateway.receivers.otlp_http")
+        otlp_http = await imported("gateway.intake.receivers.otlp_http")
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
         del body  # the records are out of it, and the commit may take a while
         receipt = await services.intake.take(outcome, bearer)

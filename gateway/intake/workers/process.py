@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from gateway.workers.messages import HEAD, MessageKind, MessageReader, WorkerMessage
+from gateway.intake.workers.messages import HEAD, MessageKind, MessageReader, WorkerMessage
 
 READ_BYTES: Final = 256 * 1024
 WRITE_BYTES: Final = 1024 * 1024  # in one turn of the event loop

@@ -22,17 +22,17 @@ from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.key_carriage import AS_BASIC, AS_BEARER, IN_PATH, KEY, KeyCarriage, authorization
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside, drive_aside
+from gateway.intake.receivers.decoding import decoded
+from gateway.intake.receivers.otlp_http import export, otlp_row
+from gateway.intake.workers.jobs import SentBody
 from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.driver import answer_to, refusal_to
 from gateway.normalise.formats.helicone import helicone_signed
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, recognised
 from gateway.normalise.otlp.decoding.json_schema import JsonTraces
-from gateway.receivers.decoding import decoded
-from gateway.receivers.otlp_http import export, otlp_row
 from gateway.service.configuration.secret_file import SecretFile
 from gateway.service.errors import Refusal
 from gateway.service.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
-from gateway.workers.jobs import SentBody
 from spool.registry.scopes import INGEST
 
 # Clients look for it to check a key. It is the same for everybody: a write-only key learns nothing.

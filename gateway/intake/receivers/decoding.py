@@ -12,9 +12,9 @@ from typing import Final
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.turns import LARGE, drive, drive_aside
+from gateway.intake.workers.jobs import NotDone, SentBody
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.service.first_use import imported
-from gateway.workers.jobs import NotDone, SentBody
 
 # Bytes of a body that is worth the way to a worker. Where single spans leave together it saves half of their
 # decoding, but they come back one after the other: fewer of them share a commit, which costs as much.

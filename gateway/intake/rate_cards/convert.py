@@ -1,5 +1,5 @@
 """
-Makes a rate card out of the genai-prices data: `python -m gateway.rate_cards.convert [DIRECTORY]`.
+Makes a rate card out of the genai-prices data: `python -m gateway.intake.rate_cards.convert [DIRECTORY]`.
 
 Runs in an environment of its own (`make prices`), so that neither that package nor pydantic is needed at run time.
 """
@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gateway.rate_cards.card import FORMAT, Amounts, Card, Clause, Model, Price, Seller, Tier, write
+from gateway.intake.rate_cards.card import FORMAT, Amounts, Card, Clause, Model, Price, Seller, Tier, write
 from spool.meters import METERS
 from spool.processing import MODES
 

@@ -20,20 +20,20 @@ from exporters.otlp import encoding
 from exporters.otlp.encoding import encode
 from exporters.otlp.spans import SpanEncoder
 from gateway.http.inflight_bytes import busy
+from gateway.intake.workers.jobs import NotDone, SentBody
+from gateway.intake.workers.messages import PIECE, MessageKind
+from gateway.intake.workers.pool import DIED, MOST_KILLS, NOT_STARTED, SILENT, WorkerPool
+from gateway.intake.workers.process import StartChild, environment, starter
+from gateway.intake.workers.serving import Link, serve
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import PART
 from gateway.service.errors import BadPayload, Refusal
-from gateway.workers.jobs import NotDone, SentBody
-from gateway.workers.messages import PIECE, MessageKind
-from gateway.workers.pool import DIED, MOST_KILLS, NOT_STARTED, SILENT, WorkerPool
-from gateway.workers.process import StartChild, environment, starter
-from gateway.workers.serving import Link, serve
 from spool.record import Inference
 from spool.settings import MIB
 from spool.turns.fair_turns import FairTurns
 from tests.bench.load import payloads
-from tests.gateway.workers.children import ThreadChild, on_a_thread
+from tests.gateway.intake.workers.children import ThreadChild, on_a_thread
 from tests.integration.payloads import json_span, json_traces, proto_span, proto_traces
 
 pytestmark = pytest.mark.asyncio

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from exporters.otlp.encoding import encode
-from gateway.workers.serving import Link, ServerGone, serve
+from gateway.intake.workers.serving import Link, ServerGone, serve
 
 Serve = Callable[[Link], None]
 
