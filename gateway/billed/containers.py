@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.billed.connection_rows import IDLE, OWNERS, Place, RowRules, blank, columns_of, masks_of, node_id
 from gateway.billed.spreading import spread
-from gateway.container_usage.usage import CPU, GPU, MEMORY, Amounts, DayUsage, UsagePlace
+from gateway.clusters.usage.usage import CPU, GPU, MEMORY, Amounts, DayUsage, UsagePlace
 from spool.container_files.values import ClusterIdentity
 from spool.ledger import money
 from spool.ledger.billed import CONTAINERS, USAGE

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from gateway.billed.closing import mark_of
 from gateway.billed.connection_rows import Place, RowRules, Sums, add_rows, reasons_of, sums_of_day
 from gateway.billed.containers import KUBERNETES, ClusterDay, Node, cluster_day, divided, priced
-from gateway.container_usage.reader import UsageReader
+from gateway.clusters.usage.reader import UsageReader
 from gateway.reconciliation.gathering import CalendarMonth
 from spool.billing.drops import BillingDrops, HourRows
 from spool.clock import Clock

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.devices.clusters import UnappliedConfig
+from gateway.clusters.clusters import UnappliedConfig
 from gateway.reconciliation.reconciler import ReconciledMonth
 from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster

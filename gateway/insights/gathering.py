@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from gateway.devices.clusters import UnappliedConfig
+from gateway.clusters.clusters import UnappliedConfig
 from gateway.insights.detectors.spending import EVERYBODY, newest_streaks
 from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
 from gateway.intake.prices import PriceBook

@@ -77,7 +77,7 @@ class App:
         origins: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         """
-        `local` makes it an agent: see gateway.agent. `observer` is notified of commits too. `reread` reads
+        `local` makes it an agent: see gateway.devices.agent. `observer` is notified of commits too. `reread` reads
         the configuration again for a reload; without it the files that it names are. `sockets` listen
         already. `takes_over`: from the server that runs on the data directory, if there is one. `origins`
         says where the settings come from.

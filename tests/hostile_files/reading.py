@@ -80,7 +80,7 @@ def _series(path: Path, kind: str, request: str) -> object:
     from types import SimpleNamespace
     from typing import Any
 
-    from gateway.container_usage.series import series_of
+    from gateway.clusters.usage.series import series_of
     from spool.container_files.values import REMOTE_WRITE
     from spool.settings import ContainerSettings
 

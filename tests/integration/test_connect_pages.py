@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from opentelemetry.sdk import environment_variables
 
-from gateway.agent.assistants import ASSISTANTS
+from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.service.configuration.reader import load
 from spool.record import Inference
 from tests.clients import capture

@@ -17,15 +17,8 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.output import JsonObject
-from gateway.devices.agent_values import values_of
-from gateway.devices.config_job import (
-    DRIFT,
-    SAME,
-    FoundConfig,
-    GivenConfig,
-    JobProblem,
-    run_round,
-)
+from gateway.clusters.agent_values import values_of
+from gateway.clusters.config_job import DRIFT, SAME, FoundConfig, GivenConfig, JobProblem, run_round
 
 ANSWER_S = 30.0
 MOST_BYTES = 4 * 1024 * 1024

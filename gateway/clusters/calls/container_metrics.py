@@ -16,7 +16,7 @@ from msgspec import Meta
 from yarl import URL
 
 from gateway.authentication import upload_addresses
-from gateway.devices.agent_config import reported_failure, reported_version, version_of
+from gateway.clusters.agent_config import reported_failure, reported_version, version_of
 from gateway.http import bodies
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON, PROTOBUF, json_response

@@ -14,7 +14,7 @@ from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:
     from gateway.authentication.access import Access
-    from gateway.devices.clusters import Clusters
+    from gateway.clusters.clusters import Clusters
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import Connections

@@ -11,7 +11,7 @@ from gateway.service.errors import Refusal
 
 if TYPE_CHECKING:
     from gateway.authentication.access import Access
-    from gateway.devices.clusters import Clusters
+    from gateway.clusters.clusters import Clusters
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.lists import Rows
     from spool.container_files.files import ContainerFiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.devices.clusters import UnappliedConfig
+from gateway.clusters.clusters import UnappliedConfig
 from gateway.devices.states import is_mute
 from gateway.insights.facts import DAY_S, Facts
 from gateway.insights.findings import MAX_FINDINGS, day, finding, named

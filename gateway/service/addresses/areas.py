@@ -115,7 +115,7 @@ FOR_SENDERS = (
         modules=(
             "gateway.api.costs",
             "gateway.api.insights",
-            "gateway.api.clusters",
+            "gateway.clusters.calls.published",
         ),
         paths=("/v2/billing", "/v2/insights", "/v2/container/clusters"),
         endpoints=("costs", "dimensions", "resource_tags", "insights", "clusters"),
@@ -193,8 +193,8 @@ OPERATOR_AREAS = (
     ),
     Area(
         modules=(
-            "gateway.operator.senders.devices",
-            "gateway.operator.senders.clusters",
+            "gateway.devices.calls.devices",
+            "gateway.clusters.calls.clusters",
         ),
         paths=("/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
     ),

@@ -114,7 +114,7 @@ def row_book(
 
     def make() -> RowBook:
         from gateway.billed.row_book import RowBook, RowSources
-        from gateway.container_usage.reader import UsageReader, UsageSources
+        from gateway.clusters.usage.reader import UsageReader, UsageSources
         from spool.container_files.usage import CONTAINER_USAGE
 
         metrics = UsageSources(

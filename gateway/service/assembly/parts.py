@@ -14,8 +14,8 @@ from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.authentication.access import Access, Bearer
+from gateway.clusters.clusters import Clusters
 from gateway.devices.assignment import DeviceAssignment
-from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams

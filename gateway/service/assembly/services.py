@@ -51,7 +51,7 @@ async def open_services(
     """
     Open everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
 
-    `local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics.
+    `local` makes it an agent: see gateway.devices.agent. `observer` is notified of commits beside the metrics.
     ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is
     remembered: opening again salvages.
     """

@@ -22,9 +22,9 @@ from typing import Any
 import click
 import pyarrow
 
-from gateway.container_usage.reader import REST_S, UsageReader, UsageSources
-from gateway.container_usage.series import NAME
-from gateway.container_usage.usage import CPU, UsagePlace
+from gateway.clusters.usage.reader import REST_S, UsageReader, UsageSources
+from gateway.clusters.usage.series import NAME
+from gateway.clusters.usage.usage import CPU, UsagePlace
 from gateway.service.monitoring.memory import settle_after_start
 from spool.container_files.usage import CONTAINER_USAGE
 from spool.container_files.values import ClusterIdentity, ContainerSender
@@ -33,7 +33,7 @@ from spool.settings import ContainerPrice, ContainerSettings, SpoolSettings
 from spool.storage import StorageOptions
 from tests.bench.server.meters import peak_mib, written_bytes
 from tests.bench.server.table import machine
-from tests.gateway.container_usage.remote_write import first
+from tests.gateway.clusters.usage.remote_write import first
 from tests.moved_clock import MovedClock
 
 PROD = ClusterIdentity("a-1", "eu-west-1", "prod")

@@ -16,9 +16,9 @@ from fractions import Fraction
 from random import Random
 
 from gateway.billed.row_book import RowBook, RowSources
-from gateway.container_usage.metering import DAY_MS, MeterRules, UsageMeter
-from gateway.container_usage.series import NAME, MetricSeries
-from gateway.container_usage.usage import DayUsage, OpenUsage
+from gateway.clusters.usage.metering import DAY_MS, MeterRules, UsageMeter
+from gateway.clusters.usage.series import NAME, MetricSeries
+from gateway.clusters.usage.usage import DayUsage, OpenUsage
 from gateway.reconciliation.gathering import CalendarMonth
 from spool.clock import Clock
 from spool.container_files.usage import UsageDay

@@ -19,7 +19,7 @@ from gateway.billed.beside import billed_beside
 from gateway.billed.connection_rows import IDLE, RowRules, Sums, add_rows, blank
 from gateway.billed.containers import ClusterDay, cluster_day, divided, priced
 from gateway.billed.row_book import RowBook
-from gateway.container_usage.usage import DayUsage, UsagePlace
+from gateway.clusters.usage.usage import DayUsage, UsagePlace
 from spool.container_files.usage import UsageDay
 from spool.container_files.values import ClusterIdentity
 from spool.ledger import money

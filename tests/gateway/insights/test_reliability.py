@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
-from gateway.devices.clusters import UnappliedConfig
+from gateway.clusters.clusters import UnappliedConfig
 from gateway.insights.detectors.calls import retry_storm
 from gateway.insights.detectors.delivery import (
     dead_letters,

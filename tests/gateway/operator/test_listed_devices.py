@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gateway.devices.calls.devices import DEVICES, Shown
+from gateway.devices.calls.listed_devices import ListedDevices
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, MUTE_AFTER_S, STATES
 from gateway.devices.transitions import seen
 from gateway.http import lists
 from gateway.http.lists import MemoryRows, Rows, envelope
-from gateway.operator.senders.devices import DEVICES, Shown
-from gateway.operator.senders.listed_devices import ListedDevices
 from gateway.service.configuration.sections import DeviceSettings
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gateway.api import clusters
+from gateway.clusters.calls import published as clusters
 from gateway.http.address import collect
 from gateway.service.configuration.sections import ClusterSettings, Config
 from spool.clusters import ClusterCheck, ReportedCluster

@@ -20,7 +20,7 @@ import pytest_asyncio
 import yaml
 
 from gateway.cli.operator.clusters import clusters
-from gateway.devices.agent_config import version_of
+from gateway.clusters.agent_config import version_of
 from spool.container_files.values import ClusterIdentity
 from tests.integration import container_agent as agent
 from tests.integration.certificates import Certificates

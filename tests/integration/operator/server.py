@@ -21,7 +21,8 @@ from exporters.settings import UpstreamSettings
 from gateway.authentication.access import Access
 from gateway.billed.biller import Biller
 from gateway.budgets.evaluator import BudgetEvaluator
-from gateway.devices.clusters import Clusters
+from gateway.clusters.clusters import Clusters
+from gateway.devices.calls.listed_devices import ListedDevices
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.holders.assistants import AssistantServices
 from gateway.http.holders.installation import InstallationServices
@@ -36,7 +37,6 @@ from gateway.http.resources.list import declared_tables
 from gateway.http.services import OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.prices import PriceBook
-from gateway.operator.senders.listed_devices import ListedDevices
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
 from gateway.service.addresses.application import operator_application

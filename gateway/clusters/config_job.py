@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
 
-from gateway.devices.agent_config import NONE, version_of
+from gateway.clusters.agent_config import NONE, version_of
 
 SAME, WRITTEN, DRIFT = "same", "written", "drift"
 _LONGEST = 200

@@ -16,7 +16,7 @@ import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from gateway.container_usage.snappy import unpacked
+from gateway.clusters.usage.snappy import unpacked
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_at
 from gateway.service.errors import BadPayload
 from gateway.statements import parquet

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent import toml_text
-from gateway.agent.edits import NotEditable
+from gateway.devices.agent import toml_text
+from gateway.devices.agent.edits import NotEditable
 
 PATH = ("otel", "exporter")
 VALUE = {"otlp-http": {"endpoint": "http://127.0.0.1:4318/v1/logs", "protocol": "binary"}}

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.devices import agent_config
-from gateway.devices.agent_config import check_config, version_of
-from gateway.devices.clusters import Clusters
+from gateway.clusters import agent_config
+from gateway.clusters.agent_config import check_config, version_of
+from gateway.clusters.clusters import Clusters
 from gateway.http.address import READ, WRITE, key_call
 from gateway.http.answers import JSON
 from gateway.http.holders.receivers import TopicServices

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.container_usage.series import NAME, MetricSeries, series_of
-from gateway.container_usage.snappy import unpacked
+from gateway.clusters.usage.series import NAME, MetricSeries, series_of
+from gateway.clusters.usage.snappy import unpacked
 from spool.container_files.values import FILE, REMOTE_WRITE, ContainerFile
 from spool.errors import Invalid
-from tests.gateway.container_usage.remote_write import field, first, second, varint
+from tests.gateway.clusters.usage.remote_write import field, first, second, varint
 from tests.rounds import examples
 
 LABELS = {NAME: "kube_node_info", "node": "n-1"}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.agent.identity import write_private
+from gateway.devices.agent.identity import write_private
 from spool.log.values import Commit
 from spool.record import moment
 

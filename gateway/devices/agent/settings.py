@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.agent.assistants import Assistant
-from gateway.agent.edits import MISSING, NotEditable
-from gateway.agent.identity import write_private
+from gateway.devices.agent.assistants import Assistant
+from gateway.devices.agent.edits import MISSING, NotEditable
+from gateway.devices.agent.identity import write_private
 
 __all__ = ["Edited", "NotEditable", "configured_for", "undo", "write"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.agent.assistants import ASSISTANTS, Assistant
-from gateway.agent.settings import BACKUP, Edited, NotEditable, configured_for, undo, write
+from gateway.devices.agent.assistants import ASSISTANTS, Assistant
+from gateway.devices.agent.settings import BACKUP, Edited, NotEditable, configured_for, undo, write
 
 ENDPOINT = "http://127.0.0.1:4318"
 OTHER = "http://127.0.0.1:9999"

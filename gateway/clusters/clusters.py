@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.authentication.access import Bearer
-from gateway.devices.agent_config import APPLIED, FAILED, NONE, PENDING, state_of, version_of
+from gateway.clusters.agent_config import APPLIED, FAILED, NONE, PENDING, state_of, version_of
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, SILENT
 from gateway.service.configuration.sections import ClusterSettings

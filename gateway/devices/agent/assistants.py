@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.agent import jsonc, toml_text
-from gateway.agent.edits import Editor
+from gateway.devices.agent import jsonc, toml_text
+from gateway.devices.agent.edits import Editor
 
 Keys = Mapping[tuple[str, ...], Any]
 

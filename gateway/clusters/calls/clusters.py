@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.api.clusters import CLUSTERS, ClusterChanges, cluster_rows, one_cluster
+from gateway.clusters.calls.published import CLUSTERS, ClusterChanges, cluster_rows, one_cluster
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.operator.address import call

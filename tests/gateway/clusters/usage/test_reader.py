@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 
 from gateway.billed.row_book import RowBook, RowSources
-from gateway.container_usage.reader import UsageReader, UsageSources
-from gateway.container_usage.series import NAME
-from gateway.container_usage.usage import CPU, DayUsage
+from gateway.clusters.usage.reader import UsageReader, UsageSources
+from gateway.clusters.usage.series import NAME
+from gateway.clusters.usage.usage import CPU, DayUsage
 from spool.billing.drops import BILLING_DROPS
 from spool.container_files.usage import CONTAINER_USAGE
 from spool.container_files.values import REMOTE_WRITE, ClusterIdentity, ContainerSender
@@ -23,8 +23,8 @@ from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.people import People
 from spool.settings import ContainerPrice, ContainerSettings, SpoolSettings
 from spool.storage import Storage, StorageOptions
-from tests.gateway.container_usage.remote_write import first
-from tests.gateway.container_usage.test_series import literal
+from tests.gateway.clusters.usage.remote_write import first
+from tests.gateway.clusters.usage.test_series import literal
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
@@ -152,7 +152,7 @@ async def test_nothing_is_read_without_a_price(cluster: Cluster) -> None:
 
 async def test_more_files_than_one_step_takes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order in which they came."""
-    monkeypatch.setattr("gateway.container_usage.reader.MANY", 2)
+    monkeypatch.setattr("gateway.clusters.usage.reader.MANY", 2)
     for minute in range(6):
         await cluster.send((60 * minute, float(minute)))
     assert 5_000_000 == await cluster.used()
@@ -162,7 +162,7 @@ async def test_large_clusters_are_read_every_ten_minutes(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is open of them is not written each minute; nothing is lost by it."""
-    monkeypatch.setattr("gateway.container_usage.reader.LARGE", 100)
+    monkeypatch.setattr("gateway.clusters.usage.reader.LARGE", 100)
     await cluster.send((0, 0.0), (60, 3.0))
     assert 3_000_000 == await cluster.used()
     await cluster.send((120, 5.0))

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from gateway.container_usage.series import NAME, MetricSeries
-from gateway.container_usage.usage import CPU, GPU, MEMORY, DayUsage, KnownPod, OpenUsage, UsagePlace, key_of
+from gateway.clusters.usage.series import NAME, MetricSeries
+from gateway.clusters.usage.usage import CPU, GPU, MEMORY, DayUsage, KnownPod, OpenUsage, UsagePlace, key_of
 
 DAY_MS = 86_400_000
 GAP_MS = 600_000  # a value holds until the next sample, and at most so long

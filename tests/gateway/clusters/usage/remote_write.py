@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gateway.container_usage import series as module
+from gateway.clusters.usage import series as module
 
 Samples = Iterable[tuple[int, float]]  # times in milliseconds with values
 

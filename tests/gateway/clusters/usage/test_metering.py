@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.container_usage import metering
-from gateway.container_usage import usage as of_usage
-from gateway.container_usage.metering import DAY_MS, GAP_MS, OTHER, MeterRules, UsageMeter, by_day
-from gateway.container_usage.series import NAME, MetricSeries
-from gateway.container_usage.usage import (
+from gateway.clusters.usage import metering
+from gateway.clusters.usage import usage as of_usage
+from gateway.clusters.usage.metering import DAY_MS, GAP_MS, OTHER, MeterRules, UsageMeter, by_day
+from gateway.clusters.usage.series import NAME, MetricSeries
+from gateway.clusters.usage.usage import (
     CPU,
     GPU,
     MEMORY,

@@ -6,11 +6,11 @@ import asyncio
 from heapq import heappop, heappush
 from math import inf
 
+from gateway.devices.calls.devices import DEVICES, Shown
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import changes_after, state_of
 from gateway.http.lists import List, PageQuery
 from gateway.http.ordered_rows import OrderedRows
-from gateway.operator.senders.devices import DEVICES, Shown
 from spool.clock import Clock
 from spool.listing import ListPage
 from spool.turns.fair_turns import pause_when_due

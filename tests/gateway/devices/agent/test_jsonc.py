@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.agent import jsonc
-from gateway.agent.edits import MISSING, NotEditable
+from gateway.devices.agent import jsonc
+from gateway.devices.agent.edits import MISSING, NotEditable
 
 CLAUDE = """{
   // what I like
