@@ -24,7 +24,6 @@ from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamKey
-from gateway.authentication.access import Bearer
 from gateway.cli import configured, fail
 from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
@@ -33,6 +32,7 @@ from gateway.devices.agent.activity import ActivityRecorder
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
 from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
 from gateway.devices.agent.settings import Edited, NotEditable, configured_for, undo, write
+from gateway.people.authentication.access import Bearer
 from gateway.service.app import App
 from gateway.service.configuration.addresses import is_loopback, split_address
 from gateway.service.configuration.local_operator import system_user

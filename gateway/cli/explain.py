@@ -15,7 +15,6 @@ from typing import Any
 import click
 import orjson
 
-from gateway.authentication.access import Bearer
 from gateway.cli import CONFIG_VARIABLE, configured, data_option, found_configuration
 from gateway.cli.data_directory import installation
 from gateway.cli.operator.client import OperatorClient, part
@@ -34,6 +33,7 @@ from gateway.normalise.formats.langfuse.merger import released_at_once
 from gateway.normalise.formats.list import FORMAT_NAMES, recognised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, UNRECOGNISED_AI, Dropped, Outcome
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.local_operator import local_address
 from gateway.service.configuration.sections import Config
 from gateway.service.errors import BadPayload, Refusal

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.authentication.access import Bearer
 from gateway.clusters.agent_config import APPLIED, FAILED, NONE, PENDING, state_of, version_of
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, SILENT
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import ClusterSettings
 from gateway.service.errors import Refusal
 from spool.clock import Clock, elapsed_s

@@ -10,7 +10,7 @@ import hmac
 from dataclasses import replace
 from hashlib import sha256
 
-from gateway.authentication.access import Bearer
+from gateway.people.authentication.access import Bearer
 from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.devices.device import REVOKED, Device
@@ -25,7 +25,7 @@ NEWS_S = 10.0  # within which every gateway has heard of a new device, whatever 
 
 
 class DeviceKeys:
-    """`find` is what gateway.authentication.access asks on every request that brings such a key."""
+    """`find` is what gateway.people.authentication.access asks on every request that brings such a key."""
 
     def __init__(self, table: DeviceTable, *, secret: bytes, clock: Clock) -> None:
         self._table = table

@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
-from gateway.authentication.access import Bearer, lacking
 from gateway.devices import refusals, transitions
 from gateway.devices.keys import DeviceKeys
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
+from gateway.people.authentication.access import Bearer, lacking
 from gateway.service.attempts import Buckets
 from gateway.service.configuration.sections import DeviceSettings
 from gateway.service.errors import Refusal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.authentication.access import Bearer
+from gateway.people.authentication.access import Bearer
 from gateway.service.errors import Refusal
 from spool.devices.device import Device
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.authentication.access import Bearer
+from gateway.people.authentication.access import Bearer
 from spool.devices.device import Device
 
 

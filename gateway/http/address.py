@@ -17,13 +17,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from aiohttp import web
 
-from gateway.authentication.access import Bearer
 from gateway.http import answers
 from gateway.http.answers import JSON
 from gateway.http.key_carriage import IN_HEADER, KeyCarriage
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler, Result, check_json, named_body
 from gateway.http.services import Services
+from gateway.people.authentication.access import Bearer
 from gateway.service.errors import Refusal
 from gateway.service.schemas import OBJECT, Schema
 

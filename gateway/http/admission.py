@@ -7,9 +7,9 @@ from dataclasses import replace
 from aiohttp import web
 from yarl import URL
 
-from gateway.authentication.access import Bearer
 from gateway.http.address import Address
 from gateway.http.holders.receivers import ReceiverServices
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.addresses import is_loopback
 from gateway.service.errors import Refusal
 from spool.devices.device import is_device_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from gateway.authentication.access import key_ended
+from gateway.people.authentication.access import key_ended
 from gateway.service.errors import ASKED_TOO_MUCH, Refusal
 from gateway.service.monitoring.logs import where
 from spool.errors import (

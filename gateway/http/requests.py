@@ -10,12 +10,12 @@ from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_type_hints
 
 from aiohttp import web
 
-from gateway.authentication.access import Bearer
 from gateway.http.answers import JSON, Pieces
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.lists import List, Rows, envelope
+from gateway.people.authentication.access import Bearer
 from gateway.service.errors import Refusal
 from spool.registry.operators import Actor
 

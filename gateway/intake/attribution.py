@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gateway.authentication.access import NO_LABELS, Labels
 from gateway.normalise.reading.tags import put_label
+from gateway.people.authentication.access import NO_LABELS, Labels
 from gateway.service.configuration.sections import AttributionRule, Config
 from spool.people import People
 from spool.record import AiRecord, Inference, UsageEvent

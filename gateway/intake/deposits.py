@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.authentication.access import Bearer, key_ended
 from gateway.intake.attribution import Attribution
+from gateway.people.authentication.access import Bearer, key_ended
 from gateway.service.errors import Refusal
 from spool.errors import KeyEnded, KeyReused
 from spool.identity import Identity, RequestNames

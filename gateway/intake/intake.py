@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from gateway.authentication.access import NO_LABELS, Bearer, key_ended
 from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of, senders_to_keep, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import PART, Outcome, Reject
+from gateway.people.authentication.access import NO_LABELS, Bearer, key_ended
 from spool.errors import KeyEnded
 from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from gateway.authentication.access import Bearer
 from gateway.intake.intake import Intake
 from gateway.normalise.formats.engine.declaration import CallReport
 from gateway.normalise.formats.langfuse.merger import (
@@ -30,6 +29,7 @@ from gateway.normalise.formats.langfuse.merger import (
     read_next,
 )
 from gateway.normalise.outcome import Outcome
+from gateway.people.authentication.access import Bearer
 from spool.clock import Clock
 from spool.errors import SpoolError, Stale
 from spool.log.expectations import as_read

@@ -12,15 +12,6 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from gateway.authentication.access import Bearer
-from gateway.authentication.assistant_people import (
-    AssistantPerson,
-    bad_token,
-    no_credential,
-    step_up,
-    takes_tokens,
-)
-from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.http import answers
 from gateway.http.address import ERROR, Address
 from gateway.http.answers import JSON
@@ -30,6 +21,15 @@ from gateway.http.services import OperatorServices, Services
 from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
+from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.assistant_people import (
+    AssistantPerson,
+    bad_token,
+    no_credential,
+    step_up,
+    takes_tokens,
+)
+from gateway.people.authentication.hosts import authority, host_name, is_own_name
 from gateway.service.configuration.addresses import is_loopback
 from gateway.service.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.service.configuration.sections import McpOAuthSettings

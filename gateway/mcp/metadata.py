@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from gateway.authentication.assistant_people import WELL_KNOWN
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.services import OperatorServices
+from gateway.people.authentication.assistant_people import WELL_KNOWN
 from gateway.service.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.service.configuration.sections import McpOAuthSettings
 from gateway.service.errors import Refusal

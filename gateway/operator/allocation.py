@@ -24,7 +24,7 @@ from gateway.http.operator.address import call
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.managed import managed_by_people
+from gateway.people.calls.managed_by_people import managed_by_people
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
 from spool.ledger.limits import limit_of_question

@@ -15,11 +15,11 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.authentication.access import Bearer
 from gateway.http.holders.installation import Reloaded, Urls
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.listening.tls import Certificate
 from gateway.http.services import Services
+from gateway.people.authentication.access import Bearer
 from gateway.service.assembly.services import open_services
 from gateway.service.configuration.addresses import split_address
 from gateway.service.configuration.in_effect import DEFAULT, SettingInEffect, in_effect

@@ -1,7 +1,7 @@
 """
 The catalogue of scopes and managed use cases, in the service's words (published interface, part 5).
 
-Both sides resolve through it: inbound keys (gateway.authentication.access) and outbound keys
+Both sides resolve through it: inbound keys (gateway.people.authentication.access) and outbound keys
 (exporters.service.upstream_client). A use case is resolved when a request is checked, so a scope added here opens for
 existing managed keys with no edit.
 """

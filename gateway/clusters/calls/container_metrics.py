@@ -15,7 +15,6 @@ from aiohttp import web
 from msgspec import Meta
 from yarl import URL
 
-from gateway.authentication import upload_addresses
 from gateway.clusters.agent_config import reported_failure, reported_version, version_of
 from gateway.http import bodies
 from gateway.http.address import WRITE, Address
@@ -24,6 +23,7 @@ from gateway.http.holders.receivers import TopicServices
 from gateway.http.key_carriage import AS_BEARER
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import cluster_reports
+from gateway.people.authentication import upload_addresses
 from gateway.service.errors import BadPayload, Refusal
 from gateway.service.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array, closed
 from spool.container_files.files import ContainerFiles

@@ -13,7 +13,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from gateway.authentication.access import Bearer
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.http.address import WRITE, Address, BodyLimit
@@ -21,6 +20,7 @@ from gateway.http.answers import JSON
 from gateway.http.holders.receivers import TopicServices
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise.reading.content import may_hold_content
+from gateway.people.authentication.access import Bearer
 from gateway.service.errors import BadPayload
 from gateway.service.schemas import TEXT, Schema, closed
 from spool.devices.device import REVOKED, Device, is_device_id

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.authentication.tool_calls import ToolCalls
+from gateway.people.authentication.tool_calls import ToolCalls
 from gateway.service.configuration.sections import McpSettings
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from gateway.http.holders.registry import WithRegistry
 from gateway.service.attempts import Buckets
 
 if TYPE_CHECKING:
-    from gateway.authentication.oidc.assistants import AssistantSignIns
-    from gateway.authentication.oidc.sign_ins import ProviderSignIns
+    from gateway.people.authentication.oidc.assistants import AssistantSignIns
+    from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 
 SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
 SIGN_IN_PER_S = 1 / 30

@@ -13,7 +13,6 @@ from gateway.normalise.options import Options
 from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:
-    from gateway.authentication.access import Access
     from gateway.clusters.clusters import Clusters
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.inflight_bytes import InflightBytes
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.intake.stream_admission import StreamAdmission
     from gateway.intake.workers.pool import WorkerPool
     from gateway.normalise.memory.spans import SpanMemory
+    from gateway.people.authentication.access import Access
     from gateway.service.configuration.secret_file import SecretFile
     from gateway.service.first_use import Once
     from gateway.service.monitoring.health import Health

@@ -10,10 +10,10 @@ from gateway.http.holders.registry import WithRegistry
 from gateway.service.errors import Refusal
 
 if TYPE_CHECKING:
-    from gateway.authentication.access import Access
     from gateway.clusters.clusters import Clusters
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.lists import Rows
+    from gateway.people.authentication.access import Access
     from spool.container_files.files import ContainerFiles
     from spool.shares import KeyShare
 

@@ -15,7 +15,6 @@ from urllib.parse import unquote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.http.answers import UNCACHED, Pieces, give
 from gateway.http.confirming import SAFE_METHODS, confirmed, refusals_of
 from gateway.http.holders.people import PeopleServices
@@ -29,6 +28,7 @@ from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
 from gateway.http.single_headers import check_single
 from gateway.money.costs.reader import hides
+from gateway.people.authentication.hosts import authority, host_name, is_own_name
 from gateway.service.attempts import Buckets, neighbourhood
 from gateway.service.configuration.addresses import is_loopback
 from gateway.service.errors import Refusal

@@ -108,6 +108,6 @@ def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> 
     oidc = people.oidc
     if oidc is None or not issuer:
         return False
-    from gateway.authentication.oidc.people import has_default_role
+    from gateway.people.authentication.oidc.people import has_default_role
 
     return has_default_role(groups, oidc.settings)

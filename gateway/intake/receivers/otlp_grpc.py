@@ -17,7 +17,6 @@ from urllib.parse import unquote
 
 import grpc
 
-from gateway.authentication.access import Bearer
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
@@ -28,6 +27,7 @@ from gateway.http.listening.fair_requests import address_party, begin_work, key_
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate
 from gateway.http.single_headers import check_single
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.addresses import split_address
 from gateway.service.errors import BadPayload, Refusal, reason_of
 from gateway.service.first_use import imported

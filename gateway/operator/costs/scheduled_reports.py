@@ -9,7 +9,7 @@ from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest, is_default
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
-from gateway.operator.managed import asking_person
+from gateway.people.calls.managed_by_people import asking_person
 from gateway.scheduled_reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable
 from gateway.scheduled_reports.readers import NotReadable
 from gateway.scheduled_reports.sender import ReportSender

@@ -188,7 +188,7 @@ def _document(version: str) -> bytes:
 
 async def _opened() -> Mapping[str, tuple[str, ...]]:
     table = await imported(_TABLE)
-    scopes = await imported("gateway.operator.scopes")
+    scopes = await imported("gateway.people.calls.scopes")
     found: Mapping[str, tuple[str, ...]] = scopes.opened_by_scope(table.FOR_SENDERS)
     return found
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # They make the rows of the resources that a module declares.
-_BY_KEYS, _BY_PEOPLE = "gateway.people.calls.managed_by_keys", "gateway.operator.managed"
+_BY_KEYS, _BY_PEOPLE = "gateway.people.calls.managed_by_keys", "gateway.people.calls.managed_by_people"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ FOR_SENDERS = (
         endpoints=("mcp", "mcp/metadata"),
     ),
     Area(
-        modules=("gateway.api.roles",),
+        modules=("gateway.people.calls.published_roles",),
         paths=("/v2/access-control",),
         endpoints=("roles",),
     ),
@@ -161,8 +161,8 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
 OPERATOR_AREAS = (
     Area(
         modules=(
-            "gateway.operator.people.sign_in",
-            "gateway.operator.people.provider_sign_in",
+            "gateway.people.calls.sign_in",
+            "gateway.people.calls.provider_sign_in",
         ),
         paths=(
             "/sessions",
@@ -187,7 +187,7 @@ OPERATOR_AREAS = (
         paths=("/changes", "/records", "/served", "/rates", "/tail"),
     ),
     Area(
-        modules=("gateway.operator.keys", "gateway.operator.scopes"),
+        modules=("gateway.people.calls.keys", "gateway.people.calls.scopes"),
         paths=("/keys", "/scopes"),
         is_in_demo=False,
     ),
@@ -299,11 +299,11 @@ OPERATOR_AREAS = (
     ),
     Area(
         modules=(
-            "gateway.operator.people.accounts",
-            "gateway.api.roles",
-            "gateway.operator.people.roles",
-            "gateway.operator.people.names",
-            "gateway.operator.people.audit",
+            "gateway.people.calls.accounts",
+            "gateway.people.calls.published_roles",
+            "gateway.people.calls.roles",
+            "gateway.people.calls.names",
+            "gateway.people.calls.audit",
         ),
         paths=("/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
         is_in_demo=False,

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from exporters.forwarder import Forwarder
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamSettings
-from gateway.authentication.access import Access
 from gateway.devices.calls.listed_devices import ListedDevices
 from gateway.http.holders.assistants import AssistantServices
 from gateway.http.holders.installation import InstallationServices, Urls
@@ -26,6 +25,7 @@ from gateway.http.holders.spool import SpoolServices
 from gateway.http.listening.listener import operator_listen
 from gateway.http.services import OperatorServices
 from gateway.intake.prices import PriceBook
+from gateway.people.authentication.access import Access
 from gateway.plans.declared import PlanTable
 from gateway.service.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
 from gateway.service.assembly.limits import role_limits

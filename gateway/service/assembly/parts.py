@@ -13,7 +13,6 @@ from exporters.notifications.notifier import Notifier
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
-from gateway.authentication.access import Access, Bearer
 from gateway.clusters.clusters import Clusters
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -38,6 +37,7 @@ from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
+from gateway.people.authentication.access import Access, Bearer
 from gateway.service.assembly.limits import shares
 from gateway.service.configuration.changes import digests
 from gateway.service.configuration.local_operator import local_address
@@ -58,10 +58,10 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from exporters.notifications.kept_channels import ChannelSeal
-    from gateway.authentication.oidc.assistants import AssistantSignIns
-    from gateway.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.intake.workers.pool import WorkerPool
     from gateway.normalise.memory.spans import SpanMemory
+    from gateway.people.authentication.oidc.assistants import AssistantSignIns
+    from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.service.first_use import Once
     from gateway.service.monitoring.late_reports import KeptLateReports
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
@@ -202,8 +202,8 @@ class Assembler:
             return
         if settings.issuer:
             # The libraries behind it are not loaded where nobody signs in that way.
-            from gateway.authentication.oidc.assistants import AssistantSignIns
-            from gateway.authentication.oidc.sign_ins import ProviderSignIns
+            from gateway.people.authentication.oidc.assistants import AssistantSignIns
+            from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 
             self.sign_ins = ProviderSignIns(settings, registry, self.clock)
             self.stack.push_async_callback(self.sign_ins.close)

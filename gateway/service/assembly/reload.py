@@ -15,7 +15,6 @@ from typing import TypeVar
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from exporters.service.billing_sync import BillingSync
-from gateway.authentication.legacy_key import LegacyKey
 from gateway.http.holders.installation import Reloaded
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.listening.tls import Certificate
@@ -24,6 +23,7 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
+from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.assembly.parts import Assembler, price_book
 from gateway.service.assembly.routes import route_configs, syncs_of
 from gateway.service.assembly.storage import ledger_rates

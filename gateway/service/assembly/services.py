@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from gateway.authentication.access import Bearer
 from gateway.http.holders.installation import Urls
 from gateway.http.holders.receivers import StatusServices, TopicServices
 from gateway.http.services import Services
 from gateway.intake.attribution import Attribution
+from gateway.people.authentication.access import Bearer
 from gateway.service.assembly import monitoring
 from gateway.service.assembly.background import Task, alone, background_of, of_a_gateway, of_every_server
 from gateway.service.assembly.operators import demo_month, load_allocation, operator_services

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.authentication.access import Bearer
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import InspectionReport, Inspector
 from gateway.intake.attribution import Attribution
@@ -21,6 +20,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
+from gateway.people.authentication.access import Bearer
 from gateway.recommendations.adviser import Adviser, Look
 from gateway.recommendations.gathering import Sources
 from gateway.reconciliation.gathering import StatementSources

@@ -13,11 +13,11 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from gateway.authentication.oidc.keys import AGAIN_S
-from gateway.authentication.oidc.problems import SignInProblem, TokenRefused
-from gateway.authentication.oidc.provider import IdentityProvider
-from gateway.authentication.oidc.sign_ins import ProviderSignIns
-from gateway.authentication.oidc.tokens import Expected, check_id_token
+from gateway.people.authentication.oidc.keys import AGAIN_S
+from gateway.people.authentication.oidc.problems import SignInProblem, TokenRefused
+from gateway.people.authentication.oidc.provider import IdentityProvider
+from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
+from gateway.people.authentication.oidc.tokens import Expected, check_id_token
 from gateway.service.configuration.sections import OidcSettings
 from spool.registry.operators import Session
 from tests.clients import environments

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.authentication.access import Bearer
 from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import DeviceSettings
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.devices.table import DeviceTable

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import Bearer
 from gateway.devices.lifecycle import GRACE_S, HEARD_EVERY_S, DeviceLifecycle
 from gateway.devices.reports import DeviceReport
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import DeviceSettings
 from gateway.service.errors import Refusal
 from spool.devices.device import Device

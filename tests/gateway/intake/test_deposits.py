@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.authentication.access import Bearer
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.normalise.events import Events
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from gateway.service.errors import Refusal
 from spool.errors import KeyEnded

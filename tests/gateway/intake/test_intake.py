@@ -10,12 +10,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import DEVICE_KEYS, Bearer
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import NOT_AI, PART, Outcome
+from gateway.people.authentication.access import DEVICE_KEYS, Bearer
 from gateway.service.configuration.sections import Assignment, AttributionRule, Config, Match, SourceSettings
 from spool import memory
 from spool.errors import SpoolFull

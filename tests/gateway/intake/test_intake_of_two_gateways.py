@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import Bearer
 from gateway.http.resources.list import declared_tables
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
@@ -19,6 +18,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import KEEP_EVERY_S, WINDOW_S, Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from spool.engines import POSTGRES, open_storage
 from spool.log.heard import digest_of

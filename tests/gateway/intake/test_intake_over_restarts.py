@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.authentication.access import Bearer
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import WINDOW_S, Shadows
 from gateway.normalise.outcome import Outcome
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from spool.identity import Identity, digest, of_call
 from spool.record import NS, Inference, UsageMetric

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.authentication.access import Bearer
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from spool import memory
 from spool.errors import Stale

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.authentication.access import Bearer
 from gateway.intake import waiting_counters
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
@@ -23,6 +22,7 @@ from gateway.intake.shadows import Reporter, Shadows
 from gateway.intake.take_backs import Counted
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from spool import memory
 from spool.identity import Identity, digest

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway.authentication.access import GUESSES
+from gateway.people.authentication.access import GUESSES
 from gateway.service.app import App
 from gateway.service.errors import Refusal
 from spool.engines import SQLITE

@@ -12,7 +12,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import GUESSES, Access
+from gateway.people.authentication.access import GUESSES, Access
 from gateway.service.errors import Refusal
 from spool.postgres.registry.bearers import ended_bearers
 from spool.postgres.registry.store import PostgresRegistry

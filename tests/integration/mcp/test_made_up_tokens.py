@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import GUESSES
-from gateway.authentication.oidc import signatures
-from gateway.authentication.oidc.keys import MAX_TRIES
 from gateway.http.holders.people import SHARED_BURST
+from gateway.people.authentication.access import GUESSES
+from gateway.people.authentication.oidc import signatures
+from gateway.people.authentication.oidc.keys import MAX_TRIES
 from tests.integration.conftest import Serve
 from tests.integration.mcp.people import Door, open_door
 from tests.openid_provider import Key
@@ -44,7 +44,7 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(threading.current_thread().name)
         return verify(text, algorithm, key)
 
-    monkeypatch.setattr("gateway.authentication.oidc.tokens.is_signed", noted)
+    monkeypatch.setattr("gateway.people.authentication.oidc.tokens.is_signed", noted)
     return seen
 
 

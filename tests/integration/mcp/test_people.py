@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.oidc.check import missing_for_clients
-from gateway.authentication.oidc.keys import AGAIN_S, KEEP_S
+from gateway.people.authentication.oidc.check import missing_for_clients
+from gateway.people.authentication.oidc.keys import AGAIN_S, KEEP_S
 from spool.registry.operators import Operator, Person
 from spool.registry.roles import RoleLimits
 from spool.registry.scopes import AI_HUB

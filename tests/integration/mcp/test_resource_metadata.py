@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.authentication.access import Bearer
 from gateway.devices.reports import DeviceReport
 from gateway.mcp.tool import MAX_BYTES
+from gateway.people.authentication.access import Bearer
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL
 from tests.integration.conftest import ACTOR

@@ -18,7 +18,6 @@ from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
-from gateway.authentication.access import Access
 from gateway.billed.biller import Biller
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.clusters.clusters import Clusters
@@ -37,6 +36,7 @@ from gateway.http.resources.list import declared_tables
 from gateway.http.services import OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.prices import PriceBook
+from gateway.people.authentication.access import Access
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
 from gateway.service.addresses.application import operator_application

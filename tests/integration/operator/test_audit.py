@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from gateway.authentication.access import Bearer
-from gateway.authentication.legacy_key import LegacyKey
 from gateway.devices.reports import DeviceReport
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.holders.demo_month import DemoMonth
 from gateway.http.services import OperatorServices
 from gateway.money.annotations.declared import AnnotationTable
+from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.app import App
 from gateway.service.configuration.sections import Config, PrivacySettings, ServerSettings

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import Bearer
 from gateway.devices.reports import DeviceReport
 from gateway.devices.states import MISSED
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import ClusterSettings
 from spool.clusters import ReportedCluster
 from spool.registry.scopes import ENROLL

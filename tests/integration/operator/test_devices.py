@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import Bearer
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
+from gateway.people.authentication.access import Bearer
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
 from tests.integration.operator.server import ADA, OperatorServer, operator_server

@@ -17,7 +17,6 @@ from typing import Any
 
 import spool.memory
 import spool.sqlite
-from gateway.authentication.access import Bearer
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
@@ -27,6 +26,7 @@ from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from spool.record import AI_TELEMETRY, as_json
 from spool.settings import SpoolSettings

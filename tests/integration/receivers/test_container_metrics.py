@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.authentication import upload_addresses
+from gateway.people.authentication import upload_addresses
 from gateway.service.configuration.sections import Config
 from spool.container_files.files import ContainerFiles
 from spool.container_files.values import FILE, REMOTE_WRITE, STATUS, ClusterIdentity

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.authentication.access import Bearer
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
@@ -23,6 +22,7 @@ from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload.body_limits import Allowance
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import PendingChange

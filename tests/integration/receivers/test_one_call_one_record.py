@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 
 import spool.memory
 import spool.sqlite
-from gateway.authentication.access import Bearer
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -31,6 +30,7 @@ from gateway.intake.shadows import Shadows
 from gateway.normalise import any_format
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config, SourceSettings
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Correction, Inference

@@ -15,10 +15,10 @@ import orjson
 import pytest
 from google.protobuf.json_format import ParseDict
 
-from gateway.authentication.access import Bearer
 from gateway.http import endpoint
 from gateway.http.requests import KeyRequest
 from gateway.intake.receivers import otlp_grpc
+from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
 from spool.identity import of_response
 from spool.record import AI_TELEMETRY, Inference

@@ -13,11 +13,11 @@ from gateway.api.allocation import NAMESPACE
 from gateway.api.budgets import BUDGET
 from gateway.api.connections import CONNECTION
 from gateway.api.plans import PLAN
-from gateway.api.roles import ROLE
 from gateway.api.views import VIEW
 from gateway.http.managed import ManagedResource
 from gateway.http.resources.declaration import answer, changes_of, item_of, stated, words
 from gateway.money.annotations.declared import ANNOTATION
+from gateway.people.calls.published_roles import ROLE
 from gateway.scheduled_reports.declared import SCHEDULED_REPORT
 
 

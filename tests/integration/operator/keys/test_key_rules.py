@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import Access
+from gateway.people.authentication.access import Access
 from gateway.service.configuration.sections import ConfigError, ServerSettings
 from gateway.service.errors import Refusal
 from spool.engines import MEMORY, SQLITE

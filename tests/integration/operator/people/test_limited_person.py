@@ -17,11 +17,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.authentication.access import Bearer
 from gateway.devices.reports import DeviceReport
 from gateway.http.operator.address import SLICED, WHOLE, OperatorAddress
 from gateway.insights.findings import finding
 from gateway.operator.log import changes
+from gateway.people.authentication.access import Bearer
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
 from gateway.scheduled_reports.declared import ScheduledReportDraft, ScheduledReportTable

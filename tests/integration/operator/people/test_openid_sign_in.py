@@ -13,11 +13,11 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from gateway.authentication.oidc import sign_ins
-from gateway.authentication.oidc.problems import PROBLEMS
-from gateway.authentication.oidc.sign_ins import BEGUN_LIFE_S, GRACE_S, ProviderSignIns
 from gateway.http.holders.people import SHARED_BURST, SIGN_IN_BURST
 from gateway.http.key_carriage import CSRF_HEADER
+from gateway.people.authentication.oidc import sign_ins
+from gateway.people.authentication.oidc.problems import PROBLEMS
+from gateway.people.authentication.oidc.sign_ins import BEGUN_LIFE_S, GRACE_S, ProviderSignIns
 from gateway.service.configuration.sections import OidcSettings
 from gateway.service.mounts import OPERATOR_API
 from spool.registry.operators import ADMIN, OPERATOR, Actor

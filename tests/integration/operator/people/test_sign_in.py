@@ -16,7 +16,7 @@ from gateway.http.holders.people import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.http.operator import admission
 from gateway.http.operator.address import SIGNED_IN, OperatorAddress
 from gateway.http.operator.body import read_body
-from gateway.operator.people.accounts import NewOperator
+from gateway.people.calls.accounts import NewOperator
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.mounts import OPERATOR_API
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S, Actor

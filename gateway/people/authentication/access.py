@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gateway.authentication.legacy_key import DEPLOYMENT, LegacyKey
+from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from gateway.service.attempts import Buckets, neighbourhood
 from gateway.service.configuration.sections import ConfigError, ServerSettings, names_some
 from gateway.service.errors import Refusal
@@ -29,7 +29,7 @@ from spool.registry.registry import Registry
 from spool.registry.scopes import CREATE_EVENT, INGEST, SEND_AI_TELEMETRY, granting_use_case
 
 if TYPE_CHECKING:
-    from gateway.authentication.assistant_people import AssistantPerson
+    from gateway.people.authentication.assistant_people import AssistantPerson
 
 _log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.authentication.oidc.problems import ProviderDown
-from gateway.authentication.oidc.provider import IdentityProvider
+from gateway.people.authentication.oidc.problems import ProviderDown
+from gateway.people.authentication.oidc.provider import IdentityProvider
 from gateway.service.configuration.sections import ConfigError, OidcSettings
 from spool.clock import Clock
 

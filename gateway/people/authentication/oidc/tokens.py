@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.authentication.oidc.problems import TokenRefused
-from gateway.authentication.oidc.signatures import is_signed, parts_of
+from gateway.people.authentication.oidc.problems import TokenRefused
+from gateway.people.authentication.oidc.signatures import is_signed, parts_of
 
 Claims = Mapping[str, Any]  # of a token
 

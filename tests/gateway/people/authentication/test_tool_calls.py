@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.tool_calls import ToolCalls
+from gateway.people.authentication.tool_calls import ToolCalls
 from gateway.service.configuration.sections import McpSettings
 from gateway.service.errors import Refusal
 from spool.memory.registry import MemoryRegistry

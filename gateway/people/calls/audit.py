@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.api.roles import PERMISSION_SET_LIST, permission_set_rows
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.operator.address import NOTHING, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.people.calls.published_roles import PERMISSION_SET_LIST, permission_set_rows
 from spool.listing import ListPage, ListQuery, SortField
 from spool.record import moment
 from spool.registry.audit import AuditRow

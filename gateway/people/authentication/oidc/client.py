@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gateway.authentication.oidc.problems import ProviderDown
+from gateway.people.authentication.oidc.problems import ProviderDown
 from gateway.service.configuration.sections import OidcSettings
 
 MAX_ANSWER_BYTES = 256 * 1024

@@ -12,10 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from gateway.authentication.oidc.people import person_of
-from gateway.authentication.oidc.problems import GrantRefused, ProviderDown, SignInProblem, TokenRefused
-from gateway.authentication.oidc.provider import IdentityProvider
-from gateway.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
+from gateway.people.authentication.oidc.people import person_of
+from gateway.people.authentication.oidc.problems import (
+    GrantRefused,
+    ProviderDown,
+    SignInProblem,
+    TokenRefused,
+)
+from gateway.people.authentication.oidc.provider import IdentityProvider
+from gateway.people.authentication.oidc.tokens import LOGOUT_TOKEN_LIFE_S
 from gateway.service.configuration.sections import OidcSettings
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, SpoolError

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.api.times import parse_moment
-from gateway.authentication.access import NOT_OPEN
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
@@ -17,7 +16,8 @@ from gateway.http.operator.admission import lacks
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.scopes import empty_scopes
+from gateway.people.authentication.access import NOT_OPEN
+from gateway.people.calls.scopes import empty_scopes
 from gateway.service.schemas import TEXT
 from spool.errors import NotAllowed
 from spool.record import moment

@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 
 import gateway
-from gateway.authentication.access import Bearer
+from gateway.people.authentication.access import Bearer
 
 # Fields that say who asks or when the request counts, next to those that open something.
 FACTS = {"name", "labels", "named", "expects", "number"}

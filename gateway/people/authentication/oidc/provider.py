@@ -9,15 +9,15 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from gateway.authentication.oidc.access_tokens import (
+from gateway.people.authentication.oidc.access_tokens import (
     ExpectedAccess,
     check_access_token,
     read_access_token,
 )
-from gateway.authentication.oidc.client import ProviderClient
-from gateway.authentication.oidc.keys import KEEP_S, SigningKeys
-from gateway.authentication.oidc.problems import GrantRefused, ProviderDown, TokenRefused
-from gateway.authentication.oidc.tokens import (
+from gateway.people.authentication.oidc.client import ProviderClient
+from gateway.people.authentication.oidc.keys import KEEP_S, SigningKeys
+from gateway.people.authentication.oidc.problems import GrantRefused, ProviderDown, TokenRefused
+from gateway.people.authentication.oidc.tokens import (
     Claims,
     Expected,
     SignedToken,

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gateway.api.roles import describe_filter, draft_of
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import MemoryRows
 from gateway.http.operator.address import ALL_ROWS, call
@@ -18,7 +17,8 @@ from gateway.http.resources.roles import NewRole
 from gateway.http.services import OperatorServices
 from gateway.intake.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from gateway.money.costs.measures import CURRENCY_UNIT
-from gateway.operator.people.accounts import OPERATORS
+from gateway.people.calls.accounts import OPERATORS
+from gateway.people.calls.published_roles import describe_filter, draft_of
 from gateway.scheduled_reports.readers import groups_of
 from gateway.service.mounts import OPERATOR_API
 from spool.errors import Invalid, NotThere

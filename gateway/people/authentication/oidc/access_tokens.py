@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gateway.authentication.oidc.problems import TokenRefused
-from gateway.authentication.oidc.tokens import (
+from gateway.people.authentication.oidc.problems import TokenRefused
+from gateway.people.authentication.oidc.tokens import (
     Claims,
     SignedToken,
     check_not_from_later,

@@ -10,23 +10,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from gateway.authentication.access import GUESSES, GUESSES_PER_S
-from gateway.authentication.assistant_people import AssistantPerson, bad_token, no_scope
-from gateway.authentication.oidc.access_tokens import (
+from gateway.people.authentication.access import GUESSES, GUESSES_PER_S
+from gateway.people.authentication.assistant_people import AssistantPerson, bad_token, no_scope
+from gateway.people.authentication.oidc.access_tokens import (
     ExpectedAccess,
     client_of,
     leaves_groups_out,
     lets,
 )
-from gateway.authentication.oidc.people import (
+from gateway.people.authentication.oidc.people import (
     has_default_role,
     has_verified_email,
     person_of,
     says_groups,
 )
-from gateway.authentication.oidc.problems import ProviderDown, SignInProblem, TokenRefused
-from gateway.authentication.oidc.sign_ins import ProviderSignIns
-from gateway.authentication.oidc.tokens import Claims
+from gateway.people.authentication.oidc.problems import ProviderDown, SignInProblem, TokenRefused
+from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
+from gateway.people.authentication.oidc.tokens import Claims
 from gateway.service.attempts import Buckets, neighbourhood
 from gateway.service.configuration.sections import McpOAuthSettings
 from gateway.service.errors import Refusal

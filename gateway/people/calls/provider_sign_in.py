@@ -6,7 +6,6 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from gateway.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
 from gateway.http.answers import uncached_json
 from gateway.http.holders.people import PeopleServices
 from gateway.http.operator.address import NOTHING, call
@@ -14,6 +13,7 @@ from gateway.http.operator.admission import FOLDER, set_session_cookie, speaks_h
 from gateway.http.operator.body import read_bounded
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.people.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
 from gateway.service.attempts import Buckets, neighbourhood
 from gateway.service.errors import Refusal
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import GUESSES, Access, Bearer
+from gateway.people.authentication.access import GUESSES, Access, Bearer
 from gateway.service.attempts import Buckets
 from gateway.service.configuration.sections import ConfigError, ServerSettings
 from gateway.service.errors import Refusal

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from gateway.authentication.oidc.tokens import SignedToken
+from gateway.people.authentication.oidc.tokens import SignedToken
 from spool.clock import Clock
 
 KEEP_S = 3600.0  # a key that the provider took back is trusted for so long at most
