@@ -191,7 +191,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "tollhouse_native": "spool/packed/native.py",
     "aiosqlite": "spool/sqlite/database.py",
     "obstore": "exporters/lake/object_store.py",
-    "pyarrow": ("exporters/lake/parquet.py", "gateway/statements/parquet"),
+    "pyarrow": ("exporters/lake/parquet.py", "gateway/bills/statements/parquet"),
     "jwt": "gateway/people/authentication/oidc/signatures.py",
     "grpc": "gateway/intake/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",

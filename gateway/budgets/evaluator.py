@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gateway.bills.plans.declared import PlanTable
 from gateway.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.budgets.judging import judge_all, rules_digest
-from gateway.plans.declared import PlanTable
 from gateway.service.first_use import imported
 from spool.clock import Clock
 from spool.ledger.ledger import Ledger
@@ -96,7 +96,7 @@ class BudgetEvaluator:
         )
 
     async def _divided(self, cost_type: str) -> AnswersCosts:
-        plans = await imported("gateway.plans.metered")
+        plans = await imported("gateway.bills.plans.metered")
         found: AnswersCosts = plans.divided(self._ledger, self._registry, cost_type)
         return found
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
+from gateway.bills.reconciliation.reconciler import ReconciledMonth
+from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
-from gateway.reconciliation.reconciler import ReconciledMonth
-from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
 from spool.deliveries.lake_verdicts import LakeState
 from spool.deliveries.values import RouteState

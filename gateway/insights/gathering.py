@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from gateway.bills.reconciliation.reconciler import ReconciledMonth
+from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
 from gateway.insights.detectors.spending import EVERYBODY, newest_streaks
 from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
 from gateway.intake.prices import PriceBook
-from gateway.reconciliation.reconciler import ReconciledMonth
-from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
 from spool.deliveries.lake_verdicts import LakeState
 from spool.deliveries.protocols import Deliveries

@@ -15,6 +15,7 @@ from gateway.api.insights import (
     describe_for_people,
     insight_rows,
 )
+from gateway.bills.statements.arrivals import Arrival, arrivals
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import MemoryRows
 from gateway.http.operator.address import SLICED, call
@@ -25,7 +26,6 @@ from gateway.http.services import OperatorServices
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import Inspector
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.statements.arrivals import Arrival, arrivals
 from spool.errors import Invalid, NotThere
 from spool.registry.insights import Insight, check_effort, check_status
 from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS

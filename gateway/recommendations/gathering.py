@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from gateway.bills.plans.declared import PlanTable
 from gateway.insights.gathering import recent_calls
 from gateway.intake.prices import PriceBook
-from gateway.plans.declared import PlanTable
 from gateway.recommendations.facts import (
     DAY_S,
     DAYS,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from gateway.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs
-from gateway.plans.declared import AssistantPlan, PlanTable
-from gateway.plans.sums import cycles
+from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs
+from gateway.bills.plans.declared import AssistantPlan, PlanTable
+from gateway.bills.plans.sums import cycles
+from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.recommendations.facts import UnusedSeat
-from gateway.reconciliation.gathering import CalendarMonth
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from gateway.bills.plans.declared import MAX_SEATS
 from gateway.http.address import Address
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.mcp.tools.list import TOOLS
-from gateway.plans.declared import MAX_SEATS
 from gateway.service.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
 
 ALL = ("user", "team", "model", "provider")

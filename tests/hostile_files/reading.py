@@ -16,8 +16,8 @@ from spool.errors import Invalid
 
 
 def report(path: Path) -> object:
+    from gateway.bills.statements.importing import open_report, read_reports
     from gateway.service.configuration.sections import ReconciliationSettings
-    from gateway.statements.importing import open_report, read_reports
 
     settings = ReconciliationSettings()
     file = open_report(path, most=settings.max_file_bytes, now=1_790_812_800.0)
@@ -26,22 +26,22 @@ def report(path: Path) -> object:
 
 def page(path: Path) -> object:
     """A page of a pull, whose answer is bounded before it is read."""
+    from gateway.bills.statements.importing import ReportFile, open_document
     from gateway.service.configuration.sections import ReconciliationSettings
-    from gateway.statements.importing import ReportFile, open_document
 
     content = path.read_bytes()[: ReconciliationSettings().max_page_bytes]
     return type(open_document(ReportFile(name="pull", content=content, read_at=0.0)).root).__name__
 
 
 def seats(path: Path) -> object:
-    from gateway.plans.seat_lists import read_bounded, read_list
+    from gateway.bills.plans.seat_lists import read_bounded, read_list
 
     with path.open("rb") as file:
         return len(read_list(path.name, read_bounded(file, path.name)))
 
 
 def names(path: Path) -> object:
-    from gateway.plans.seat_lists import read_bounded, read_names
+    from gateway.bills.plans.seat_lists import read_bounded, read_names
 
     with path.open("rb") as file:
         return len(read_names(path.name, read_bounded(file, path.name)))

@@ -15,14 +15,14 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.gathering import StatementSources
+from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.cli import demo, main
 from gateway.http.resources.list import declared_tables
 from gateway.insights.detectors.list import DETECTORS
 from gateway.intake.prices import PriceBook
 from gateway.recommendations.list import TYPES
-from gateway.reconciliation.comparing import Reconciliation
-from gateway.reconciliation.gathering import StatementSources
-from gateway.reconciliation.reconciler import Reconciler
 from gateway.service.demo import filling
 from gateway.service.demo.bills import ANTHROPIC, OPENAI, SILENT_KEY
 from gateway.service.demo.filling import Filled, fill

@@ -22,13 +22,13 @@ from gateway.service.first_use import Once
 from spool.listing import MOST_KNOWN
 
 if TYPE_CHECKING:
-    from gateway.billed.biller import Biller
-    from gateway.billed.row_book import RowBook
+    from gateway.bills.billed.biller import Biller
+    from gateway.bills.billed.row_book import RowBook
+    from gateway.bills.reconciliation.reconciler import Reconciler
+    from gateway.bills.statements.puller import StatementPuller
     from gateway.budgets.evaluator import BudgetEvaluator
     from gateway.intake.billing_connections import BillingConnections
     from gateway.recommendations.adviser import Adviser
-    from gateway.reconciliation.reconciler import Reconciler
-    from gateway.statements.puller import StatementPuller
     from spool.billing.hours import BillingPlan
     from spool.ledger.ledger import Ledger
     from spool.log.protocols import Log

@@ -12,7 +12,7 @@ from spool.registry.shared.document_table import DocumentTable
 RESOURCES: Mapping[str, str] = {
     "scheduled-reports": "gateway.scheduled_reports",
     "annotations": "gateway.money.annotations",
-    "plans": "gateway.plans",
+    "plans": "gateway.bills.plans",
 }
 
 

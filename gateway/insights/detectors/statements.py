@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from gateway.bills.reconciliation.comparing import AGREES, CENT, DIFFERS, Line, Reconciliation
+from gateway.bills.statements.arrivals import Arrival
 from gateway.insights.facts import DAY_S, Facts
 from gateway.insights.findings import MAX_FINDINGS, day, finding, money, named, ordered, rows_of
-from gateway.reconciliation.comparing import AGREES, CENT, DIFFERS, Line, Reconciliation
-from gateway.statements.arrivals import Arrival
 from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs, month_of
 from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
-from gateway.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs, month_of
 from spool.currencies.codes import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of

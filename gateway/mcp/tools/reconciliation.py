@@ -8,6 +8,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gateway.bills.reconciliation.choices import DAY, PARTS
+from gateway.bills.reconciliation.claims import Claim
+from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.wording import day_text
 from gateway.http.holders.money import MoneyServices
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.links import page
@@ -15,11 +20,6 @@ from gateway.mcp.periods import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
-from gateway.reconciliation.choices import DAY, PARTS
-from gateway.reconciliation.claims import Claim
-from gateway.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation
-from gateway.reconciliation.gathering import CalendarMonth
-from gateway.reconciliation.wording import day_text
 from spool import providers
 from spool.errors import Invalid
 from spool.ledger import money

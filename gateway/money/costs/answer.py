@@ -87,9 +87,9 @@ async def ledger_for(question: CostQuestion, reader: CostReader) -> Any:
     """
     ledger = reader.ledger_of(question.cost_types)
     if question.fills:
-        return (await imported("gateway.billed.missing")).WithMissing(ledger, reader.whole)
+        return (await imported("gateway.bills.billed.missing")).WithMissing(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
-        plans = await imported("gateway.plans.metered")
+        plans = await imported("gateway.bills.plans.metered")
         return plans.divided(ledger, reader.require_registry(), question.cost_type)
     return ledger
 
@@ -100,7 +100,7 @@ async def told_of_bills(
     """Return `billed` of an answer."""
     if not query.arranged:
         return None
-    beside = await imported("gateway.billed.beside")
+    beside = await imported("gateway.bills.billed.beside")
     is_limited = reader.is_limited or states_alone
     found: Mapping[str, object] = await beside.billed_beside(
         reader.whole, query, now, states_alone=is_limited

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from gateway.bills.plans.costs import PlanQuestion, asked_costs, month_of
 from gateway.http.holders.money import MoneyServices
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.plans.costs import PlanQuestion, asked_costs, month_of
 from spool.currencies.codes import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.permission_sets import VIEW_COSTS

@@ -106,7 +106,7 @@ FOR_SENDERS = (
     Area(
         modules=(
             "gateway.intake.receivers.billing",
-            "gateway.api.connections",
+            "gateway.bills.calls.published_connections",
         ),
         paths=("/v2/connections/billing",),
         endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
@@ -232,16 +232,16 @@ OPERATOR_AREAS = (
     ),
     Area(
         modules=(
-            "gateway.operator.billing.hours",
-            "gateway.api.connections",
-            "gateway.operator.billing.connections",
-            "gateway.operator.billing.statements",
-            "gateway.operator.billing.reconciliation",
+            "gateway.bills.calls.hours",
+            "gateway.bills.calls.published_connections",
+            "gateway.bills.calls.connections",
+            "gateway.bills.calls.statements",
+            "gateway.bills.calls.reconciliation",
         ),
         paths=("/billing", "/connections", "/statements", "/statement-pulls", "/reconciliation"),
     ),
     Area(
-        modules=("gateway.operator.billing.closing",),
+        modules=("gateway.bills.calls.closing",),
         paths=("/billed-invoices", "/month-closing", "/closed-months"),
     ),
     Area(
@@ -294,7 +294,7 @@ OPERATOR_AREAS = (
         paths=("/annotations", "/marks"),
     ),
     Area(
-        modules=("gateway.api.plans", "gateway.operator.costs.plans"),
+        modules=("gateway.bills.calls.plans", "gateway.operator.costs.plans"),
         paths=("/plans", "/plan-costs"),
     ),
     Area(

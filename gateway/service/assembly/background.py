@@ -29,8 +29,8 @@ from spool.log.protocols import Log
 from spool.packed.native import Native
 
 if TYPE_CHECKING:
+    from gateway.bills.statements.puller import StatementPuller
     from gateway.normalise.memory.spans import SpanMemory
-    from gateway.statements.puller import StatementPuller
 
 _log = logging.getLogger(__name__)
 

@@ -23,14 +23,14 @@ from spool.settings import ContainerPrice
 from spool.storage import Storage
 
 if TYPE_CHECKING:
-    from gateway.billed.biller import Biller
-    from gateway.billed.row_book import RowBook
+    from gateway.bills.billed.biller import Biller
+    from gateway.bills.billed.row_book import RowBook
+    from gateway.bills.reconciliation.gathering import StatementSources
+    from gateway.bills.reconciliation.matching import Owner
+    from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.budgets.evaluator import BudgetEvaluator
     from gateway.intake.billing_connections import BillingConnections
     from gateway.recommendations.adviser import Adviser
-    from gateway.reconciliation.gathering import StatementSources
-    from gateway.reconciliation.matching import Owner
-    from gateway.reconciliation.reconciler import Reconciler
     from spool.registry.shared.document_table import PlainDocuments
     from spool.registry.tables.budgets import BudgetTable
     from spool.statements.protocols import Statements
@@ -74,7 +74,7 @@ def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> 
         return None
 
     def make() -> Reconciler:
-        from gateway.reconciliation.reconciler import Reconciler
+        from gateway.bills.reconciliation.reconciler import Reconciler
 
         return Reconciler(_statement_sources(storage, registry.statements, config), clock)
 
@@ -88,8 +88,8 @@ def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once
         return None
 
     def make() -> Biller:
-        from gateway.billed.biller import Biller
-        from gateway.billed.layers import LayerRules
+        from gateway.bills.billed.biller import Biller
+        from gateway.bills.billed.layers import LayerRules
 
         def layers() -> LayerRules:
             billed = config().billed
@@ -113,7 +113,7 @@ def row_book(
         return config().billing.owner_tags or OWNER_TAGS
 
     def make() -> RowBook:
-        from gateway.billed.row_book import RowBook, RowSources
+        from gateway.bills.billed.row_book import RowBook, RowSources
         from gateway.clusters.usage.reader import UsageReader, UsageSources
         from spool.container_files.usage import CONTAINER_USAGE
 
@@ -148,7 +148,7 @@ async def bill(biller: Once[Biller], statements: Statements) -> None:
         except SpoolError as error:
             _log.warning("statements cannot be read: %s", error, extra={"action": "billed_waits"})
         await asyncio.sleep(CONFIGURED_LOOK_S)
-    await imported("gateway.billed.biller")
+    await imported("gateway.bills.billed.biller")
     await biller().run()
 
 
@@ -156,7 +156,7 @@ async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Seque
     """Keep rows of billing connections as billed money, once there is a connection in costs, or a price of nodes."""
     while not (prices or in_costs.all()):  # noqa: ASYNC110 - another process may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
-    await imported("gateway.billed.row_book")
+    await imported("gateway.bills.billed.row_book")
     await book().run()
 
 
@@ -169,8 +169,8 @@ async def until(configured: Callable[[], bool]) -> None:
 def _statement_sources(
     storage: Storage, statements: Statements, config: Callable[[], Config]
 ) -> StatementSources:
-    from gateway.reconciliation.comparing import Tolerance
-    from gateway.reconciliation.gathering import StatementSources
+    from gateway.bills.reconciliation.comparing import Tolerance
+    from gateway.bills.reconciliation.gathering import StatementSources
 
     return StatementSources(
         ledger=storage.ledger,
@@ -185,7 +185,7 @@ def _statement_sources(
 
 
 def _owner(given: KeyOwner) -> Owner:
-    from gateway.reconciliation.matching import Owner
+    from gateway.bills.reconciliation.matching import Owner
     from spool import providers
 
     return Owner(

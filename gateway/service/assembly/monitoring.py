@@ -19,8 +19,8 @@ from spool.settings import MAX_SENDERS
 from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
+    from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.budgets.evaluator import BudgetEvaluator
-    from gateway.reconciliation.reconciler import Reconciler
     from gateway.service.monitoring.snapshot import BudgetGauge
     from gateway.service.monitoring.spend import SpendSeries
 
@@ -127,6 +127,6 @@ def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
 
 
 def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
-    from gateway.reconciliation.gauges import gauges
+    from gateway.bills.reconciliation.gauges import gauges
 
     return [*gauges(reconciler.newest.values())]

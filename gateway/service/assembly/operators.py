@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from exporters.forwarder import Forwarder
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamSettings
+from gateway.bills.plans.declared import PlanTable
 from gateway.devices.calls.listed_devices import ListedDevices
 from gateway.http.holders.assistants import AssistantServices
 from gateway.http.holders.installation import InstallationServices, Urls
@@ -26,7 +27,6 @@ from gateway.http.listening.listener import operator_listen
 from gateway.http.services import OperatorServices
 from gateway.intake.prices import PriceBook
 from gateway.people.authentication.access import Access
-from gateway.plans.declared import PlanTable
 from gateway.service.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
 from gateway.service.assembly.limits import role_limits
 from gateway.service.assembly.money import adviser, biller, budget_evaluator, reconciler, row_book
@@ -43,8 +43,8 @@ from spool.settings import SpoolSettings
 from spool.storage import Storage
 
 if TYPE_CHECKING:
+    from gateway.bills.statements.puller import StatementPuller
     from gateway.http.holders.demo_month import DemoMonth
-    from gateway.statements.puller import StatementPuller
 
 
 @asynccontextmanager

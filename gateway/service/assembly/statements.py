@@ -13,10 +13,10 @@ from exporters.errors import Misconfigured, Rejected, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.http.reach import check_reach
 from exporters.secret_source import SecretSource
-from gateway.plans.declared import PlanTable
+from gateway.bills.plans.declared import PlanTable
+from gateway.bills.statements.puller import PullFailed, StatementPuller
 from gateway.service.configuration.sections import Config, StatementPullSettings
 from gateway.service.first_use import imported
-from gateway.statements.puller import PullFailed, StatementPuller
 from spool.clock import Clock
 from spool.errors import NotThere
 from spool.statements.protocols import Statements
@@ -80,7 +80,7 @@ def statement_puller(
     async def keep_seats(pull: StatementPullSettings, pages: Sequence[Any]) -> str:
         if plans is None:
             raise NotThere("no plans are kept here")
-        seat_lists = await imported("gateway.plans.seat_lists")
+        seat_lists = await imported("gateway.bills.plans.seat_lists")
         told: str = await seat_lists.keep_seats(plans, pull, pages, now=clock.now())
         return told
 

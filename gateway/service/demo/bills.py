@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from gateway.bills.statements.sources.list import SOURCES
 from gateway.intake.prices import PriceBook
 from gateway.service.demo.samples import ACTOR
-from gateway.statements.sources.list import SOURCES
 from spool.record import NS, Inference
 from spool.statements.protocols import Statements
 from spool.statements.rules import EXACT

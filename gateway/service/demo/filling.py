@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.bills.reconciliation.gathering import StatementSources
+from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import InspectionReport, Inspector
 from gateway.intake.attribution import Attribution
@@ -23,8 +25,6 @@ from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
 from gateway.recommendations.adviser import Adviser, Look
 from gateway.recommendations.gathering import Sources
-from gateway.reconciliation.gathering import StatementSources
-from gateway.reconciliation.reconciler import Reconciler
 from gateway.service.assembly.storage import open_storage
 from gateway.service.configuration.sections import Config
 from gateway.service.demo.bills import Bills

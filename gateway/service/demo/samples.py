@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
 from gateway.allocation.publishing import Publishing
+from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
 from gateway.normalise.outcome import UNRECOGNISED_AI
-from gateway.plans.declared import PlanDraft, PlanTable, Seat
 from gateway.service.configuration.sections import AllocationSettings
 from gateway.service.demo.plants import DAY_S, LATE_DAYS
 from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE

@@ -22,8 +22,8 @@ from typing import Any
 
 import click
 
-from gateway.billed.biller import Biller
-from gateway.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.bills.billed.biller import Biller
+from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery
@@ -34,7 +34,7 @@ from tests.bench.growth.engines import Engine
 from tests.bench.growth.year import CALL, Fleet, fill
 from tests.bench.server.meters import peak_mib
 from tests.bench.server.table import machine
-from tests.gateway.reconciliation.simulator import book
+from tests.gateway.bills.reconciliation.simulator import book
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 MONTH = CalendarMonth.of("2026-03")

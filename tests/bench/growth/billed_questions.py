@@ -19,8 +19,8 @@ from statistics import median
 
 import click
 
-from gateway.billed.biller import Biller
-from gateway.reconciliation.gathering import StatementSources
+from gateway.bills.billed.biller import Biller
+from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery
@@ -34,7 +34,7 @@ from tests.bench.growth.billed import END, MONTH, Bills
 from tests.bench.growth.engines import SCHEMA, Engine, Postgres, postgres
 from tests.bench.growth.year import Fleet, fill
 from tests.bench.server.table import machine
-from tests.gateway.reconciliation.simulator import book
+from tests.gateway.bills.reconciliation.simulator import book
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 ENGINES = SQLITE, POSTGRES, MEMORY = "sqlite", "postgres", "memory"

@@ -26,7 +26,7 @@ from typing import Any
 import aiohttp
 import click
 
-from gateway.plans.declared import MAX_SEATS
+from gateway.bills.plans.declared import MAX_SEATS
 from gateway.service.mounts import AS, OPERATOR_API, socket_path
 from spool.ledger.ledger import HOURS_KEPT_S, Ledger
 from spool.ledger.ledger_rows import LedgerRows

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Route, expect
 
+from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.http.resources.list import declared_tables
-from gateway.reconciliation.gathering import CalendarMonth
 from spool.clock import SystemClock
 from spool.engines import SQLITE, open_storage
 from spool.identity import Identity

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOWN, Line, Reconciliation
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.reconciler import ReconciledMonth
+from gateway.bills.statements.arrivals import Arrival
 from gateway.insights.detectors.statements import coverage_drop, statement_stale
 from gateway.insights.facts import DAY_S, Facts
-from gateway.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOWN, Line, Reconciliation
-from gateway.reconciliation.gathering import CalendarMonth
-from gateway.reconciliation.reconciler import ReconciledMonth
-from gateway.statements.arrivals import Arrival
 from spool.ledger.money import UNIT
+from tests.gateway.bills.reconciliation import simulator
 from tests.gateway.insights.examples import NOW, TODAY, found
-from tests.gateway.reconciliation import simulator
 
 HOUR_S = 3600
 MONTH = datetime.fromtimestamp(NOW, UTC).replace(day=1, hour=0).timestamp() // DAY_S * DAY_S

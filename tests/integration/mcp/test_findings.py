@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.plans.declared import PlanDraft, PlanTable, Seat
+from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
 from spool.registry.budgets import BudgetDraft
 from spool.registry.insights import ADDRESSED, Draft
 from spool.registry.registry import Registry

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.bills.reconciliation.claims import Claim
+from gateway.bills.reconciliation.comparing import DIFFERS, Line, Reconciliation
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
 from gateway.mcp.tool import MAX_BYTES
-from gateway.reconciliation.claims import Claim
-from gateway.reconciliation.comparing import DIFFERS, Line, Reconciliation
-from gateway.reconciliation.gathering import CalendarMonth
-from gateway.reconciliation.reconciler import ReconciledMonth
 from gateway.service.configuration.sections import Config, McpSettings
 from gateway.service.first_use import Once
 from spool.ledger.money import units

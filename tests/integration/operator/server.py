@@ -18,7 +18,9 @@ from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
-from gateway.billed.biller import Biller
+from gateway.bills.billed.biller import Biller
+from gateway.bills.reconciliation.gathering import StatementSources
+from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.clusters.clusters import Clusters
 from gateway.devices.calls.listed_devices import ListedDevices
@@ -37,8 +39,6 @@ from gateway.http.services import OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.prices import PriceBook
 from gateway.people.authentication.access import Access
-from gateway.reconciliation.gathering import StatementSources
-from gateway.reconciliation.reconciler import Reconciler
 from gateway.service.addresses.application import operator_application
 from gateway.service.configuration.sections import (
     BillingSettings,

@@ -101,8 +101,8 @@ async def test_a_start_imports_what_a_server_needs(
         "gateway.api.budgets", "gateway.intake.receivers.ai_telemetry", "gateway.intake.receivers.otlp_http",
         "gateway.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.memory",
         "gateway.normalise.otlp",
-        "gateway.operator.costs", "gateway.operator.billing", "gateway.recommendations", "gateway.reconciliation",
-        "gateway.statements", "gateway.intake.workers.pool", "gateway.allocation.reading",
+        "gateway.operator.costs", "gateway.bills.calls", "gateway.recommendations", "gateway.bills.reconciliation",
+        "gateway.bills.statements", "gateway.intake.workers.pool", "gateway.allocation.reading",
         "exporters.destinations.focus", "exporters.focus",
     )  # fmt: skip
     assert [] == [name for name in own(modules) if name.startswith(first_used)]

@@ -16,9 +16,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gateway.billed.biller import Biller
-from gateway.billed.closing import Invoice, MonthFigures, closed_id, shown
-from gateway.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, shown
+from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
 from spool.ledger import money
 from spool.ledger.billed import BilledDay, BilledSum
 from spool.ledger.ledger import Ledger
@@ -26,7 +26,7 @@ from spool.record import NS
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.transactions import SqliteConnection
 from spool.statements.values import StatementInfo, StatementRow
-from tests.gateway.reconciliation.simulator import DAY_S, DAYS, book
+from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS, book
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
 MONTH = CalendarMonth.of("2026-03")

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from gateway.reconciliation.comparing import Reconciliation
-from gateway.reconciliation.gathering import CalendarMonth
-from gateway.statements.importing import ReportFile, read_reports
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.registry.operators import Actor

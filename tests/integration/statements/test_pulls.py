@@ -16,6 +16,9 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gateway.bills.statements.pull_requests import PULL_REQUESTS
+from gateway.bills.statements.puller import PullState, StatementPuller
+from gateway.bills.statements.sources.list import SOURCES
 from gateway.http.resources.list import declared_tables
 from gateway.service.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_puller
 from gateway.service.configuration.sections import (
@@ -24,9 +27,6 @@ from gateway.service.configuration.sections import (
     ReconciliationSettings,
     StatementPullSettings,
 )
-from gateway.statements.pull_requests import PULL_REQUESTS
-from gateway.statements.puller import PullState, StatementPuller
-from gateway.statements.sources.list import SOURCES
 from spool.engines import MEMORY, open_storage
 from spool.errors import Invalid, NotThere
 from spool.settings import SpoolSettings

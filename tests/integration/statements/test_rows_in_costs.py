@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.billed.row_book import RowBook, RowSources
+from gateway.bills.billed.row_book import RowBook, RowSources
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.people import People

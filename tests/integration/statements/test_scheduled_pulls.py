@@ -14,6 +14,8 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gateway.bills.statements import puller
+from gateway.bills.statements.puller import PullState, StatementPuller
 from gateway.service.app import App
 from gateway.service.configuration.sections import (
     Config,
@@ -21,8 +23,6 @@ from gateway.service.configuration.sections import (
     ServerSettings,
     StatementPullSettings,
 )
-from gateway.statements import puller
-from gateway.statements.puller import PullState, StatementPuller
 from spool.settings import SpoolSettings
 from spool.statements.rules import day_of
 from spool.statements.values import DAY_S

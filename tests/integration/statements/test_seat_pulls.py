@@ -15,9 +15,11 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gateway.bills.plans.declared import PlanDraft, PlanTable
+from gateway.bills.plans.seat_lists import PULLER
+from gateway.bills.statements.puller import DONE, FAILED, PullState
+from gateway.bills.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
 from gateway.http.resources.list import declared_tables
-from gateway.plans.declared import PlanDraft, PlanTable
-from gateway.plans.seat_lists import PULLER
 from gateway.service.assembly.statements import statement_puller
 from gateway.service.configuration.problems import problems
 from gateway.service.configuration.sections import (
@@ -26,14 +28,12 @@ from gateway.service.configuration.sections import (
     ReconciliationSettings,
     StatementPullSettings,
 )
-from gateway.statements.puller import DONE, FAILED, PullState
-from gateway.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
 from spool.engines import MEMORY, open_storage
 from spool.registry.registry import Registry
 from spool.registry.views import ViewDraft
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
-from tests.gateway.plans.test_seat_lists import github
+from tests.gateway.bills.plans.test_seat_lists import github
 from tests.integration.statements.providers import ACCOUNT, KEY
 from tests.moved_clock import MovedClock
 

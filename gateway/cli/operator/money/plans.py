@@ -12,13 +12,13 @@ from typing import Any, BinaryIO, TextIO
 
 import click
 
+from gateway.bills.plans.declared import NewPlan, Seat
+from gateway.bills.plans.seat_lists import ListedSeat, chosen, merged, read_bounded, read_list, read_names
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
-from gateway.plans.declared import NewPlan, Seat
-from gateway.plans.seat_lists import ListedSeat, chosen, merged, read_bounded, read_list, read_names
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
 from spool.printable import printable

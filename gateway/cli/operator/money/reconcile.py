@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
+from gateway.bills.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import command, list_command
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from gateway.cli.parameters import Choice
-from gateway.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
 from gateway.service.mounts import WHOLE_SINCE
 from spool.printable import printable
 

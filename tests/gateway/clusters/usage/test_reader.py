@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.billed.row_book import RowBook, RowSources
+from gateway.bills.billed.row_book import RowBook, RowSources
 from gateway.clusters.usage.reader import UsageReader, UsageSources
 from gateway.clusters.usage.series import NAME
 from gateway.clusters.usage.usage import CPU, DayUsage

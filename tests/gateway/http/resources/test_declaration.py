@@ -11,9 +11,9 @@ from msgspec import UNSET, UnsetType
 
 from gateway.api.allocation import NAMESPACE
 from gateway.api.budgets import BUDGET
-from gateway.api.connections import CONNECTION
-from gateway.api.plans import PLAN
 from gateway.api.views import VIEW
+from gateway.bills.calls.plans import PLAN
+from gateway.bills.calls.published_connections import CONNECTION
 from gateway.http.managed import ManagedResource
 from gateway.http.resources.declaration import answer, changes_of, item_of, stated, words
 from gateway.money.annotations.declared import ANNOTATION

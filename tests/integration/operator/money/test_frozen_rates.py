@@ -18,9 +18,9 @@ import pytest
 import pytest_asyncio
 
 from exporters.service.cbf import FINE
-from gateway.billed.biller import Biller
+from gateway.bills.billed.biller import Biller
+from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
 from gateway.intake.prices import PriceBook
-from gateway.reconciliation.gathering import CalendarMonth, StatementSources
 from gateway.service.assembly.storage import ledger_rates
 from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from spool.engines import MEMORY, POSTGRES, SQLITE

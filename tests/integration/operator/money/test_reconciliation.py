@@ -20,15 +20,15 @@ import pytest_asyncio
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+from gateway.bills.reconciliation.gauges import gauges
 from gateway.cli import main
 from gateway.operator.insights import inspector
-from gateway.reconciliation.gauges import gauges
 from spool import identity
 from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
 from spool.statements.values import Statement, StatementRow
 from tests.csv_reading import HOSTILE, assert_harmless
-from tests.gateway.reconciliation.simulator import (
+from tests.gateway.bills.reconciliation.simulator import (
     ANTHROPIC,
     BEDROCK,
     DAYS,

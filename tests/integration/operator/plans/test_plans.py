@@ -20,8 +20,8 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
+from gateway.bills.plans.declared import PlanTable
 from gateway.cli import main
-from gateway.plans.declared import PlanTable
 from gateway.recommendations.adviser import Adviser
 from gateway.recommendations.gathering import Sources
 from spool.engines import MEMORY, POSTGRES, SQLITE

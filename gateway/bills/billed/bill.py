@@ -1,0 +1,155 @@
+"""The bill of one provider and month, by day, in the words of the ledger. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.bills.billed.spreading import in_turn
+from gateway.bills.reconciliation.matching import Keys, Owner, billed, day_of, families_of, one_source
+from gateway.bills.reconciliation.sides import ANYWHERE, DAY_S, BilledMoney, BilledTokens, CountedUse
+from spool.ledger import money
+from spool.ledger.billed import CLOSED, PROVISIONAL
+from spool.statements.values import CORRECTION, REFUND, StatementRow
+
+_LONG_S = DAY_S + DAY_S // 2  # buckets that are longer are of several days
+Regions = Mapping[str, frozenset[str]]  # by family of models
+_Told = TypeVar("_Told", BilledMoney, BilledTokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """
+    `amounts`, `accrued` and `quantities` by day; they have the names of models and keys as billed. `accrued` come to
+    the amounts where fees are on what they cover. `families` joins names of models of both sides, `keys` those of
+    keys. `states` are of the days that have billed money.
+    """
+
+    provider: str
+    amounts: Mapping[int, Sequence[BilledMoney]]
+    accrued: Mapping[int, Sequence[BilledMoney]]
+    quantities: Mapping[int, Sequence[BilledTokens]]
+    families: Mapping[str, str]
+    keys: Keys
+    states: Mapping[int, str]
+    sources: Mapping[int, str]
+    foreign: Mapping[int, Mapping[str, int]]
+    money_regions: Regions  # that it tells apart in its money
+    token_regions: Regions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillSides:
+    """
+    What a bill is made of. `counted` are the calls of the month; `covered` and `unsettled` the days of
+    sources that statements are about, and may tell anew; days from `open_from` on are not over. `refunds`
+    are rows of later bills about calls of these days: their names are known to the bill, their amounts are
+    not in it.
+    """
+
+    provider: str
+    days: Sequence[int]
+    open_from: int
+    rows: Sequence[StatementRow]
+    counted: Sequence[CountedUse]
+    covered: Mapping[str, frozenset[int]]
+    unsettled: Mapping[str, frozenset[int]]
+    owners: Sequence[Owner] = ()
+    refunds: Sequence[BilledMoney] = ()
+
+
+def bill_of(sides: BillSides) -> Bill:
+    """Return the bill: of each day the amounts of one source, and the quantities of one."""
+    in_month = set(sides.days)
+    rows = list(_by_day(sides))
+    told = billed(rows, as_told=True)
+    of_money = one_source([*told.money, *told.accrued], sides.covered)
+    of_tokens = one_source(told.tokens, sides.covered)
+    amounts = [row for row in told.money if row.day in in_month and of_money[row.day] == row.source]
+    tokens = [row for row in told.tokens if row.day in in_month and of_tokens[row.day] == row.source]
+    owners = [owner for owner in sides.owners if owner.provider == sides.provider]
+    named = [*amounts, *sides.refunds]
+    theirs = {*(row.key for row in tokens), *(row.key for row in named)}
+    states = {
+        day: PROVISIONAL if _is_unsettled(sides, told.unsettled, source, day) else CLOSED
+        for day, source in of_money.items()
+        if day in in_month and day < sides.open_from
+    }
+    foreign: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        if row.currency not in (None, "USD"):
+            foreign[day_of(row)][str(row.currency)] += 1
+    families = families_of(tokens, named, sides.counted)
+    return Bill(
+        provider=sides.provider,
+        amounts=_of_days(amounts),
+        accrued=_of_days(row for row in told.accrued if of_money.get(row.day) == row.source),
+        quantities=_of_days(tokens),
+        families=families,
+        keys=Keys(owners, theirs, {row.key for row in sides.counted}),
+        states=states,
+        sources={day: of_money[day] for day in states},
+        foreign=foreign,
+        money_regions=_regions([*named, *told.accrued], families),
+        token_regions=_regions(tokens, families),
+    )
+
+
+def _regions(rows: Iterable[BilledMoney | BilledTokens], families: Mapping[str, str]) -> Regions:
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.region not in ANYWHERE:
+            found[families.get(row.model, row.model)].add(row.region)
+    return {model: frozenset(regions) for model, regions in found.items()}
+
+
+def _is_unsettled(sides: BillSides, told: Mapping[str, frozenset[int]], source: str, day: int) -> bool:
+    return day in told.get(source, ()) or day in sides.unsettled.get(source, ())
+
+
+def _of_days(rows: Iterable[_Told]) -> Mapping[int, Sequence[_Told]]:
+    found: dict[int, list[_Told]] = defaultdict(list)
+    for row in rows:
+        found[row.day].append(row)
+    return found
+
+
+def _by_day(sides: BillSides) -> Iterator[StatementRow]:
+    """
+    Yield rows of a day at most. A longer bucket within the month is divided as its calls are worth; one that is
+    in two months is divided evenly, so that both months have it alike.
+    """
+    worth: dict[int, int] = defaultdict(int)
+    for use in sides.counted:
+        worth[use.day] += sum(use.values.values())
+    for row in sides.rows:
+        if row.end - row.start <= _LONG_S:
+            yield row
+            continue
+        days = range(row.start // DAY_S * DAY_S, row.end, DAY_S)
+        is_within = sides.days[0] <= days[0] and days[-1] <= sides.days[-1]
+        weights = [max(0, worth[day]) if is_within else 0 for day in days]
+        amount, effective = row.amount, row.amount_effective
+        parts = in_turn(money.units(f"{amount:f}"), weights)
+        more = parts if effective is None else in_turn(money.units(f"{effective:f}"), weights)
+        for day, part, other in zip(days, parts, more, strict=True):
+            if part or other:
+                told: dict[str, Any] = {"amount": _decimal(part), "amount_effective": _decimal(other)}
+                told |= {"amount_list": None, "amount_contracted": None}
+                if row.line_type in (REFUND, CORRECTION):
+                    told |= {"corrects": day, "corrects_until": day + DAY_S}
+                yield msgspec.structs.replace(row, start=day, end=day + DAY_S, **told)
+
+
+def _decimal(units: int) -> Decimal:
+    return Decimal(money.text(units))
+
+
+def matched(bill: Bill, use: CountedUse) -> CountedUse:
+    """Return calls under the names that the bill has for their model and key."""
+    return replace(use, model=bill.families.get(use.model, use.model), key=bill.keys.of_counted(use))

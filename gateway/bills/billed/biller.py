@@ -1,0 +1,374 @@
+"""
+Makes the billed money of months from statements and ledger, in the background: day by day, each in one transaction.
+
+A day that comes out as it is kept is not written again. What no statement is about any more is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from gateway.bills.billed.bill import Bill, BillSides, bill_of
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, mark_of
+from gateway.bills.billed.frozen_months import FrozenMonths, Made, figures_of
+from gateway.bills.billed.layers import Base, DividedDay, LayerRules, RefundShare, divide_day
+from gateway.bills.billed.restating import BilledLater
+from gateway.bills.reconciliation.counting import TokenPrices, counted, counted_use, seller
+from gateway.bills.reconciliation.exchange import currencies_of
+from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, exchanged
+from gateway.bills.reconciliation.sides import DAY_S, BilledMoney, CountedUse
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.ledger.billed import BilledDay
+from spool.ledger.days.usage import UsageSum
+from spool.ledger.sums import Dimensions
+from spool.record import CURRENCY
+from spool.statements.values import StatementInfo
+
+LOOK_S = 60.0
+EVERY_S = 3600  # calls that came meanwhile change what was made
+RULES = 5  # of dividing: part of every mark, so that days are made anew under other rules
+
+_Uses = Sequence[tuple[Dimensions, CountedUse]]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Month:
+    """What is read of a month to make its bills."""
+
+    month: CalendarMonth
+    infos: Sequence[StatementInfo]
+    prices: TokenPrices
+    counted: dict[str, list[CountedUse]] = field(default_factory=lambda: defaultdict(list))
+    earlier: dict[str, _Month] = field(default_factory=dict)  # months whose calls its bills correct, by name
+
+    def read_at(self, provider: str, source: str, day: int) -> float:
+        told = [
+            info.imported_at
+            for info in self.infos
+            if (info.provider, info.source) == (provider, source)
+            and info.start < day + DAY_S
+            and info.end > day
+        ]
+        return max(told, default=0.0)
+
+
+class Biller:
+    """`run` it, or `make` a month at once."""
+
+    def __init__(
+        self, sources: StatementSources, clock: Clock, layers: Callable[[], LayerRules] = LayerRules
+    ) -> None:
+        self.layers = layers  # the rules of the settings
+        self._sources = sources
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._marks: dict[str, object] = {}  # of months, as they were made last
+        self._currencies: dict[str, set[str]] = defaultdict(set)  # of the bills of months, without dollars
+        self._earlier: dict[str, Sequence[CalendarMonth]] = {}  # months whose calls those of a month correct
+
+    async def run(self) -> None:
+        """Look again and again. Runs until cancelled; a full disk only delays it."""
+        while True:
+            try:
+                await self.look()
+            except SpoolError as error:
+                _log.warning("billed money waits: %s", error, extra={"action": "billed_waits"})
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> int:
+        """
+        Make the months whose statements, owners or rates changed, and once an hour this month and the one before
+        it; how many days changed.
+        """
+        infos = await self._sources.statements.statements()
+        this = CalendarMonth.at(self._clock.now())
+        if infos or self._marks:
+            await self._sources.ledger.catch_up(self._sources.log)
+        months = {each.name: each for each in (this.previous, this)} if infos or self._marks else {}
+        for info in infos:
+            for day in range(info.start, info.end, 28 * DAY_S):
+                month = CalendarMonth.at(day)
+                months.setdefault(month.name, month)
+            last = CalendarMonth.at(info.end - 1)
+            months.setdefault(last.name, last)
+        for name in self._marks:  # also those whose statements are gone
+            months.setdefault(name, CalendarMonth.of(name))
+        changed = 0
+        for _, month in sorted(months.items()):
+            changed += await self._look_at(month, infos)
+        corrected = {month.name: month for theirs in self._earlier.values() for month in theirs}
+        for _, month in sorted(corrected.items()):
+            changed += await self._look_at(month, infos)
+        return changed
+
+    async def _look_at(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
+        """Make a month if what it is made of changed."""
+        mark = self._mark(month, infos)
+        rates = await asyncio.to_thread(self._rates_of, month)
+        if self._marks.get(month.name) == (mark, rates) or not await self._sources.ledger.is_complete():
+            return 0
+        changed = await self.make(month)
+        mark = self._mark(month, infos)
+        self._marks[month.name] = mark, await asyncio.to_thread(self._rates_of, month)
+        return changed
+
+    def _mark(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
+        """
+        Return what a month is made of: statements about it, about what it corrects and about what corrects it, owners,
+        what is closed.
+        """
+        this = CalendarMonth.at(self._clock.now())
+        later = [CalendarMonth.of(name) for name, theirs in self._earlier.items() if month in theirs]
+        told = (month, *self._earlier.get(month.name, ()), *later)
+        within = [repr(info) for info in infos if any(_is_within(info, each) for each in told)]
+        hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
+        closed = [each for each in self._sources.closed_months() if each.endswith(f":{month.name}")]
+        owners = tuple(self._sources.owners())
+        return hour, tuple(within), owners, tuple(sorted(closed)), self.layers()
+
+    def _rules(self, provider: str, month: CalendarMonth) -> LayerRules:
+        """Return the rules for a bill; those of a closed month are what they were when it was closed."""
+        closed = self._sources.closed_months().get(closed_id(provider, month.name))
+        return self.layers() if closed is None else LayerRules(**closed.get("layers", {}))
+
+    def _rates_of(self, month: CalendarMonth) -> Sequence[int | None]:
+        """Return the rates by which the month's bills are in dollars."""
+        rates, currencies = self._sources.ledger.rates, sorted(self._currencies[month.name])
+        if rates is None:
+            return ()
+        return [rates(currency, CURRENCY, day) for currency in currencies for day in month.days]
+
+    async def make(self, month: CalendarMonth) -> int:
+        """Make all bills of a month; how many days changed."""
+        async with self._turn:
+            return await self._make(month)
+
+    async def figures(self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]) -> MonthFigures:
+        """Return what the bills of a provider and month come to, made anew."""
+        async with self._turn:
+            await self._make(month)
+            return await figures_of(self._sources.ledger, month, provider, invoices)
+
+    async def close(
+        self,
+        month: CalendarMonth,
+        provider: str,
+        invoices: Sequence[Invoice],
+        keep: Callable[[MonthFigures], Awaitable[None]],
+    ) -> MonthFigures:
+        """Close a month with what it comes to now. `keep` notes that it is closed, or raises."""
+        async with self._turn:
+            await self._make(month)
+            found = await figures_of(self._sources.ledger, month, provider, invoices)
+            await keep(found)
+            await (await self._frozen(month)).settle()
+        return found
+
+    async def reopen(self, month: CalendarMonth, forget: Callable[[], Awaitable[None]]) -> None:
+        """Let a month change again. `forget` takes back that it was closed, or raises."""
+        async with self._turn:
+            await forget()
+            await self._make(month)
+
+    async def _frozen(self, month: CalendarMonth) -> FrozenMonths:
+        sources = self._sources
+        return await FrozenMonths(sources.ledger, month, sources.closed_months(), self._clock.now()).read()
+
+    async def _make(self, month: CalendarMonth) -> int:
+        sources, now = self._sources, self._clock.now()
+        await sources.ledger.catch_up(sources.log)
+        known = await sources.statements.statements()
+        infos = [info for info in known if _is_within(info, month)]
+        frozen = await self._frozen(month)
+        if not infos and not frozen.days:
+            return await frozen.settle()
+        read = _Month(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
+        if infos:
+            await self._count(read, now)
+        bills = [await self._bill(read, name, now) for name in sorted({info.provider for info in infos})]
+        rules = {bill.provider: self._rules(bill.provider, month) for bill in bills}
+        bases = await self._bases(read, [bill for bill in bills if rules[bill.provider].of_month(bill)])
+        changed = 0
+        for day in month.days:
+            of_day = [bill for bill in bills if day in bill.states]
+            uses = await self._uses(read, day) if of_day else {}
+            made: Made = []
+            for bill in of_day:
+                theirs = uses.get(bill.provider, ())
+                base = bases.get(bill.provider)
+                again = await self._refunds(read, bill, day, known)
+                more: dict[str, Any] = {"refunds": again, "rules": rules[bill.provider]}
+                divide = partial(divide_day, bill, day, theirs, **more)
+                found = await asyncio.to_thread(divide, month=base)
+                if found.wants_month and base is None:
+                    bases |= await self._bases(read, [bill])
+                    base = bases[bill.provider]
+                    found = await asyncio.to_thread(divide, month=base)
+                made += await frozen.as_kept(self._day(read, bill, day, found), found.sums)
+            present = [bill.provider for bill in of_day]
+            await frozen.note_without_bill(day, present)
+            changed += await sources.ledger.put_billed(made) if made else 0
+            for provider in frozen.gone(day, present):
+                await sources.ledger.drop_billed(day, provider)
+                changed += 1
+        self._earlier[month.name] = tuple(each.month for each in read.earlier.values())
+        later = {name: await self._later(read, name, known) for name in sorted(frozen.restated)}
+        entries = await frozen.entries(later)
+        changed += await sources.ledger.put_billed(entries) if entries else 0
+        return changed + await (await self._frozen(month)).settle()
+
+    async def _later(self, read: _Month, provider: str, infos: Sequence[StatementInfo]) -> list[BilledLater]:
+        """Return the refunds and corrections of a month's calls in the bills of later months."""
+        from gateway.bills.billed.refunds import later_of  # only where something was restated
+
+        told = [info for info in infos if info.provider == provider and info.end > read.month.end]
+        found: list[BilledLater] = []
+        month, until = CalendarMonth.at(read.month.end), max((info.end for info in told), default=0)
+        while month.start < until:
+            within = [info for info in told if _is_within(info, month)]
+            bill = await self._bill(_Month(month, within, read.prices), provider, self._clock.now())
+            found += later_of(row for day in bill.states for row in bill.amounts.get(day, ()))
+            month = CalendarMonth.at(month.end)
+        return found
+
+    async def _refunds(
+        self, read: _Month, bill: Bill, day: int, infos: Sequence[StatementInfo]
+    ) -> list[RefundShare]:
+        """Divide what a day has for calls of any time over these calls, which may be of an earlier month."""
+        of_bill = bill.amounts.get(day, ())
+        if not any(row.corrects for row in of_bill):
+            return []
+        from gateway.bills.billed.refunds import (  # only where there are any
+            by_day,
+            days_of,
+            refunds_of,
+            shares_of,
+        )
+
+        rows = refunds_of(of_bill)
+        now, worth = self._clock.now(), Counter[int]()
+        bills: dict[str, tuple[_Month, Bill]] = {read.month.name: (read, bill)}
+        for name in sorted({CalendarMonth.at(at).name for row in rows for at in days_of(row)}):
+            if name not in bills:
+                earlier = await self._earlier_month(read, name, infos)
+                bills[name] = earlier, await self._bill(earlier, bill.provider, now, refunds=rows)
+            for use in bills[name][0].counted.get(bill.provider, ()):
+                worth[use.day] += sum(use.values.values())
+        parts: dict[int, list[BilledMoney]] = defaultdict(list)
+        for at, part in by_day(rows, worth):
+            parts[at].append(part)
+        found: list[RefundShare] = []
+        for at, of_day in sorted(parts.items()):
+            earlier, theirs = bills[CalendarMonth.at(at).name]
+            uses = (await self._uses(earlier, at)).get(bill.provider, ())
+            found += await asyncio.to_thread(
+                shares_of,
+                of_day,
+                theirs,
+                at,
+                uses,
+            )
+        return found
+
+    async def _earlier_month(self, read: _Month, name: str, infos: Sequence[StatementInfo]) -> _Month:
+        if name not in read.earlier:
+            month = CalendarMonth.of(name)
+            within = [info for info in infos if _is_within(info, month)]
+            read.earlier[name] = _Month(month, within, read.prices)
+            await self._count(read.earlier[name], self._clock.now())
+        return read.earlier[name]
+
+    async def _count(self, read: _Month, now: float) -> None:
+        for day in read.month.days:
+            if day > now:
+                break
+            sums = await self._sources.ledger.usage_of_day(day)
+            for name, rows in (await asyncio.to_thread(counted, sums, read.prices)).items():
+                read.counted[name] += rows
+
+    async def _bill(
+        self, read: _Month, provider: str, now: float, *, refunds: Sequence[BilledMoney] = ()
+    ) -> Bill:
+        month = read.month
+        told = await self._sources.statements.rows(provider=provider, start=month.start, end=month.end)
+        self._currencies[month.name] |= currencies_of(told)
+        covered: dict[str, set[int]] = defaultdict(set)
+        unsettled: dict[str, set[int]] = defaultdict(set)
+        for info in read.infos:
+            if info.provider == provider:
+                days = {day for day in month.days if info.start <= day < info.end}
+                covered[info.source] |= days
+                if not info.settled:
+                    unsettled[info.source] |= days
+        sides = BillSides(
+            provider=provider,
+            days=month.days,
+            open_from=int(now) // DAY_S * DAY_S,
+            rows=await exchanged(self._sources.ledger, told),
+            counted=read.counted.get(provider, ()),
+            covered={source: frozenset(days) for source, days in covered.items()},
+            unsettled={source: frozenset(days) for source, days in unsettled.items()},
+            owners=self._sources.owners(),
+            refunds=refunds,
+        )
+        return await asyncio.to_thread(bill_of, sides)
+
+    async def _bases(self, read: _Month, bills: Sequence[Bill]) -> dict[str, Base]:
+        """Return the usage money of a month by provider. The calls of a day are read once for all of them."""
+        bases = {bill.provider: Counter[tuple[Dimensions, str]]() for bill in bills}
+        for day in sorted({day for bill in bills for day in bill.states}):
+            uses = await self._uses(read, day)
+            for bill in (bill for bill in bills if day in bill.states):
+                theirs = uses.get(bill.provider, ())
+                for place, amount in (await asyncio.to_thread(divide_day, bill, day, theirs)).base.items():
+                    bases[bill.provider][place] += amount
+        return {**bases}
+
+    async def _uses(self, read: _Month, day: int) -> Mapping[str, _Uses]:
+        """Return the calls of a day, by who sold them."""
+        sums = await self._sources.ledger.whole_sums_of_day(day)
+        return await asyncio.to_thread(_by_seller, sums, read.prices)
+
+    def _day(self, read: _Month, bill: Bill, day: int, found: DividedDay) -> BilledDay:
+        source, state = bill.sources[day], bill.states[day]
+        foreign = bill.foreign.get(day, {})
+        return BilledDay(
+            day=day,
+            provider=bill.provider,
+            state=state,
+            mark=mark_of(
+                found.sums, RULES, state, source, *map(_ordered, (found.reasons, found.accrued, foreign))
+            ),
+            source=source,
+            read_at=read.read_at(bill.provider, source, day),
+            made_at=self._clock.now(),
+            reasons=found.reasons,
+            accrued=found.accrued,
+            foreign=foreign,
+        )
+
+
+def _ordered(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(amounts.items())
+
+
+def _is_within(info: StatementInfo, month: CalendarMonth) -> bool:
+    return info.start < month.end and info.end > month.start
+
+
+def _by_seller(
+    sums: Sequence[UsageSum], prices: TokenPrices
+) -> dict[str, list[tuple[Dimensions, CountedUse]]]:
+    found: dict[str, list[tuple[Dimensions, CountedUse]]] = defaultdict(list)
+    for each in sums:
+        of = each.dimensions
+        found[seller(of.source, of.provider, of.model)].append((of, counted_use(each, prices)))
+    return found

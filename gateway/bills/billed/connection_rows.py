@@ -1,0 +1,280 @@
+"""
+Rows of billing connections as billed money: a month's rows by day and by their columns, to the last digit. Pure.
+
+A row is money of its own, of no call. It has a team or a user where one of its tags says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from gateway.bills.billed.spreading import in_turn
+from spool.ledger import money
+from spool.ledger.billed import BILLING, EXACT, INVOICED, SHARED, UNALLOCATED, USAGE, BilledSum
+from spool.ledger.queries import BILLED, BILLED_TYPES, ROW_TAG
+from spool.ledger.sums import DAY_S, MAX_TAG, OTHER, Dimensions
+from spool.people import People
+
+OWN_ROWS = (
+    "tollhouse:"  # before the resources of rows that a Tollhouse publishes of its calls: these are in costs
+)
+MAX_SETS = 5000  # of one day; of further ones only service and provider are kept
+FOLD_AT = 8 * MAX_SETS  # sums of one day: then the smallest are added up while rows are read
+FEW_OF = 10  # times fewer sets without tags: then what else tells rows apart is kept
+MAX_DAYS = 400  # that a row is divided over
+OWNERS = ("team", "user", "device", "api_key")
+_RESOURCE_TAG = "resource/tag:"
+MAX_NAME = 256  # characters of a tag: one with a longer name is left out
+_NO_VALUE = ("", "N/A")
+_CHARGES = {
+    "Usage": USAGE,
+    "Tax": "tax",
+    "Support": "support",
+    "Purchase": "commitment",
+    "CommittedUsePurchase": "commitment",
+    "Discount": "discount",
+}
+_COLUMNS = {
+    "service": "resource/service",
+    "account": "resource/account",
+    "resource": "resource/id",
+    "usage_family": "resource/usage_family",
+    "line_item": "lineitem/type",
+    "cluster": "k8s/cluster",
+    "namespace": "k8s/namespace",
+    "workload": "k8s/deployment",
+}
+_COST, _DISCOUNTED, _AMORTIZED = "cost/cost", "cost/discounted_cost", "cost/amortized_cost"
+# Where a column is missing, the next one stands for it.
+_CHAINS: Mapping[int, Sequence[str]] = {
+    BILLED_TYPES["billed_cost"]: (_COST,),
+    BILLED_TYPES["discounted_cost"]: (_DISCOUNTED, _COST),
+    BILLED_TYPES["amortized_cost"]: (_AMORTIZED, _DISCOUNTED, _COST),
+    BILLED_TYPES["discounted_amortized_cost"]: (
+        "cost/discounted_amortized_cost",
+        _AMORTIZED,
+        _DISCOUNTED,
+        _COST,
+    ),
+}
+IDLE = "(idle)"  # the workload that stands for what nobody used of a node
+_IDLE = json.dumps({ROW_TAG + "workload": IDLE})[1:-1]
+_LAST = BILLED_TYPES["discounted_amortized_cost"]
+_rows = msgspec.json.Decoder(list[dict[str, Any]])
+
+Place = tuple[Dimensions, str, int]  # dimensions, charge and arrangement
+Sums = dict[int, Counter[Place]]  # by day
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowRules:
+    """
+    How rows of a connection are read. `owner_tags` are the tags that name a team or a user, `tags` those that usage of
+    containers has; rows have all of theirs. `people` are named as in records. In a month that is over rows are as good
+    as closed. `nodes` are the names of nodes and clusters whose usage is known: rows about them are told apart however
+    many rows there are, those of 0, too.
+    """
+
+    connection: str
+    provider: str
+    owner_tags: Mapping[str, str]
+    tags: Sequence[str]
+    people: People
+    is_closed: bool = False
+    nodes: Collection[str] = frozenset()
+
+    def owners(self, tags: Mapping[str, str]) -> dict[str, str]:
+        """Return the team, the user and the like that tags name, "" for none."""
+        owner_tags = self.owner_tags.items()
+        return {
+            name: self.people.carried(tags.get(tag, "")) or "" for name, tag in owner_tags if name in OWNERS
+        }
+
+
+def add_rows(found: Sums, text: bytes, rules: RowRules) -> None:
+    """Add the rows of one hour of a drop, JSON with commas between them."""
+    for row in _rows.decode(b"[" + text + b"]"):
+        if str(row.get("resource/id", "")).startswith(OWN_ROWS):
+            continue
+        dimensions, charge = _dimensions(row, rules), _CHARGES.get(row.get("lineitem/type", ""), USAGE)
+        days, seconds = _days(row)
+        is_of_node = bool(rules.nodes) and _is_of_node(columns_of(dimensions), rules.nodes)
+        amounts = _amounts(row) or ({sum(_CHAINS): 0} if is_of_node else {})
+        for mask, amount in amounts.items():
+            place = dimensions, charge, _kept(mask, is_closed=rules.is_closed)
+            for day, part in zip(days, in_turn(amount, seconds), strict=True):
+                if part or is_of_node:
+                    _add(found, day, place, part, rules.nodes)
+
+
+def masks_of(*, is_closed: bool) -> int:
+    """Return the arrangements of an amount that is the same in all of them."""
+    return _kept(sum(_CHAINS), is_closed=is_closed)
+
+
+def _kept(mask: int, *, is_closed: bool) -> int:
+    return mask | INVOICED if is_closed and mask & _LAST else mask
+
+
+def sums_of_day(found: Mapping[Place, int], divided: Collection[Dimensions] = ()) -> list[BilledSum]:
+    """
+    Return the sums of a day. Beyond MAX_SETS the smallest are added up by provider, region and service; where these
+    are as many, by provider. `divided` are parts of rows, in proportion.
+    """
+    sums = []
+    for (place, charge, mask), amount in _together(found, MAX_SETS).items():
+        owned = SHARED if place in divided else EXACT
+        basis = owned if _has_owner(place) else UNALLOCATED
+        if amount:
+            sums.append(BilledSum(place, charge, basis, mask, amount))
+    return sorted(sums)
+
+
+def _add(found: Sums, day: int, place: Place, part: int, nodes: Collection[str]) -> None:
+    """Add to a day, whose smallest sets are added up when there are very many: a month may have a million rows."""
+    sums = found.setdefault(day, Counter())
+    is_new = place not in sums
+    sums[place] += part
+    if is_new and len(sums) % FOLD_AT == 0:
+        found[day] = _together(sums, 2 * MAX_SETS, nodes)
+
+
+def _together(sums: Mapping[Place, int], most: int, nodes: Collection[str] = ()) -> Counter[Place]:
+    """
+    Return the sums of the largest sets as they are, and those of all others added up: without their tags where that is
+    enough, as a tag may tell every row apart; those about a node by that node, because they are divided later, and
+    because usage there has no price then.
+    """
+    sizes: Counter[Dimensions] = Counter()
+    for (dimensions, _, _), amount in sums.items():
+        sizes[dimensions] += abs(amount)
+    largest = sorted(sizes, key=lambda each: (-sizes[each], each))
+    joint = {dimensions: _untagged(dimensions) for dimensions in largest[most:]}
+    if len(set(joint.values())) * FEW_OF > len(joint):
+        joint = {dimensions: _joint(dimensions, nodes) for dimensions in joint}
+    if len(set(joint.values())) > most:
+        joint = {dimensions: _joint(dimensions, nodes, is_last=True) for dimensions in joint}
+    together: Counter[Place] = Counter()
+    for (dimensions, charge, mask), amount in sums.items():
+        shown = joint.get(dimensions, dimensions)
+        together[shown, charge, mask] += amount
+    return together
+
+
+def reasons_of(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int]]:
+    """
+    Return what of rows nobody owns, and what comes to that where fees are on what they cover. What nobody used of a
+    node is `idle`.
+    """
+    as_billed, accrued = Counter(no_owner=0), Counter(no_owner=0)
+    for each in sums:
+        if each.basis == UNALLOCATED:
+            is_idle = _IDLE in each.dimensions.tags
+            reason = "idle" if is_idle else "no_owner"
+            billed = each.amount if each.arranged & BILLED_TYPES["billed_cost"] else 0
+            as_billed[reason] += billed
+            accrued[reason] += (each.amount if each.arranged & _LAST else 0) - billed
+    return dict(as_billed), dict(accrued)
+
+
+def _amounts(row: Mapping[str, Any]) -> dict[int, int]:
+    """Return amounts by arrangements: those of one amount are together."""
+    found: dict[int, int] = {}
+    by_amount: dict[int, int] = {}
+    for mask, chain in _CHAINS.items():
+        text = next((row[name] for name in chain if row.get(name)), "0")
+        amount = money.units(text)
+        by_amount[amount] = by_amount.get(amount, 0) | mask
+    for amount, mask in by_amount.items():
+        if amount:
+            found[mask] = amount
+    return found
+
+
+def _days(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the days (UTC) that a row is about, with its seconds in each."""
+    start = _seconds(row["time/usage_start"])
+    end = _seconds(row["time/usage_end"]) if row.get("time/usage_end") else start
+    first = start // DAY_S * DAY_S
+    if end <= first + DAY_S or end - start > MAX_DAYS * DAY_S:
+        return [first], [1]
+    days = range(first, end, DAY_S)
+    return days, [min(end, day + DAY_S) - max(start, day) for day in days]
+
+
+def _seconds(text: str) -> int:
+    moment = datetime.fromisoformat(text.strip())
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def _dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
+    tags = {name: value[:MAX_TAG] for name, value in _tags(row) if not name.startswith(ROW_TAG)}
+    own = {name: row[column] for name, column in _COLUMNS.items() if row.get(column)}
+    own |= {"origin": BILLING, "connection": rules.connection}
+    text = json.dumps({**tags, **{ROW_TAG + name: value for name, value in own.items()}}, sort_keys=True)
+    of_row = dict(_tags(row))
+    return blank(
+        provider=rules.provider, region=row.get("resource/region", ""), tags=text, **rules.owners(of_row)
+    )
+
+
+def _untagged(dimensions: Dimensions) -> Dimensions:
+    own = {name: value for name, value in json.loads(dimensions.tags).items() if name.startswith(ROW_TAG)}
+    return dimensions._replace(tags=json.dumps(own, sort_keys=True))
+
+
+def _joint(dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = False) -> Dimensions:
+    """Return the set to which small ones are added; the last of them has no region and no service."""
+    own = columns_of(dimensions)
+    is_of_node = _is_of_node(own, nodes)
+    names = ["origin", "connection", *([] if is_last else ["service"])]
+    names += ["cluster", "account", "resource"] if is_of_node else []
+    kept = {ROW_TAG + name: own[name] for name in names if name in own}
+    if is_of_node and ("namespace" in own or "workload" in own):
+        kept[ROW_TAG + "namespace"] = OTHER  # it is not divided
+    region = "" if is_last and not is_of_node else dimensions.region
+    text = json.dumps(kept, sort_keys=True)
+    joint = blank(provider=dimensions.provider, region=region, tags=text)
+    team, user = (OTHER if name else "" for name in (dimensions.team, dimensions.user))
+    return joint._replace(team=team, user=user)
+
+
+def columns_of(dimensions: Dimensions) -> Mapping[str, str]:
+    """Return the columns of a row."""
+    tags = json.loads(dimensions.tags or "{}")
+    return {name.removeprefix(ROW_TAG): value for name, value in tags.items() if name.startswith(ROW_TAG)}
+
+
+def _is_of_node(own: Mapping[str, str], nodes: Collection[str]) -> bool:
+    """True for what is about a node or a cluster whose usage is known."""
+    return own.get("cluster") in nodes or node_id(own.get("resource", "")) in nodes
+
+
+def node_id(resource: str) -> str:
+    """Return the last part of a resource, which may be the name of a node or the provider's."""
+    return resource.rpartition("/")[2]
+
+
+def _has_owner(dimensions: Dimensions) -> bool:
+    owners = [getattr(dimensions, name) for name in OWNERS]
+    return any(owners) and OTHER not in owners
+
+
+def _tags(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in row.items():
+        if name.startswith(_RESOURCE_TAG) and value not in _NO_VALUE:
+            tag = name.removeprefix(_RESOURCE_TAG)
+            if 0 < len(tag) <= MAX_NAME and tag.isprintable():
+                yield tag, value
+
+
+def blank(**values: Any) -> Dimensions:
+    known: dict[str, Any] = dict.fromkeys(Dimensions._fields, "")
+    return Dimensions(**{**known, "size": 0, "kind": BILLED, **values})

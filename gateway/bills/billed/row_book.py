@@ -1,0 +1,325 @@
+"""
+Makes the billed money of billing connections from the rows of their drops, in the background, as bills are made: day
+by day, each in one transaction. What is of a connection that left the costs is forgotten.
+
+Usage of containers that has a price, and no row about its node, stands beside them as if a connection had told it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.bills.billed.closing import mark_of
+from gateway.bills.billed.connection_rows import Place, RowRules, Sums, add_rows, reasons_of, sums_of_day
+from gateway.bills.billed.containers import KUBERNETES, ClusterDay, Node, cluster_day, divided, priced
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.clusters.usage.reader import UsageReader
+from spool.billing.drops import BillingDrops, HourRows
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.ledger.billed import CLOSED, CONNECTION, PROVISIONAL, BilledDay
+from spool.ledger.ledger import END_OF_TIME, Ledger
+from spool.ledger.sums import DAY_S, Dimensions
+from spool.people import People
+from spool.registry.connections import BillingConnection
+
+LOOK_S = 60.0
+USAGE_S = 3600.0  # usage of a day that runs changes what was made so often
+SOURCE, METRICS = "billing_drops", "container_metrics"
+PRICED = "(containers)"  # stands for the connection of usage that has a price: no connection has such an id
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSources:
+    """
+    `connections` are those whose rows are in costs; `owner_tags` name a team or a user. `usage` is that of containers,
+    None where nobody reads it.
+    """
+
+    ledger: Ledger
+    drops: BillingDrops
+    connections: Callable[[], Sequence[BillingConnection]]
+    owner_tags: Callable[[], Mapping[str, str]]
+    people: Callable[[], People]
+    usage: UsageReader | None = None
+
+
+class RowBook:
+    """`run` it, or `look` once."""
+
+    def __init__(self, sources: RowSources, clock: Clock) -> None:
+        self._sources = sources
+        self._clock = clock
+        self._marks: dict[tuple[str, str], object] = {}  # of months, as they were made last
+        self._known: set[str] | None = None  # connections whose rows may be in the ledger
+        self._covered: dict[tuple[str, int], set[Node]] = {}  # nodes that rows of a month and day are about
+        self._beyond: dict[tuple[str, str], Sequence[int]] = {}  # days after a month that rows of it reach
+        self._used: Mapping[int, object] = {}  # of days with usage, what it was made from
+        self._clusters: dict[int, Sequence[ClusterDay]] = {}
+
+    async def run(self) -> None:
+        """Look again and again. Runs until cancelled; a full disk only delays it."""
+        while True:
+            try:
+                await self.look()
+            except SpoolError as error:
+                _log.warning(
+                    "rows of connections wait: %s",
+                    error,
+                    extra={"action": "billed_waits"},
+                )
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> int:
+        """Make the months whose rows or rules changed; how many days changed."""
+        connections = self._sources.connections()
+        names = {each.id for each in connections}
+        changed = 0
+        if await self._read_usage():
+            names.add(PRICED)
+        if self._known is None or self._known - names:
+            changed += await self._forget(names)
+        self._known = names
+        for connection in connections:
+            for month, newest in (await self._sources.drops.months(connection.id)).items():
+                rules = self._rules(
+                    connection.id,
+                    connection.cloud_provider,
+                    month,
+                )
+                size = await self._sources.drops.size(connection.id, month)
+                place = connection.id, month
+                mark = newest, size, rules, self._used_in(place)
+                if self._marks.get(place) != mark:
+                    changed += await self._make(
+                        rules,
+                        month,
+                        newest,
+                    )
+                    self._marks[place] = newest, size, rules, self._used_in(place)
+        return changed + await self._price()
+
+    async def _read_usage(self) -> bool:
+        """Read what containers used; True if there is a price for it."""
+        usage = self._sources.usage
+        self._clusters = {}
+        if usage is None or not usage.prices:
+            self._used = {}
+            return False
+        await usage.look()
+        now, prices = self._clock.now(), tuple(usage.prices)
+        stamps: dict[int, list[object]] = defaultdict(list)
+        for each in await usage.days():
+            is_rest = now - each.changed_at >= USAGE_S
+            at = each.changed_at if is_rest else int(now / USAGE_S)
+            stamps[each.day].append((each.identity, at))
+        self._used = {day: (tuple(found), prices) for day, found in stamps.items()}
+        return True
+
+    def _used_in(self, place: tuple[str, str]) -> object:
+        """Return what was used in the days that rows of a connection and month are about."""
+        days = [*CalendarMonth.of(place[1]).days, *self._beyond.get(place, ())]
+        return tuple(self._used.get(day) for day in days)
+
+    async def _names(self, month: CalendarMonth) -> frozenset[str]:
+        """Return the names of clusters and nodes of which usage in a month is known."""
+        found: set[str] = set()
+        for day in month.days:
+            for cluster in await self._clusters_of(day):
+                found |= cluster.words
+        return frozenset(found)
+
+    async def _clusters_of(self, day: int) -> Sequence[ClusterDay]:
+        """Return the clusters of which usage on a day is known and has a price."""
+        usage = self._sources.usage
+        if usage is None or day not in self._used:
+            return ()
+        if day not in self._clusters:
+            days = [
+                cluster_day(
+                    where,
+                    each,
+                    usage.prices,
+                )
+                for where, each in (await usage.of_day(day)).items()
+            ]
+            self._clusters = {day: [each for each in days if each is not None]}
+        return self._clusters[day]
+
+    async def _price(self) -> int:
+        """Make the days whose usage, prices or bills changed; how many changed."""
+        changed = 0
+        for day, made_of in self._used.items():
+            month = CalendarMonth.at(day).name
+            rules = self._rules(
+                PRICED,
+                KUBERNETES,
+                month,
+            )
+            theirs = [nodes for (_, at), nodes in self._covered.items() if at == day]
+            covered = frozenset[Node]().union(*theirs)
+            mark = made_of, covered, rules
+            if self._marks.get((PRICED, str(day))) != mark:
+                key = f"{KUBERNETES}{CONNECTION}{PRICED}:{month}"
+                clusters = await self._clusters_of(day)
+                amounts = await asyncio.to_thread(
+                    priced,
+                    clusters,
+                    covered,
+                    rules,
+                )
+                changed += await self._keep(
+                    day, amounts, key, rules, source=METRICS, read_at=self._clock.now()
+                )
+                self._marks[PRICED, str(day)] = mark
+        return changed
+
+    def _rules(
+        self,
+        connection: str,
+        provider: str,
+        month: str,
+    ) -> RowRules:
+        return RowRules(
+            connection=connection,
+            provider=provider,
+            owner_tags=dict(self._sources.owner_tags()),
+            tags=tuple(self._sources.ledger.own_dimensions()),
+            people=self._sources.people(),
+            is_closed=CalendarMonth.of(month).end <= self._clock.now(),
+        )
+
+    async def _make(
+        self,
+        rules: RowRules,
+        month: str,
+        newest: float,
+    ) -> int:
+        hours = await self._sources.drops.month(rules.connection, month)
+        key = f"{rules.provider}{CONNECTION}{rules.connection}:{month}"
+        days = CalendarMonth.of(month)
+        rules = replace(rules, nodes=await self._names(days))
+        found: Sums = {}
+        made: set[int] = set()
+        changed = 0
+        self._covered = {place: nodes for place, nodes in self._covered.items() if place[0] != key}
+        for hour in hours:
+            over = sorted(
+                day for day in found if day + DAY_S <= hour.hour
+            )  # rows come in the order of their hours
+            for day in over:
+                changed += await self._put(
+                    day,
+                    found.pop(day),
+                    key,
+                    rules,
+                    newest,
+                )
+            made.update(over)
+            await asyncio.to_thread(
+                _add,
+                found,
+                hour,
+                rules,
+            )
+        for day, amounts in sorted(found.items()):
+            changed += await self._put(
+                day,
+                amounts,
+                key,
+                rules,
+                newest,
+            )
+        made.update(found)
+        self._beyond[rules.connection, month] = sorted(day for day in made if day >= days.end)
+        for there in await self._days():
+            if there.provider == key and there.day not in made:
+                await self._sources.ledger.drop_billed(there.day, key)
+                changed += 1
+        return changed
+
+    async def _put(
+        self, day: int, amounts: Mapping[Place, int], key: str, rules: RowRules, newest: float
+    ) -> int:
+        """Keep a day whose rows are all read; 1 if it changed."""
+        clusters = await self._clusters_of(day)
+        if not clusters:
+            return await self._keep(
+                day,
+                amounts,
+                key,
+                rules,
+                source=SOURCE,
+                read_at=newest,
+            )
+        found = await asyncio.to_thread(
+            divided,
+            amounts,
+            clusters,
+            rules,
+        )
+        self._covered[key, day] = found.covered
+        return await self._keep(
+            day, found.amounts, key, rules, source=SOURCE, read_at=newest, shared=found.places
+        )
+
+    async def _keep(
+        self,
+        day: int,
+        amounts: Mapping[Place, int],
+        key: str,
+        rules: RowRules,
+        *,
+        source: str,
+        read_at: float,
+        shared: Collection[Dimensions] = (),
+    ) -> int:
+        sums = await asyncio.to_thread(
+            sums_of_day,
+            amounts,
+            shared,
+        )
+        reasons, accrued = reasons_of(sums)
+        state = CLOSED if rules.is_closed else PROVISIONAL
+        made = BilledDay(
+            day=day,
+            provider=key,
+            state=state,
+            mark=mark_of(sums, state),
+            source=source,
+            read_at=read_at,
+            made_at=self._clock.now(),
+            reasons=reasons,
+            accrued=accrued,
+        )
+        return await self._sources.ledger.put_billed([(made, sums)])
+
+    async def _forget(self, names: Collection[str]) -> int:
+        """Forget the rows of connections that are not among these."""
+        gone = [day for day in await self._days() if day.connection not in names]
+        for day in gone:
+            await self._sources.ledger.drop_billed(day.day, day.provider)
+        self._marks = {place: mark for place, mark in self._marks.items() if place[0] in names}
+        there = tuple(f"{CONNECTION}{name}:" for name in names)
+        self._covered = {
+            place: nodes for place, nodes in self._covered.items() if any(name in place[0] for name in there)
+        }
+        return len(gone)
+
+    async def _days(self) -> list[BilledDay]:
+        days = await self._sources.ledger.billed_days(0, END_OF_TIME)
+        return [day for day in days if day.connection]
+
+
+def _add(found: Sums, hour: HourRows, rules: RowRules) -> None:
+    add_rows(
+        found,
+        hour.text,
+        rules,
+    )

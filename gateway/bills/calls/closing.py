@@ -1,0 +1,258 @@
+"""The calls of the operator API on invoices, and on months of a provider's bills that are closed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from gateway.bills.billed import closing
+from gateway.bills.billed.biller import RULES, Biller
+from gateway.bills.billed.closing import Invoice, MonthFigures
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.http.holders.money import MoneyServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.service.errors import Refusal
+from spool import providers
+from spool.errors import Invalid, NotAllowed
+from spool.ledger import money
+from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+from spool.registry.registry import Registry
+
+PREVIEW = ("provider", "month")
+_ROUNDED = 12  # characters of an id
+
+
+class BilledInvoice(RequestBody):
+    """
+    An invoice of a provider for a month such as 2026-10, in dollars. `tax` is what of the total no statement tells;
+    `lines` is how many lines of it were rounded to cents.
+    """
+
+    provider: str
+    month: str
+    number: str
+    total: str | int
+    tax: str | int | None = None
+    account: str | None = None
+    issued: str | None = None
+    lines: int | None = None
+    currency: str | None = None
+
+
+class MonthClosing(RequestBody):
+    """`accept` closes a month with a difference, or with days that are not final."""
+
+    provider: str
+    month: str
+    accept: bool = False
+
+
+Row = Mapping[str, Any]
+
+INVOICES: List[Row] = List(
+    root="billed_invoices",
+    show=dict,
+    identity=Sort(value=lambda row: str(row["id"])),
+    sorts={
+        "month": Sort(value=lambda row: str(row["month"])),
+        "provider": Sort(value=lambda row: str(row["provider"])),
+        "number": Sort(value=lambda row: str(row["number"])),
+    },
+    default_sort=("month", "desc"),
+    filters={
+        "provider": Filter(values=lambda row: (row["provider"],)),
+        "month": Filter(values=lambda row: (row["month"],)),
+    },
+)
+CLOSED_MONTHS: List[Row] = List(
+    root="closed_months",
+    show=dict,
+    identity=Sort(value=lambda row: closing.closed_id(row["provider"], row["month"])),
+    sorts={
+        "month": Sort(value=lambda row: str(row["month"])),
+        "provider": Sort(value=lambda row: str(row["provider"])),
+    },
+    default_sort=("month", "desc"),
+    filters={
+        "provider": Filter(values=lambda row: (row["provider"],)),
+        "month": Filter(values=lambda row: (row["month"],)),
+    },
+)
+
+
+@call("GET", "/billed-invoices", VIEW_COSTS, "List the invoices of providers", lists=INVOICES)
+async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result:
+    kept = request.registry.billed_invoices.all()
+    rows: list[Row] = [{"id": id, **body} for id, body in kept.items()]
+    return await request.list(INVOICES, MemoryRows(rows))
+
+
+@call("POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider")
+async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) -> Result:
+    """Keep an invoice. A month that is closed takes none: open it again first."""
+    invoice = closing.invoice_of(msgspec.structs.asdict(request.body))
+    registry = request.registry
+    _check_open(registry, invoice.provider, invoice.month)
+    if len(_invoices(registry, invoice.provider, invoice.month)) >= closing.MAX_INVOICES:
+        raise NotAllowed(f"a provider has at most {closing.MAX_INVOICES} invoices of a month")
+    id = _invoice_id(invoice)
+    body = {**closing.kept(invoice), "added_at": moment(request.now()), "added_by": request.actor.name}
+    await registry.billed_invoices.add(id, body, actor=request.actor, action="billed_invoice.add", shown=body)
+    return {"billed_invoice": {"id": id, **body}}
+
+
+@call("DELETE", "/billed-invoices/{id}", MODIFY_BILLING, "Forget an invoice")
+async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Result:
+    registry = request.registry
+    id = request.word("id")
+    body = registry.billed_invoices.all().get(id)
+    if body is not None:
+        _check_open(registry, body["provider"], body["month"])
+    await registry.billed_invoices.remove(id, actor=request.actor, action="billed_invoice.delete")
+    return {"billed_invoice": {"id": id}}
+
+
+@call(
+    "GET",
+    "/month-closing",
+    VIEW_COSTS,
+    "What closing a month of bills would find",
+    required=PREVIEW,
+    in_turn=True,
+)
+async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Return what closing would find: the bills of a month by charge and its invoices. Nothing is closed."""
+    given = request.http.query
+    provider = _provider(given.get("provider", ""))
+    if not provider:
+        raise Invalid("provider says whose bills: such as provider=openai")
+    month = _month(given.get("month", ""))
+    invoices = _invoices(request.registry, provider, month.name)
+    found = await _biller(request.services).figures(month, provider, invoices)
+    return {"month_closing": _described(found)}
+
+
+@call("GET", "/closed-months", VIEW_COSTS, "List the months of bills that are closed", lists=CLOSED_MONTHS)
+async def list_closed_months(request: OperatorRequest[MoneyServices, None]) -> Result:
+    rows = list(request.registry.closed_months.all().values())
+    return await request.list(CLOSED_MONTHS, MemoryRows(rows))
+
+
+@call("POST", "/closed-months", MODIFY_BILLING, "Close a month of bills")
+async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> Result:
+    """Close a month that is over: nothing in it moves any more, and changes are entries of their own day."""
+    registry = request.registry
+    given = request.body
+    provider = _provider(given.provider)
+    month = _month(given.month)
+    if month.end > request.now():
+        raise Invalid(f"{month.name} is not over: it can be closed from {moment(month.end)} on")
+    _check_open(registry, provider, month.name)
+    invoices = _invoices(registry, provider, month.name)
+    if not invoices:
+        raise Invalid(f"{provider} has no invoice of {month.name}: add it first")
+
+    async def keep(found: MonthFigures) -> None:
+        if not found.by_charge:
+            raise Invalid(f"no bill of {provider} is about {month.name}: import its statements first")
+        problems = found.problems()
+        if problems and not given.accept:
+            raise NotAllowed(f"{'; '.join(problems)}: accept it to close nevertheless")
+        body = {
+            **closing.shown(found),
+            "accepted": bool(problems),
+            "rules": RULES,
+            "layers": asdict(_biller(request.services).layers()),
+            "closed_at": moment(request.now()),
+            "closed_by": request.actor.name,
+        }
+        id = closing.closed_id(provider, month.name)
+        await registry.closed_months.add(
+            id, body, actor=request.actor, action="closed_month.close", shown=body
+        )
+
+    found = await _biller(request.services).close(month, provider, invoices, keep)
+    request.services.sums_changed()
+    return {"closed_month": _closed(registry, provider, month.name), "month_closing": _described(found)}
+
+
+@call(
+    "DELETE", "/closed-months/{provider}/{month}", MODIFY_BILLING, "Let a closed month of bills change again"
+)
+async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Let a closed month change again. What was restated of it since goes: the month itself has it then."""
+    registry = request.registry
+    provider = _provider(request.word("provider"))
+    month = _month(request.word("month"))
+    id = closing.closed_id(provider, month.name)
+
+    async def forget() -> None:
+        await registry.closed_months.remove(id, actor=request.actor, action="closed_month.reopen")
+
+    await _biller(request.services).reopen(month, forget)
+    request.services.sums_changed()
+    return {"closed_month": {"provider": provider, "month": month.name}}
+
+
+def _closed(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
+    return registry.closed_months.all()[closing.closed_id(provider, month)]
+
+
+def _described(found: MonthFigures) -> dict[str, Any]:
+    largest = [
+        {
+            "charge": each.charge,
+            "model": each.dimensions.model or None,
+            "api_key": each.dimensions.api_key or None,
+            "region": each.dimensions.region or None,
+            "amount": money.text(each.amount),
+        }
+        for each in found.largest
+    ]
+    restated = {day: money.text(amount) for day, amount in sorted(found.restated.items())}
+    return {
+        **closing.shown(found),
+        "problems": found.problems(),
+        "largest_unallocated": largest,
+        "restated": restated,
+    }
+
+
+def _check_open(registry: Registry, provider: str, month: str) -> None:
+    if closing.closed_id(provider, month) in registry.closed_months.all():
+        raise NotAllowed(f"{month} of {provider} is closed; open it again first")
+
+
+def _invoices(registry: Registry, provider: str, month: str) -> Sequence[Invoice]:
+    kept = registry.billed_invoices.all().values()
+    found = [
+        closing.invoice_of(each) for each in kept if (each["provider"], each["month"]) == (provider, month)
+    ]
+    return sorted(found, key=lambda each: each.number)
+
+
+def _invoice_id(invoice: Invoice) -> str:
+    return blake2b(invoice.id.encode(), digest_size=_ROUNDED).hexdigest()
+
+
+def _provider(text: str) -> str:
+    return providers.canonical(text)
+
+
+def _month(text: str) -> CalendarMonth:
+    return CalendarMonth.of(closing.month_name(text))
+
+
+def _biller(services: MoneyServices) -> Biller:
+    if services.biller is None:
+        raise Refusal(503, "registry_damaged", "bills cannot be read while the registry is damaged")
+    return services.biller()

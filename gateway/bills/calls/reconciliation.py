@@ -1,0 +1,189 @@
+"""The call of the operator API for what providers billed against what was counted, as JSON or CSV."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+from gateway.bills.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
+from gateway.bills.reconciliation.claims import Claim
+from gateway.bills.reconciliation.comparing import Line, Reconciliation, together
+from gateway.bills.reconciliation.counting import calls_of
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.wording import day_text
+from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
+from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import call
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.service.mounts import WHOLE_SINCE
+from gateway.service.schemas import OBJECT, TEXT
+from spool import providers
+from spool.csv_cells import csv_pieces
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.sums import OTHER
+from spool.record import moment
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.shared.texts import check_one_of
+
+ONCE = ("month", "provider", "by", "format")
+LEAST_ROWS = 100  # of a provider, however many there are: the days of a month are never added up
+TOKENS = ("billed_tokens", "counted_tokens", "captured_tokens", "billed_calls", "counted_calls")
+MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")
+COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
+
+
+def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
+    """True if the month that is asked for is over."""
+    given = request.http.query.get("month")
+    return given is not None and CalendarMonth.of(given).end <= request.now()
+
+
+@call(
+    "GET",
+    "/reconciliation",
+    VIEW_COSTS,
+    "What was billed against what was counted",
+    optional=ONCE,
+    gives={JSON: OBJECT, "text/csv": TEXT},
+    in_turn=True,
+    asks_closed=asks_closed_month,
+)
+async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    A month of every provider with a statement: billed is counted + volume + rate + other + own, in every row.
+
+    Open days, and days without a statement, are listed and in no sum.
+    """
+    query = request.http.query
+    by = query.get("by", DAY)
+    form = query.get("format", "json")
+    check_one_of("by", by, LEVELS)
+    check_one_of("format", form, FORMATS)
+    month = None
+    given = query.get("month")
+    if given is not None:
+        try:
+            month = CalendarMonth.of(given)
+        except (ValueError, OverflowError):
+            raise Invalid("month must be written as a year and a month, such as 2026-10") from None
+    wanted = query.get("provider")
+    reconciler = request.services.require_reconciler()
+    try:
+        found = await reconciler.reconcile(month, None if wanted is None else providers.canonical(wanted))
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    whole = await request.services.ledger.whole_since()
+    most = sys.maxsize
+    if form != "csv":
+        most = max(LEAST_ROWS, request.shared.answers().max_rows // max(1, len(found.providers)))
+    shown = await asyncio.to_thread(lambda: [_provider(each, by, most) for each in found.providers])
+    payload: dict[str, Any] = {
+        "reconciliation": {
+            "month": found.month.name,
+            "by": by,
+            "from": moment(found.month.start),
+            "to": moment(found.month.end),
+            "whole_since": moment(whole) if found.month.start < whole else None,
+            "truncated": any(each["truncated"] for each in shown),
+        },
+        "providers": shown,
+        "without_statement": [
+            {"provider": name or None, "counted": money.text(cost)} for name, cost in found.without.items()
+        ],
+    }
+    if form == "csv":
+        headers = {**UNCACHED, WHOLE_SINCE: moment(whole) or ""} if found.month.start < whole else UNCACHED
+        return Pieces(pieces=csv_pieces(chain([COLUMNS], _lines(shown))), content_type=CSV, headers=headers)
+    return payload
+
+
+def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
+    """At most so many rows, the others as one: they still add up to `total`; and at most so many names of a kind."""
+    lines = found.lines(by)
+    shown = lines
+    if len(lines) > most:
+        shown = [*lines[: most - 1], together(lines[most - 1 :], name=OTHER)]
+    lists: list[Sequence[object]] = [found.claims, found.renamed, found.overrides, found.owners]
+    lists += [*found.only_billed.values(), *found.only_counted.values()]
+    return {
+        "provider": found.provider,
+        "calls_where": calls_of(found.provider),
+        "sources": list(found.sources),
+        "set_aside": list(found.set_aside),
+        "other_currencies": dict(found.foreign),
+        "finest": found.finest,
+        "has_money": found.has_money,
+        "total": _describe(found.total, ""),
+        "rows": [_describe(line, by) for line in shown],
+        "row_count": len(lines),
+        "truncated": len(shown) < len(lines) or any(len(each) > most for each in lists),
+        "causes": [{**_cause(claim), "where": found.where(claim)} for claim in found.claims[:most]],
+        "only_billed": {name: each[:most] for name, each in found.only_billed.items()},
+        "only_counted": {name: each[:most] for name, each in found.only_counted.items()},
+        "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in found.renamed[:most]],
+        "suggestions": [
+            *(
+                {"kind": "prices.override", "model": each.model, "toml": each.toml}
+                for each in found.overrides[:most]
+            ),
+            *(
+                {"kind": "reconciliation.owner", "billed": each.billed, "days": each.days, "toml": each.toml}
+                for each in found.owners[:most]
+            ),
+        ],
+    }
+
+
+def _describe(line: Line, by: str) -> dict[str, object]:
+    return {
+        "name": day_text(int(line.name)) if by == DAY else line.name or None,
+        "state": line.state if by == DAY else None,
+        "billed": money.text(line.billed),
+        "counted": money.text(line.counted),
+        "difference": money.text(line.difference),
+        **{name: money.text(line.parts[name]) for name in PARTS},
+        "unexplained": money.text(line.unexplained),
+        "billed_tokens": line.billed_tokens,
+        "counted_tokens": line.counted_tokens,
+        "captured_tokens": line.captured_tokens,
+        "billed_calls": line.billed_calls,
+        "counted_calls": line.counted_calls,
+        "causes": {cause: money.text(amount) for cause, amount in sorted(line.causes.items())},
+        "where": {name: list(values) for name, values in line.where.items()},
+    }
+
+
+def _cause(claim: Claim) -> Mapping[str, object]:
+    return {
+        "cause": claim.cause,
+        "amount": money.text(claim.amount),
+        "moved": money.text(claim.moved),
+        "tokens": claim.tokens,
+        "sure": claim.sure,
+        "evidence": claim.evidence,
+        "beside": list(claim.beside),
+        "advice": claim.advice,
+        "days": [datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") for day in claim.days],
+        "models": list(claim.models),
+        "keys": list(claim.keys),
+        "regions": list(claim.regions),
+    }
+
+
+def _lines(providers: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[object]]:
+    """The rows of every provider, and a row `total` of each."""
+    for provider in providers:
+        for row in (*provider["rows"], {**provider["total"], "name": "total"}):
+            yield _cells(provider["provider"], row)
+
+
+def _cells(provider: str, row: Mapping[str, Any]) -> Iterator[object]:
+    yield from ({**row, "provider": provider}.get(name) for name in COLUMNS[:-1])
+    yield " ".join(f"{cause}={amount}" for cause, amount in row["causes"].items())

@@ -1,0 +1,223 @@
+"""The calls of the operator API on statements: reports of providers imported, listed, deleted, and pulled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.bills.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.bills.statements.puller import STATES as PULL_STATES
+from gateway.bills.statements.puller import PullState
+from gateway.bills.statements.sources.list import SOURCES
+from gateway.http.holders.money import MoneyServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.service.calls.installation import local_path
+from gateway.service.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
+from gateway.service.errors import Refusal
+from spool.errors import Invalid
+from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+from spool.statements.rules import day_text
+from spool.statements.values import StatementMonth, StatementOutcome
+
+MAX_FILES = 1000
+ELSEWHERE = "reports are imported on the machine of the server: tollhouse reconcile import"
+
+
+class StatementFiles(RequestBody):
+    """
+    `files` are absolute paths. Without `source` each file is recognised; without `account` it is what
+    the report says.
+
+    A dry run says what would change, and keeps nothing.
+    """
+
+    files: tuple[str, ...]
+    source: str | None = None
+    account: str | None = None
+    dry_run: bool = False
+
+
+class StatementPull(RequestBody):
+    """`name` is that of a `[[reconciliation.pull]]`; without it every one is pulled."""
+
+    name: str | None = None
+
+
+def _describe(month: StatementMonth) -> dict[str, object]:
+    return {
+        "id": month.id,
+        "source": month.source,
+        "account": month.account,
+        "month": month.month,
+        "providers": list(month.providers),
+        "days": month.days,
+        "settled_days": month.settled,
+        "rows": month.rows,
+        "billed": f"{month.billed:f}",
+        "name": month.name,
+        "read_at": moment(month.read_at),
+        "imported_at": moment(month.imported_at),
+    }
+
+
+STATEMENTS: List[StatementMonth] = List(
+    root="statements",
+    show=_describe,
+    identity=Sort(value=lambda row: row.id),
+    sorts={
+        "month": Sort(value=lambda row: row.month),
+        "source": Sort(value=lambda row: row.source),
+        "imported_at": Sort(value=lambda row: row.imported_at),
+    },
+    default_sort=("month", "desc"),
+    filters={
+        "source": Filter(values=lambda row: (row.source,), valid_values=tuple(SOURCES)),
+        "account": Filter(values=lambda row: (row.account,)),
+        "month": Filter(values=lambda row: (row.month,)),
+        "provider": Filter(values=lambda row: row.providers),
+    },
+)
+
+
+def _describe_pull(state: PullState) -> dict[str, object]:
+    return {
+        "name": state.name,
+        "source": state.source,
+        "state": state.state,
+        "reason": state.reason,
+        "pulled_to": state.pulled_to,
+        "last_success": moment(state.last_success),
+        "next_at": moment(state.next_at),
+    }
+
+
+PULLS: List[PullState] = List(
+    root="statement_pulls",
+    show=_describe_pull,
+    identity=Sort(value=lambda row: row.name),
+    sorts={"name": Sort(value=lambda row: row.name), "source": Sort(value=lambda row: row.source)},
+    default_sort=("name", "asc"),
+    filters={
+        "source": Filter(values=lambda row: (row.source,), valid_values=(*PULLED_SOURCES, *SEAT_SOURCES)),
+        "state": Filter(values=lambda row: (row.state,), valid_values=PULL_STATES),
+    },
+)
+
+
+@call("GET", "/statements", VIEW_COSTS, "List what providers billed, by source and month", lists=STATEMENTS)
+async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
+
+
+@call("POST", "/statements", MODIFY_BILLING, "Import reports of providers")
+async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
+    body = request.body
+    settings = request.services.reconciliation()
+    if not 0 < len(body.files) <= MAX_FILES:
+        raise Invalid(f"give 1 to {MAX_FILES} files")
+    paths = [local_path(request, "files", each, elsewhere=ELSEWHERE) for each in body.files]
+    now = request.now()
+
+    def read() -> list[ReadReport]:
+        files = (_open(path, settings.max_file_bytes, now) for path in paths)
+        return read_reports(
+            files,
+            source=body.source,
+            account=body.account,
+            most=settings.max_rows,
+            settle_s=settings.settle,
+        )
+
+    reports = await asyncio.to_thread(read)
+    table = request.registry.statements
+    shown = []
+    for report in reports:
+        outcome = None
+        if report.statement is not None:
+            outcome = await table.put(report.statement, actor=request.actor, dry_run=body.dry_run)
+        shown.append(_report(report, outcome))
+    return {"imports": shown, "dry_run": body.dry_run}
+
+
+@call("DELETE", "/statements/{id}", MODIFY_BILLING, "Forget a month of a source")
+async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Result:
+    id = request.word("id")
+    await request.registry.statements.delete(id, actor=request.actor)
+    return {"deleted": id}
+
+
+@call("GET", "/statement-pulls", VIEW_COSTS, "List the reports that are pulled", lists=PULLS)
+async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
+    pulls = request.services.statement_puller
+    return await request.list(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
+
+
+@call("POST", "/statement-pulls", MODIFY_BILLING, "Pull reports now")
+async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]) -> Result:
+    """Pull now. What fails is told in the state of its pull."""
+    if request.services.statement_puller is None:
+        raise Refusal(503, "no_pulls", "no report is pulled here: the registry cannot be read")
+    puller = request.services.statement_puller()
+    names = [request.body.name] if request.body.name is not None else puller.names
+    for name in names:
+        puller.check(name)
+    await request.registry.note(request.actor, "statement.pull", ", ".join(names) or "all")
+    for name in names:
+        await puller.pull(name)
+    return {"statement_pulls": [_describe_pull(each) for each in await puller.states() if each.name in names]}
+
+
+def _open(path: Path, most: int, now: float) -> ReportFile:
+    return open_report(path, most=most, now=now)
+
+
+def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
+    statement = report.statement
+    shown: dict[str, object] = {
+        "source": report.source.name,
+        "files": list(report.names),
+        "read": report.read,
+        "damaged": report.damaged,
+        "damaged_rows": list(report.named),
+        "repeated": report.repeated,
+        "repeated_rows": list(report.repeated_named),
+        "equal": report.equal,
+    }
+    if statement is None or outcome is None:
+        return {
+            **shown,
+            "account": "",
+            "from": None,
+            "to": None,
+            "rows": 0,
+            "days": 0,
+            "days_new": 0,
+            "days_changed": 0,
+            "revisions": [],
+        }
+    return {
+        **shown,
+        "account": statement.account,
+        "from": day_text(statement.start),
+        "to": day_text(statement.end - 1),
+        "rows": outcome.rows,
+        "days": outcome.days,
+        "days_new": outcome.days_new,
+        "days_changed": outcome.days_changed,
+        "revisions": [
+            {
+                "day": day_text(each.day),
+                "billed_before": f"{each.billed_before:f}",
+                "billed": f"{each.billed:f}",
+                "tokens_before": f"{each.tokens_before:f}",
+                "tokens": f"{each.tokens:f}",
+            }
+            for each in outcome.revisions
+        ],
+    }

@@ -1,0 +1,181 @@
+"""
+What statements tell of plans: fees of seats, what was used beyond, and the value of what was included.
+
+A statement of a whole month that is settled replaces what plans come to by themselves, and is never
+added to it. What is apart has a cause.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from gateway.bills.billed.spreading import in_turn
+from gateway.bills.plans.sums import AskedDays, SeatMonth
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.matching import day_of
+from spool.ledger import money
+from spool.statements.protocols import Statements
+from spool.statements.values import SEAT, SEATS, StatementInfo, StatementRow
+
+DISCOUNT, TAX = "discount", "tax"
+SEAT_COUNT, FEE, INCLUDED, OVERAGE = "seat_count", "fee_differs", "included_differs", "overage_differs"
+CENT = money.UNIT // 100
+_KINDS = {SEAT: SEAT, "throughput": SEAT, DISCOUNT: DISCOUNT}  # all other lines are of what was used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBill:
+    """
+    The statements of a provider of a whole month, in units of the currency that is asked for. `seats`
+    are those of whole months; None, with `fees`, if no line is of seats. Nothing of it is used if a
+    rate is `lacking`.
+    """
+
+    overage: int
+    included: int
+    fees: int | None = None
+    seats: Fraction | None = None
+    lacking: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillDifference:
+    """What is apart: money in units, and of SEAT_COUNT the seats."""
+
+    provider: str
+    cause: str
+    billed: int
+    counted: int
+    billed_seats: Fraction | None = None
+    counted_seats: Fraction | None = None
+
+
+async def read_bills(
+    statements: Statements, providers: Iterable[str], month: CalendarMonth, asked: AskedDays
+) -> dict[str, PlanBill]:
+    """Return the bill of each provider of which every day of the month is told and settled."""
+    wanted = sorted(set(providers) - {""})
+    known = await statements.statements() if wanted else ()
+    found: dict[str, PlanBill] = {}
+    for provider in wanted:
+        source = _whole_source(known, provider, month)
+        if source is None:
+            continue
+        rows = await statements.rows(provider=provider, start=month.start, end=month.end)
+        mine = [row for row in rows if row.source == source]
+        if all(row.settled for row in mine):
+            found[provider] = bill_of([row for row in mine if day_of(row) in month.days], asked)
+    return found
+
+
+def _whole_source(known: Iterable[StatementInfo], provider: str, month: CalendarMonth) -> str | None:
+    """Return the source that has told every day of a month, settled: of several the one with most rows."""
+    days: dict[str, set[int]] = defaultdict(set)
+    rows: Counter[str] = Counter()
+    for info in known:
+        if info.provider != provider or not info.settled:
+            continue
+        days[info.source].update(day for day in month.days if info.start <= day < info.end)
+        rows[info.source] += info.rows
+    whole = [source for source, told in days.items() if len(told) == len(month.days)]
+    return max(whole, key=lambda source: (rows[source], source), default=None)
+
+
+def bill_of(rows: Sequence[StatementRow], asked: AskedDays) -> PlanBill:
+    """Add up the lines of a bill by what they are for. Taxes are of no plan."""
+    sums: dict[str, dict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
+    seats = Fraction(0)
+    for row in rows:
+        if row.unit == SEATS:
+            seats += Fraction(row.amount)
+        elif row.currency is not None and row.kind != TAX:
+            units = money.units(f"{row.amount:f}")
+            kind = _KINDS.get(row.kind, OVERAGE)
+            sums[kind][row.currency][day_of(row)] += units
+    lacking: Counter[str] = Counter()
+    told = {
+        kind: sum(asked.converted(days, currency, lacking) for currency, days in by_currency.items())
+        for kind, by_currency in sums.items()
+    }
+    discount = told.get(DISCOUNT, 0)
+    return PlanBill(
+        overage=told.get(OVERAGE, 0) + discount,
+        included=-discount,
+        fees=told.get(SEAT),
+        seats=seats if seats else None,
+        lacking=lacking,
+    )
+
+
+def with_bills(
+    months: Sequence[SeatMonth], bills: Mapping[str, PlanBill]
+) -> tuple[list[SeatMonth], list[BillDifference], set[str]]:
+    """
+    Return the months of seats as they were billed, what is apart, and the ids of the plans of which a bill tells.
+
+    A bill is of all plans of its provider: it is spread over their seats by what these come to by themselves.
+    """
+    by_provider: dict[str, list[int]] = defaultdict(list)
+    for place, month in enumerate(months):
+        by_provider[month.plan.billed_by].append(place)
+    found, apart, told = list(months), list[BillDifference](), set[str]()
+    for provider, bill in bills.items():
+        places = by_provider.get(provider)
+        if not places or bill.lacking:
+            continue
+        own = [months[place] for place in places]
+        apart += differences(provider, bill, own)
+        for place, month in zip(places, _billed(bill, own), strict=True):
+            found[place] = month
+            told.add(month.plan.id)
+    return found, apart, told
+
+
+def _billed(bill: PlanBill, own: Sequence[SeatMonth]) -> list[SeatMonth]:
+    by_overage = [month.overage for month in own]
+    by_use = [month.use.value if month.use.value > 0 else 0 for month in own]
+    overages = in_turn(bill.overage, by_overage if any(by_overage) else by_use)
+    fees = [month.fee for month in own]
+    if bill.fees is not None:
+        fees = in_turn(bill.fees, fees)
+    return [
+        replace(month, overage=overage, fee=fee, lacking={})
+        for month, overage, fee in zip(own, overages, fees, strict=True)
+    ]
+
+
+def differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth]) -> list[BillDifference]:
+    """Return what a bill tells apart from what its plans come to, from a cent on; money that no rate lacks."""
+    found = []
+    fees = sum(month.fee for month in own)
+    if bill.fees is not None and not _is_near(bill.fees, fees):
+        held = sum((_of_month(month) for month in own), Fraction(0))
+        is_count = bill.seats is not None and bill.seats != held
+        difference = BillDifference(
+            provider=provider,
+            cause=SEAT_COUNT if is_count else FEE,
+            billed=bill.fees,
+            counted=fees,
+            billed_seats=bill.seats,
+            counted_seats=held,
+        )
+        found.append(difference)
+    included = sum(month.included_of(month.use.worth) for month in own)
+    overage = sum(month.overage for month in own)
+    pairs = ((INCLUDED, bill.included, included), (OVERAGE, bill.overage, overage))
+    for cause, billed, counted in pairs:
+        if not _is_near(billed, counted):
+            difference = BillDifference(provider=provider, cause=cause, billed=billed, counted=counted)
+            found.append(difference)
+    return found
+
+
+def _of_month(month: SeatMonth) -> Fraction:
+    return Fraction(month.held_days, month.days)
+
+
+def _is_near(one: int, other: int) -> bool:
+    return bool(abs(one - other) < CENT)

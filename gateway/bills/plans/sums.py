@@ -1,0 +1,321 @@
+"""
+Fees, use and overage of the seats of a plan in a month or a billing cycle. Pure, and exact.
+
+A fee, and what it includes, is of a billing cycle. A month that cuts a cycle has the parts of the fee of its days, and
+what went beyond in them, so the months of a cycle add up to the cycle.
+
+Amounts are integers in units of `spool.ledger.money`. What was paid and the value that a plan includes are never
+added up: nobody paid the latter.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+
+from gateway.bills.billed.spreading import in_turn
+from gateway.bills.plans.coverage import is_held, seat_mark
+from gateway.bills.plans.declared import CALLS, USD, AssistantPlan, Seat
+from spool.currencies.exchange import Converter, rounded
+from spool.ledger import money
+from spool.statements.rules import day_text
+from spool.statements.values import DAY_S
+
+MarkedSeat = tuple[Seat, str]  # a seat and its mark
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """The days of a billing cycle, as epoch seconds: from `start` until before `end`."""
+
+    start: int
+    end: int
+
+    @property
+    def days(self) -> range:
+        return range(self.start, self.end, DAY_S)
+
+
+def cycles(day: int, start: int, end: int) -> Iterator[Cycle]:
+    """
+    Yield the cycles that have a day of the time from `start` until before `end`. A cycle begins on the
+    `day` of each month, or on the last day of a month without this day: the cycles of the 31st begin on 31
+    January, 28 February, 31 March.
+    """
+    at = datetime.fromtimestamp(start, UTC)
+    month = at.year * 12 + at.month - 1
+    begin = _first_moment(month, day)
+    if begin > start:
+        month -= 1
+        begin = _first_moment(month, day)
+    while begin < end:
+        month += 1
+        next_begin = _first_moment(month, day)
+        yield Cycle(begin, next_begin)
+        begin = next_begin
+
+
+def _first_moment(month: int, day: int) -> int:
+    """Return when the cycle of a month begins; months are counted from the year 0."""
+    year, before = divmod(month, 12)
+    _, last = monthrange(year, before + 1)
+    first = date(year, before + 1, min(day, last))
+    return int(datetime(first.year, first.month, first.day, tzinfo=UTC).timestamp())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatUse:
+    """
+    The calls that a seat covers: their value at list prices in dollars, the same in the requested
+    currency (`worth`), and how many worked.
+    """
+
+    value: int = 0
+    worth: int = 0
+    calls: int = 0
+    unpriced: int = 0
+
+    def plus(self, other: SeatUse) -> SeatUse:
+        return SeatUse(
+            value=self.value + other.value,
+            worth=self.worth + other.worth,
+            calls=self.calls + other.calls,
+            unpriced=self.unpriced + other.unpriced,
+        )
+
+
+NOTHING = SeatUse()
+_NO_SPANS: Mapping[int, SeatUse] = {}
+
+
+def _by_seat() -> dict[str, dict[int, SeatUse]]:
+    return defaultdict(dict)
+
+
+@dataclass(slots=True)
+class Uses:
+    """
+    What seats used, by the mark of the seat and the start of the span. Spans are cut where a month, a
+    cycle or a seat begins or ends.
+
+    `metered` is what the calls of the month cost that no plan covers. Amounts without a rate are by
+    currency: those of metered calls in `unpaid`, those of covered calls in `unvalued`.
+    """
+
+    spans: dict[str, dict[int, SeatUse]] = field(default_factory=_by_seat)
+    metered: int = 0
+    unpaid: Counter[str] = field(default_factory=Counter)
+    unvalued: Counter[str] = field(default_factory=Counter)
+
+    def of(self, mark: str, start: int, end: int) -> SeatUse:
+        """Return what a seat used in a time, which begins and ends where cycles or months do."""
+        found = NOTHING
+        for at, use in self.spans.get(mark, _NO_SPANS).items():
+            if start <= at < end:
+                found = found.plus(use)
+        return found
+
+    def put(self, mark: str, at: int, use: SeatUse) -> None:
+        spans = self.spans[mark]
+        spans[at] = spans.get(at, NOTHING).plus(use)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedDays:
+    """The days of a month or a cycle, of which the first `begun` have begun, and what converts money."""
+
+    days: Sequence[int]
+    begun: int
+    converter: Converter
+    texts: Sequence[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "texts", tuple(map(day_text, self.days)))
+
+    @property
+    def start(self) -> int:
+        return self.days[0]
+
+    @property
+    def end(self) -> int:
+        return self.days[-1] + DAY_S
+
+    def converted(self, amounts: Mapping[int, int], currency: str, lacking: Counter[str]) -> int:
+        """
+        Convert amounts by day to the requested currency, and round their sum once. Amounts without a rate
+        are added to `lacking`.
+        """
+        product = 0
+        for day, units in amounts.items():
+            rate = self.converter.rate(currency, day)
+            if rate is None:
+                lacking[currency] += units
+            else:
+                product += units * rate
+        return rounded(product)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatMonth:
+    """
+    A seat on the asked days. `fee` and `overage` are in the requested currency, without the amounts that
+    lack a rate (`lacking`, by currency). `used` and `beyond` are in the unit of the plan.
+
+    `included_value` is what the covered calls are worth at list prices in dollars, less those beyond.
+    """
+
+    plan: AssistantPlan
+    seat: Seat
+    mark: str
+    start: int
+    end: int
+    held_days: int
+    days: int  # of the month or the cycle
+    fee: int
+    use: SeatUse
+    used: int
+    beyond: int
+    overage: int
+    included_value: int
+    lacking: Mapping[str, int] = field(default_factory=dict)
+
+    def included_of(self, worth: int) -> int:
+        """Return how much of a part of its value is included."""
+        return worth * self.included_value // self.use.value if self.use.value else 0
+
+
+@dataclass(slots=True)
+class Beyond:
+    """What a seat used beyond what is included, its price in the plan's currency, and its value at list prices."""
+
+    quantity: int = 0
+    overage: int = 0
+    value: int = 0
+
+
+def month_of_plan(plan: AssistantPlan, asked: AskedDays, uses: Uses) -> list[SeatMonth]:
+    """Return the seats that are held on an asked day, with the fees of the days that have begun."""
+    beyond: dict[str, Beyond] = defaultdict(Beyond)
+    for cycle in cycles(plan.cycle_day, asked.start, asked.end):
+        for seats in _sharing(plan, cycle):
+            _add_beyond(beyond, plan, cycle, seats, asked, uses)
+    fees = _fees_by_day(plan, asked)
+    months = []
+    for place, seat in enumerate(plan.seats):
+        if any(is_held(seat, day) for day in asked.texts):
+            mark = seat_mark(plan, place)
+            months.append(_month(plan, seat, mark, asked, uses, fees, beyond[mark]))
+    return months
+
+
+def _month(
+    plan: AssistantPlan,
+    seat: Seat,
+    mark: str,
+    asked: AskedDays,
+    uses: Uses,
+    fees: Mapping[int, int],
+    beyond: Beyond,
+) -> SeatMonth:
+    lacking: Counter[str] = Counter()
+    use = uses.of(mark, asked.start, asked.end)
+    held = [day for day, text in zip(asked.days, asked.texts, strict=True) if is_held(seat, text)]
+    own_fees = {day: fees[day] for day in held if day in fees}
+    overage = 0
+    if beyond.overage:
+        last = asked.days[max(0, asked.begun - 1)]
+        overage = asked.converted({last: beyond.overage}, plan.currency, lacking)
+    return SeatMonth(
+        plan=plan,
+        seat=seat,
+        mark=mark,
+        start=asked.start,
+        end=asked.end,
+        held_days=len(held),
+        days=len(asked.days),
+        fee=asked.converted(own_fees, plan.currency, lacking),
+        use=use,
+        used=used_of(plan, use),
+        beyond=beyond.quantity,
+        overage=overage,
+        included_value=use.value - beyond.value,
+        lacking=lacking,
+    )
+
+
+def allowance(plan: AssistantPlan, seats: Sequence[Seat]) -> int | None:
+    """Return what these seats include together in a cycle; None if everything is included."""
+    if not plan.included:
+        return None
+    return money.units(plan.included) * len({seat.user.casefold() for seat in seats})
+
+
+def used_of(plan: AssistantPlan, use: SeatUse) -> int:
+    """Return what was used in the unit of the plan. Never below 0, whatever a correction took back."""
+    used = max(0, use.calls if plan.unit == CALLS else use.value)
+    if plan.unit == USD:
+        return used
+    one = 1 if plan.unit == CALLS else money.units(plan.credit_value)
+    return int(used * money.UNIT // one)
+
+
+def _sharing(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[MarkedSeat]]:
+    """Yield the seats that share what they include in a cycle: all seats of a pool, else those of one user."""
+    first, last = day_text(cycle.start), day_text(cycle.end - DAY_S)
+    groups: dict[str, list[MarkedSeat]] = defaultdict(list)
+    for place, seat in enumerate(plan.seats):
+        if seat.since <= last and (not seat.until or first < seat.until):
+            who = "" if plan.is_pooled else seat.user.casefold()
+            groups[who].append((seat, seat_mark(plan, place)))
+    yield from groups.values()
+
+
+def _add_beyond(
+    found: dict[str, Beyond],
+    plan: AssistantPlan,
+    cycle: Cycle,
+    seats: Sequence[MarkedSeat],
+    asked: AskedDays,
+    uses: Uses,
+) -> None:
+    """Add what went beyond on the asked days of a cycle, divided over its seats by what they used on these days."""
+    included = allowance(plan, [seat for seat, _ in seats])
+    if included is None:
+        return
+    start, end = max(cycle.start, asked.start), min(cycle.end, asked.end)
+    through = [used_of(plan, uses.of(mark, cycle.start, end)) for _, mark in seats]
+    before = [used_of(plan, uses.of(mark, cycle.start, start)) for _, mark in seats]
+    parts = [max(0, used - earlier) for used, earlier in zip(through, before, strict=True)]
+    over, was_over = max(0, sum(through) - included), max(0, sum(before) - included)
+    if over <= was_over:
+        return
+    quantities = in_turn(over - was_over, parts)
+    overages = in_turn(_price_of(plan, over) - _price_of(plan, was_over), parts)
+    for (_, mark), part, quantity, overage in zip(seats, parts, quantities, overages, strict=True):
+        if part:
+            value = max(0, uses.of(mark, start, end).value)
+            beyond = found[mark]
+            beyond.quantity += quantity
+            beyond.overage += overage
+            beyond.value += value * quantity // part
+
+
+def _price_of(plan: AssistantPlan, beyond: int) -> int:
+    """Return what a quantity beyond costs, in units of the plan's currency."""
+    return int(beyond * money.units(plan.overage_price or "0") // money.UNIT)
+
+
+def _fees_by_day(plan: AssistantPlan, asked: AskedDays) -> dict[int, int]:
+    """
+    Return the parts of the fee of a seat by the asked days that have begun, in units of the plan's
+    currency. The parts of all days of a cycle are the whole fee.
+    """
+    begun = set(asked.days[: asked.begun])
+    found: dict[int, int] = {}
+    for cycle in cycles(plan.cycle_day, asked.start, asked.end):
+        parts = in_turn(money.units(plan.fee or "0"), [1] * len(cycle.days))
+        found.update((day, part) for day, part in zip(cycle.days, parts, strict=True) if day in begun)
+    return found

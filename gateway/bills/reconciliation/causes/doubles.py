@@ -1,0 +1,81 @@
+"""Calls that were counted twice, as two sources report them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gateway.bills.reconciliation.choices import VOLUME
+from gateway.bills.reconciliation.claims import EXCHANGED, STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.series import are_alike
+from gateway.bills.reconciliation.wording import named, percent
+
+NEAR = 0.05
+
+
+def counted_twice(case: Case) -> Iterator[Claim]:
+    """Keys or models of which exactly twice as much was counted, on every day of theirs, by two sources alike."""
+    split = case.split
+    left = case.left
+    twice = split.repeats.counted
+    portions = {
+        (VOLUME, cell, meter): Portion(-value // 2, -split.counted[cell].tokens[meter] // 2)
+        for (cell, meter), value in split.values.items()
+        if (cell.key, cell.model) in twice and cell not in left.told and value
+    }
+    names = sorted({source for sources in twice.values() for source in sources})
+    claim = left.take(
+        "double_report",
+        portions,
+        sure=STRONG,
+        evidence=f"exactly twice as much was counted as was billed, on each day, as much by {' as by '.join(names)}",
+        advice=f"Count one of them: `count = false` in [sources.{names[-1] if names else ''}].",
+        portions=portions,
+    )
+    if claim is not None:
+        yield claim
+
+
+def double_report(case: Case) -> Iterator[Claim]:
+    """More was counted than billed: as much as one source reports, or twice as much."""
+    left = case.left
+    counted = case.split.counted
+    over = [entry for entry in left.volume() if left.extra[entry[1], entry[2]] < 0]
+    gap, by_source = defaultdict[int, int](int), defaultdict[str, dict[int, int]](lambda: defaultdict(int))
+    models = {cell.model for _, cell, _ in over}
+    lacking = sum(extra for (cell, _), extra in left.extra.items() if extra > 0 and cell.model in models)
+    total = billed = 0
+    for _, cell, meter in over:
+        gap[cell.day] -= left.extra[cell, meter]
+    for cell, sums in counted.items():
+        if cell.model in models:
+            total += sum(sums.tokens.values())
+            for source, tokens in sums.by_source.items():
+                by_source[source][cell.day] += tokens
+    if sum(gap.values()) <= NEAR * total or lacking > EXCHANGED * sum(gap.values()):
+        return
+    billed = total - sum(gap.values())
+    case.left.counted_again |= models
+    others = [entry for entry in left.volume() if entry[1].model in models and entry not in over]
+    over += others  # the few with too few tokens: both together are what is too many
+    twice = [source for source, days in sorted(by_source.items()) if are_alike(days, gap, NEAR)]
+    if twice and len(by_source) > 1:
+        beside = named([source for source in sorted(by_source) if source != twice[0]])
+        yield from case.taken(
+            "double_report",
+            over,
+            STRONG,
+            f"{percent(total, billed)} of what was billed was counted: day by day as much too much as "
+            f"{twice[0]} "
+            f"reports beside {beside}",
+            f"Count one of them: `count = false` in [sources.{twice[0]}].",
+        )
+    elif billed > 0 and abs(total / billed - 2) <= NEAR:
+        yield from case.taken(
+            "double_report",
+            over,
+            WEAK,
+            f"{total / billed:.2f} times what was billed was counted, by {named(sorted(by_source))}",
+            "Look which two report the same calls (`tollhouse report --by source`), and set `count = false` "
+            "for one.",
+        )

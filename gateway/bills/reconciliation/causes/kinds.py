@@ -1,0 +1,263 @@
+"""The same tokens under another kind: another tier, or cached and uncached input divided differently."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from gateway.bills.reconciliation.causes.days import shift_of
+from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.choices import VOLUME
+from gateway.bills.reconciliation.claims import EXACT, KINDS, OTHERS, STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell, Place
+from gateway.bills.reconciliation.wording import named
+
+ONE_OF = 4  # days at least they are, where they are not as many
+LEAST_DAYS = 5  # on which one side has too few tokens beside too many, where they are not as many
+MOST_OF = 0.9  # of these days the same are too many
+LEAST_OF = 4  # what is exchanged is one in so many of what is apart at least
+LEAST_MIXED = (
+    0.1  # of a cell's input that is under another kind, where tokens are missing or too many as well
+)
+AGREES = 0.01
+DIFFERS = 0.02
+
+_MORE = "; others are missing or too many there as well"
+_LARGE = "; kinds of their input are apart as well, and which of them are dearer large inputs is not told"
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """Places of one day with too many tokens and others with too few, so many apart in all of what was billed."""
+
+    places: list[Place]
+    apart: float
+    gains: frozenset[str]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.apart <= AGREES
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.apart
+
+
+def tier_unknown(case: Case) -> Iterator[Claim]:
+    """The tiers of a model disagree, their sum does not: reports lack batch, flex or priority."""
+    groups: dict[Cell, list[Place]] = defaultdict(list)
+    for cell, meter in case.left.extra:
+        groups[cell._replace(tier="")].append((cell, meter))
+    tokens: dict[Cell, int] = defaultdict(int)
+    for cell, sums in case.split.billed.items():
+        tokens[cell._replace(tier="")] += sum(sums.tokens.values())
+    found: dict[Cell, _Exchange] = {}
+    is_shifted = shift_of(case) is not None  # tokens of other days are apart by chance
+    for group, places in groups.items():
+        of_tiers: dict[str, int] = defaultdict(int)
+        for place in places:
+            of_tiers[place[0].tier] += case.left.extra[place]
+        exchanged = _exchanged(of_tiers.values())
+        apart = abs(sum(of_tiers.values()))
+        least = LEAST_MIXED if is_shifted else DIFFERS
+        if exchanged * 2 > least * tokens[group] and exchanged * LEAST_OF > apart:
+            gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
+            found[group] = _Exchange(places, apart / max(tokens[group], 1), gains)
+    found = _lasting(found, len(case.days), is_enough=not is_shifted)
+    portions: dict[Entry, Portion] = {}
+    is_mixed = False  # large inputs have changed their tier or their kind
+    for group, each in found.items():
+        case.left.untold_tiers.add((group.key, group.model))
+        if each.is_whole:
+            shared = _of_tiers_alone(case, each.places)
+            is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
+            portions |= shared
+        else:
+            is_mixed = is_mixed or group.model in case.split.varying
+            for meter in {meter for _, meter in each.places}:
+                portions |= _in_both(case, [place for place in each.places if place[1] == meter])
+    tiers = {tier or "standard" for each in found.values() for tier in each.gains}
+    entries: list[Entry] = [(VOLUME, *place) for each in found.values() for place in each.places]
+    claim = case.left.take(
+        "tier_unknown",
+        case.left.with_rates(entries) if is_mixed else entries,
+        sure=STRONG if all(each.is_whole for each in found.values()) else WEAK,
+        evidence=f"the statement has these tokens under {named(sorted(tiers))}, the ledger under another tier"
+        + ("" if all(each.is_whole for each in found.values()) else _MORE)
+        + (_LARGE if is_mixed else ""),
+        advice="Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`.",
+        portions=portions,
+        beside=[
+            *([] if all(each.is_whole for each in found.values()) else [OTHERS]),
+            *([KINDS] if is_mixed else []),
+        ],
+    )
+    if claim is not None:
+        yield claim
+
+
+def _lasting(found: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = True) -> dict[Cell, _Exchange]:
+    """
+    Without those of a key and model that are not exact and go now this way, now that, or are of few of the days:
+    chance, and no cause. `is_enough`: an exact one needs no others.
+    """
+    gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
+    for group, each in found.items():
+        gains[group.key, group.model].append(each.gains)
+    common = {place: max(set(each), key=each.count) for place, each in gains.items()}
+    return {
+        group: each
+        for group, each in found.items()
+        if (each.is_exact and is_enough)
+        or (
+            each.gains == (usual := common[group.key, group.model])
+            and len(gains[group.key, group.model]) >= max(LEAST_DAYS, days // ONE_OF)
+            and gains[group.key, group.model].count(usual) >= MOST_OF * len(gains[group.key, group.model])
+        )
+    }
+
+
+def _exchanged(extras: Iterable[int]) -> int:
+    """Tokens that are too many in some places and too few in others."""
+    extras = list(extras)
+    return min(sum(each for each in extras if each > 0), -sum(each for each in extras if each < 0))
+
+
+def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
+    """Exchange tokens between places, as many from those with too many as to those with too few."""
+    extras = {place: case.left.extra[place] for place in places}
+    more = sum(each for each in extras.values() if each > 0)
+    fewer = -sum(each for each in extras.values() if each < 0)
+    exchanged = min(more, fewer)
+    return {
+        (entry := (VOLUME, *place)): case.left.portion(
+            entry, Fraction(exchanged, more if extra > 0 else fewer)
+        )
+        for place, extra in extras.items()
+        if extra
+    }
+
+
+def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
+    """
+    Claim for tiers, over all tiers, if kinds of tokens differ as well: those tiers under which the ledger has
+    tokens of the kinds that are too few.
+    """
+    extra = case.left.extra
+    of_kinds: dict[str, int] = defaultdict(int)
+    for place in places:
+        of_kinds[place[1]] += extra[place]
+    lacking: dict[str, int] = defaultdict(int)
+    for cell, meter in places:
+        if of_kinds[meter] < 0 and extra[cell, meter] < 0:
+            lacking[cell.tier] -= extra[cell, meter]
+    whole = sum(lacking.values())
+    size = sum(abs(extra[place]) for place in places)
+    if not whole or sum(map(abs, of_kinds.values())) <= AGREES * size:
+        return {}
+    return {
+        (entry := (VOLUME, cell, meter)): case.left.portion(
+            entry, 1 - Fraction(of_kinds[meter] * lacking[cell.tier], whole * extra[cell, meter])
+        )
+        for cell, meter in places
+    }
+
+
+def cache_split(case: Case) -> Iterator[Claim]:
+    """All input agrees, its cached and uncached parts do not; if only writes disagree, how long they are kept."""
+    found: dict[str, list[Place]] = {"cache_split": [], "cache_ttl_1h": []}
+    groups: dict[Cell, list[str]] = defaultdict(list)
+    for cell, meter in case.left.extra:
+        if meter in INPUT_METERS:
+            groups[cell].append(meter)
+    portions: dict[Entry, Portion] = {}
+    exchanges: dict[Cell, _Exchange] = {}
+    untold = _untold_kinds(case)
+    whole = dict[Entry, Portion]()
+    is_shifted = shift_of(case) is not None  # tokens of other days are apart by chance
+    for cell, meters in groups.items():
+        said = sum(tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1])
+        places = [(cell, meter) for meter in meters]
+        extras = [case.left.extra[place] for place in places]
+        apart = abs(sum(extras)) / max(said, 1)
+        is_mixed = apart > AGREES or (apart > 0 and is_shifted)
+        if is_mixed and (moved := _of_untold_kinds(case, cell, untold)):
+            whole |= moved
+        elif (
+            not (apart and is_shifted)
+            and _exchanged(extras) * 2 > (LEAST_MIXED if is_mixed else AGREES) * said
+        ):
+            gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
+            exchanges[cell] = _Exchange(places, apart, gains)
+    exchanges = _lasting(exchanges, len(case.days), is_enough=not is_shifted)
+    is_exact = all(each.is_whole for each in exchanges.values()) and not whole
+    found["cache_split"] += [(cell, meter) for _, cell, meter in whole]
+    portions |= whole
+    for each in exchanges.values():
+        is_of_writes = {meter for _, meter in each.places} <= {WRITE_5M, WRITE_1H}
+        found["cache_ttl_1h" if is_of_writes else "cache_split"] += each.places
+        if not each.is_whole:
+            portions |= _in_both(case, each.places)
+    for cause, places in found.items():
+        lacking = sorted({meter for cell, meter in places if case.left.extra.get((cell, meter), 0) > 0})
+        advice = (
+            "Report how long cache writes are kept: `cache_creation` as the provider answers it."
+            if cause == "cache_ttl_1h"
+            else "Look with `tollhouse explain --why` how the source's cache counts are read."
+        )
+        claim = case.left.take(
+            cause,
+            [(VOLUME, cell, meter) for cell, meter in places],
+            sure=EXACT if is_exact else WEAK,
+            evidence=f"{'the input agrees as a whole; ' if is_exact else ''}the ledger has too few tokens under "
+            f"{named(lacking)}, and as many too many under other kinds" + ("" if is_exact else _MORE),
+            advice=advice,
+            portions=portions,
+            beside=() if is_exact else [OTHERS],
+        )
+        if claim is not None:
+            yield claim
+
+
+def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
+    """
+    Find the kinds of input of a model that the ledger has and the statement never, with the kind that has as
+    many tokens too many.
+    """
+    split = case.split
+    said: dict[tuple[str, str], int] = defaultdict(int)
+    extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for (cell, meter), tokens in case.left.extra.items():
+        if meter in INPUT_METERS:
+            extra[cell.model][meter] += tokens
+    for cell, meter in split.values:
+        said[cell.model, meter] += case.left.said((VOLUME, cell, meter)).tokens
+    found = {}
+    for model, of in extra.items():
+        target = max(of, key=lambda meter: of[meter])
+        for meter, tokens in of.items():
+            if tokens < 0 and not said[model, meter] and of[target] >= MOST_OF * -tokens:
+                found[model, meter] = target
+    return found
+
+
+def _of_untold_kinds(case: Case, cell: Cell, untold: Mapping[tuple[str, str], str]) -> dict[Entry, Portion]:
+    """
+    Claim all tokens of a cell that are of kinds which the statement lacks, and as many of the kinds that hold them.
+    """
+    found: dict[Entry, Portion] = {}
+    for (model, meter), target in untold.items():
+        tokens = -case.left.extra.get((cell, meter), 0)
+        listed = case.split.listed.get((cell, meter), 0)
+        if model != cell.model or tokens <= 0 or not listed:
+            continue
+        entry = (VOLUME, cell, meter)
+        to = (VOLUME, cell, target)
+        share = Fraction(case.split.listed.get((cell, target), 0), listed)
+        before = found.get(to, Portion(0))
+        more = round(case.split.values[cell, meter] * share)
+        found[entry] = Portion(case.left.amounts.get(entry, 0), -tokens)
+        found[to] = Portion(before.amount + more, before.tokens + tokens)
+    return found

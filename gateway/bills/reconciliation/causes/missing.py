@@ -1,0 +1,378 @@
+"""Calls that the ledger lacks, or whose tokens it lacks, of keys and models that both sides know."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+from statistics import median
+
+from gateway.bills.reconciliation.causes.days import hints_at_shift
+from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.choices import VOLUME
+from gateway.bills.reconciliation.claims import EXCHANGED, OTHERS, STRONG, WEAK, Case, Claim
+from gateway.bills.reconciliation.sides import INPUT, OUTPUT, Cell, CountedSums, Place
+from gateway.bills.reconciliation.wording import day_text, named
+
+LEAST_SHARE = 0.01  # of the tokens: less is not a gap
+MEAN_ALIKE = 0.2
+# times the mean size and the root of their number some calls may be off, and most are not: few large ones are
+# many tokens
+CHANCE, LIKELY = 6, 3
+LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
+FEW = 10  # days may be one in so many of all
+LEAST_KINDS = 4  # of tokens of a day: of fewer it may be chance that each lacks half,
+LEAST_CALLS = 10  # but not if the day has so many calls, and
+MOST_USUAL = 0.2  # other days lack so much of their tokens at most
+UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
+_ASK_FOR_USAGE = (
+    'Ask for usage in streams (`stream_options: {"include_usage": true}`); aborted streams tell none.'
+)
+
+# A place, the tokens that the ledger lacks there, and those that were billed.
+_Said = tuple[Cell, str, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubts:
+    """What else may hold in the place of a cause: in words, and by name."""
+
+    words: str = ""
+    beside: tuple[str, ...] = ()
+
+    def __add__(self, other: Doubts) -> Doubts:
+        return Doubts(words=self.words + other.words, beside=(*self.beside, *other.beside))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UnsizedCalls:
+    """
+    Calls of a model in the ledger whose tokens nobody reported, and the `gap` of tokens at the `entries`. `mean` is
+    the size of the model's other calls. `missing` is the number of billed calls that the ledger lacks, within
+    LEAST_SHARE 0, and None if the statement states no calls.
+    """
+
+    model: str
+    number: int
+    mean: int
+    gap: int
+    entries: list[Entry]
+    missing: int | None
+
+    def is_explained_by(self, calls: int) -> bool:
+        """True if so many calls of the mean size come to the gap, but for chance."""
+        return self._apart(calls) <= max(MEAN_ALIKE * self.gap, CHANCE * self.mean * isqrt(calls))
+
+    def is_close_to(self, calls: int) -> bool:
+        """True if so many calls of the mean size come to the gap within MEAN_ALIKE."""
+        return self._apart(calls) <= MEAN_ALIKE * max(self.gap, 1)
+
+    @property
+    def may_lack_calls(self) -> bool:
+        """True if the gap is larger than chance makes it likely for these calls alone."""
+        likely = max(MEAN_ALIKE * self.gap, LIKELY * self.mean * isqrt(self.number))
+        return self.gap - self.number * self.mean > likely
+
+    @property
+    def evidence(self) -> str:
+        return (
+            f"{self.number:,} calls of {named([self.model])} came without their tokens: at the mean of the others "
+            f"they are {self.number * self.mean:,} of the {self.gap:,} that are missing"
+        )
+
+    def _apart(self, calls: int) -> int:
+        return abs(self.gap - calls * self.mean)
+
+
+def usage_missing(case: Case) -> Iterator[Claim]:
+    """Claim tokens for calls in the ledger whose tokens nobody reported."""
+    for model in case.models():
+        calls = _unsized_calls(case, model)
+        if calls is None:
+            continue
+        if calls.missing:
+            yield from _share_of_missing_tokens(case, calls, calls.missing)
+        else:
+            yield from _all_missing_tokens(case, calls)
+
+
+def _all_missing_tokens(case: Case, calls: _UnsizedCalls) -> Iterator[Claim]:
+    """
+    Claim all tokens that are missing: gap = number x mean, but for chance (see `is_explained_by`).
+
+    If the statement states calls and none is missing, the gap is that of these calls whatever their size. If it
+    states none, some may be missing as well.
+    """
+    if calls.missing is None and not calls.is_explained_by(calls.number):
+        return
+    evidence = calls.evidence
+    beside: tuple[str, ...] = ()
+    if calls.missing is None and calls.may_lack_calls:
+        evidence += "; the statement does not tell calls, and some may be missing as well"
+        beside = ("unreported_calls",)
+    sure = STRONG if calls.is_close_to(calls.number) else WEAK
+    yield from case.taken("usage_missing", calls.entries, sure, evidence, _ASK_FOR_USAGE, beside=beside)
+
+
+def _share_of_missing_tokens(case: Case, calls: _UnsizedCalls, missing: int) -> Iterator[Claim]:
+    """
+    Claim the part of the missing tokens that calls without tokens have, if the ledger lacks calls as well:
+    gap = (number + missing) x mean, but for chance, of which the part is number / (number + missing).
+    """
+    lacking = calls.number + missing
+    if missing < 0 or not calls.is_explained_by(lacking):
+        return
+    share = Fraction(calls.number, lacking)
+    yield from case.taken(
+        "usage_missing",
+        calls.entries,
+        WEAK,
+        f"{calls.evidence}, and {missing:,} calls are missing: both are divided by their number",
+        _ASK_FOR_USAGE,
+        portions={entry: case.left.portion(entry, share) for entry in calls.entries},
+        beside=("unreported_calls",),
+    )
+
+
+def _unsized_calls(case: Case, model: str) -> _UnsizedCalls | None:
+    """Return the calls of a model without tokens; None without such calls, without others, or without a gap."""
+    if not any(sums.unsized for cell, sums in case.split.counted.items() if cell.model == model):
+        return None
+    unusual = _unusual_days(case)
+    ours, theirs = _of_model(case, model, unusual)
+    if not ours.unsized or ours.calls <= ours.unsized:
+        return None
+    entries = [entry for entry in _missing(case, model) if entry[1].day not in unusual]
+    if not entries:
+        return None
+    missing = None
+    if theirs is not None:
+        missing = theirs - ours.calls
+        if abs(missing) <= LEAST_SHARE * max(theirs, ours.calls):
+            missing = 0
+    return _UnsizedCalls(
+        model=model,
+        number=ours.unsized,
+        mean=sum(ours.tokens.values()) // (ours.calls - ours.unsized),
+        gap=sum(case.left.extra[cell, meter] for _, cell, meter in entries),
+        entries=entries,
+        missing=missing,
+    )
+
+
+def batch_unreported(case: Case) -> Iterator[Claim]:
+    """Claim missing tokens that ran as a batch, whose results nobody reports."""
+    told = {
+        (cell.key, cell.model)
+        for cell, sums in case.split.counted.items()
+        if cell.tier == "batch" and sums.calls
+    }
+    told |= case.left.untold_tiers
+    entries = [
+        entry
+        for entry in case.left.volume()
+        if entry[1].tier == "batch"
+        and case.left.extra[entry[1], entry[2]] > 0
+        and (entry[1].key, entry[1].model) not in told
+    ]
+    yield from case.taken(
+        "batch_unreported",
+        entries,
+        STRONG,
+        "the statement has batch tokens of a model, and the ledger has no batch call of it",
+        "Report results of batches when they are fetched, with the tag `processing` = `batch`.",
+    )
+
+
+def unreported_calls(case: Case) -> Iterator[Claim]:
+    """More calls were billed, of the same mean size: retries within an SDK, evaluations, a second gateway."""
+    may_be_shifted = hints_at_shift(case)
+    for model in case.models():
+        entries = _missing(case, model)
+        if not entries:
+            continue
+        unusual = _unusual_days(case)
+        entries = [entry for entry in entries if entry[1].day not in unusual]
+        ours, theirs = _of_model(case, model, unusual)
+        if not theirs or not ours.calls or theirs - ours.calls <= LEAST_SHARE * theirs:
+            continue
+        gap = sum(case.left.extra[cell, meter] for _, cell, meter in entries)
+        mean = sum(ours.tokens.values()) / ours.calls
+        missing = theirs - ours.calls
+        if not gap or abs(gap / missing - mean) > MEAN_ALIKE * mean:
+            continue
+        doubts = _too_many(case, model, may_be_shifted=may_be_shifted) + _silent(case)
+        yield from case.taken(
+            "unreported_calls",
+            entries,
+            STRONG,
+            f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} of them "
+            f"failed; the missing ones have the same mean size{doubts.words}",
+            "Look for retries within an SDK, evaluations and other programs with the same key.",
+            beside=doubts.beside,
+        )
+
+
+def missing_share(case: Case) -> Iterator[Claim]:
+    """
+    Claim a missing share if no calls are billed: all kinds of tokens of a model lack about one share, on many days.
+    """
+    may_be_shifted = hints_at_shift(case)
+    for model in case.models():
+        ours, theirs = _of_model(case, model)
+        billed: dict[str, int] = defaultdict(int)
+        lacking: dict[str, int] = defaultdict(int)
+        days: dict[int, int] = defaultdict(int)
+        for cell, sums in case.split.billed.items():
+            if cell.model == model and cell not in case.left.told:
+                for meter, tokens in sums.tokens.items():
+                    billed[_meter(meter)] += tokens
+        for (cell, meter), extra in case.left.extra.items():
+            if cell.model == model:
+                lacking[_meter(meter)] += extra
+                days[cell.day] += extra
+        whole = sum(billed.values())
+        if theirs or not ours.calls or not whole or len(billed) < 2 or model in case.left.counted_again:
+            continue
+        if ours.unsized and may_be_shifted:
+            continue  # calls without their tokens, at other times, lack a share on many days as well
+        share = sum(lacking.values()) / whole
+        shares = [lacking[meter] / tokens for meter, tokens in billed.items() if tokens >= LEAST_KIND * whole]
+        is_even = all(share / UNEVEN <= each <= share * UNEVEN for each in shares)
+        many = sum(extra > 0 for extra in days.values()) * 4 >= len(case.days)
+        if share <= LEAST_SHARE or len(shares) < 2 or not is_even or not many:
+            continue
+        entries = _missing(case, model)
+        unusual = _unusual_days(case)
+        doubts = _unsized(ours) + _too_many(case, model, may_be_shifted=may_be_shifted) + _silent(case)
+        yield from case.taken(
+            "unreported_calls",
+            [entry for entry in entries if entry[1].day not in unusual],
+            WEAK,
+            f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the "
+            f"statement does not tell how many calls that were{doubts.words}",
+            "Look for retries within an SDK, evaluations and other programs with the same key.",
+            beside=doubts.beside,
+        )
+
+
+def _meter(meter: str) -> str:
+    """Input that a cache had, wrote or did not see as one: what varies from call to call evens out in the sum."""
+    return meter if meter == OUTPUT else INPUT
+
+
+def _missing(case: Case, model: str) -> list[Entry]:
+    """
+    Entries of a model with too few tokens, and the few with too many; none where about as many are too many,
+    which no missing call explains.
+    """
+    extras = {(cell, meter): extra for (cell, meter), extra in case.left.extra.items() if cell.model == model}
+    found: list[Entry] = [(VOLUME, *place) for place in extras]
+    lacking, over = (
+        sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False)
+    )
+    return found if over <= EXCHANGED * lacking else []
+
+
+def _unusual_days(case: Case) -> set[int]:
+    """
+    The few days that lack half of everything where the others lack some: rows of them may stand in the report
+    twice, or calls of half a day be missing.
+    """
+    said = list(_said(case))
+    halves, lacking = _days_lacking_half(case, said), _lacking(said)
+    others = [each for day, each in lacking.items() if day not in halves]
+    extra, tokens = (sum(each[place] for each in others) for place in (0, 1))
+    return halves if extra > LEAST_SHARE * tokens and len(halves) * FEW <= len(lacking) else set()
+
+
+def _lacking(said: Iterable[_Said]) -> dict[int, tuple[int, int]]:
+    """Return the tokens that days lack, and those that were billed."""
+    found: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for cell, _, extra, tokens in said:
+        found[cell.day] = found[cell.day][0] + extra, found[cell.day][1] + tokens
+    return found
+
+
+def _said(case: Case) -> Iterator[_Said]:
+    """Yield the places of billed tokens."""
+    counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
+    for cell, meter in counted | case.left.extra.keys():
+        tokens = case.left.said_tokens(cell, meter)
+        if tokens > 0:
+            yield cell, meter, case.left.extra.get((cell, meter), 0), tokens
+
+
+def days_lacking_half(case: Case) -> set[int]:
+    """
+    Return the days that lack at least half of every kind of token of every key and model, and of every tier
+    unless the others lack little.
+    """
+    return _days_lacking_half(case, list(_said(case)))
+
+
+def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
+    are_few = median([extra / tokens for extra, tokens in _lacking(places).values()] or [0]) <= MOST_USUAL
+    kinds: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
+    for cell, meter, extra, tokens in places:
+        sums = kinds[cell._replace(tier="", region="") if are_few else cell, meter]
+        sums[0] += extra
+        sums[1] += tokens
+    said: dict[int, list[bool]] = defaultdict(list)
+    for (cell, _), (extra, tokens) in kinds.items():
+        said[cell.day].append(extra * 2 >= tokens)
+    calls = Counter[int]()
+    for cell, of in case.split.counted.items():
+        calls[cell.day] += of.calls
+    return {
+        day
+        for day, halves in said.items()
+        if all(halves) and (len(halves) >= LEAST_KINDS or (are_few and calls[day] >= LEAST_CALLS))
+    }
+
+
+def _unsized(ours: CountedSums) -> Doubts:
+    """Some of what is missing may be of calls that the ledger has without their tokens."""
+    if not ours.unsized:
+        return Doubts()
+    return Doubts(words=f"; {ours.unsized:,} calls came without tokens", beside=("usage_missing",))
+
+
+def _silent(case: Case) -> Doubts:
+    """Some of what is missing may be of hours in which the ledger has nothing."""
+    if not case.left.may_be_silent:
+        return Doubts()
+    days = named([day_text(day) for day in case.left.may_be_silent])
+    return Doubts(words=f"; hours without a call on {days} may be a gap as well", beside=("no_telemetry",))
+
+
+def _too_many(case: Case, model: str, *, may_be_shifted: bool) -> Doubts:
+    """A model has tokens too many in other places, or of other days: some of what is missing may be these."""
+    extras = [extra for (cell, _), extra in case.left.extra.items() if cell.model == model]
+    over = -sum(extra for extra in extras if extra < 0)
+    is_much = over > LEAST_SHARE * sum(extra for extra in extras if extra > 0)
+    words = f"; {over:,} tokens are too many in other places" if is_much else ""
+    if may_be_shifted:
+        return Doubts(words=f"{words}; times that differ would explain how days do", beside=("time_edge",))
+    return Doubts(words=words, beside=(OTHERS,) if is_much else ())
+
+
+def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
+    """
+    Return the counted sums of a model and the number of billed calls (None: not stated), where they are
+    not explained yet.
+    """
+    ours, theirs = CountedSums(), None
+    for cell, sums in case.split.counted.items():
+        if cell.model == model and cell not in case.left.told and cell.day not in without:
+            ours.calls, ours.errors = ours.calls + sums.calls, ours.errors + sums.errors
+            ours.unsized += sums.unsized
+            for meter, tokens in sums.tokens.items():
+                ours.tokens[meter] += tokens
+    for cell, billed in case.split.billed.items():
+        is_open = cell not in case.left.told and cell.day not in without
+        if cell.model == model and billed.calls is not None and is_open:
+            theirs = (theirs or 0) + billed.calls
+    return ours, theirs

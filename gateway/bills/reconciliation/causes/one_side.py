@@ -1,0 +1,143 @@
+"""Keys and models that one side has and the other has not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+
+from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.choices import OWN, RATE
+from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.bills.reconciliation.series import are_alike
+from gateway.bills.reconciliation.sides import BilledSums, Cell, CountedSums
+from gateway.bills.reconciliation.wording import named
+
+# names of one side alone are not told apart for sure while none has so many times the other's tokens
+SAME_SIZE = 2.5
+
+_POINT = (
+    "Let what uses it report to Tollhouse: point its base URL at the gateway, or send its OpenTelemetry here."
+)
+
+
+def unreported_traffic(case: Case) -> Iterator[Claim]:
+    """Keys and models that are billed and that the ledger has no call of; then keys that are as large as the gap."""
+    for name in ("key", "model"):
+        for value in _only(case, name, billed=True):
+            entries = _entries(case, name, value)
+            shares = case.left.shares_of_rates(entries)
+            claim = case.left.take(
+                "unreported_traffic",
+                entries,
+                portions=shares,
+                sure=WEAK
+                if (alike := _may_be(case, name, value, billed=True))
+                else STRONG
+                if shares
+                else EXACT,
+                evidence=f"the statement has the {name} {named([value])}, the ledger has no call of it{alike}",
+                advice=_POINT,
+                tells_calls=True,
+            )
+            if claim is not None:
+                yield claim
+    yield from _as_large_as_the_gap(case)
+
+
+def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
+    """Keys of the provider that no key of ours is like, and whose tokens are, day by day, what is missing."""
+    alone = {
+        key: tokens
+        for key, tokens in case.key_tokens.items()
+        if not any(are_alike(_by_day(tokens), own) for own in case.own_keys.values())
+    }
+    for keys in [[key] for key in sorted(alone)] + ([sorted(alone)] if len(alone) > 1 else []):
+        wanted: dict[tuple[int, str], int] = defaultdict(int)
+        for key in keys:
+            for place, tokens in alone[key].items():
+                wanted[place] += tokens
+        entries = []
+        gap = defaultdict[int, int](int)
+        for entry in case.left.volume():
+            cell = entry[1]
+            extra = case.left.extra[cell, entry[2]]
+            if extra > 0 and wanted.get((cell.day, cell.model), 0) > 0:
+                entries.append(entry)
+                gap[cell.day] += extra
+        if entries and are_alike(_by_day(wanted), gap):
+            claim = case.left.take(
+                "unreported_traffic",
+                case.left.with_rates(entries),
+                sure=STRONG,
+                evidence=f"the tokens of the provider's key {named(keys)} are, day by day, those that are missing",
+                advice=_POINT,
+            )
+            if claim is not None:
+                yield claim
+            return
+
+
+def other_account(case: Case) -> Iterator[Claim]:
+    """Keys and models that the ledger has and the statement has not: another account, or no bill at all."""
+    for name in ("key", "model"):
+        for value in _only(case, name, billed=False):
+            claim = case.left.take(
+                "other_account",
+                _entries(case, name, value),
+                sure=WEAK if (alike := _may_be(case, name, value, billed=False)) else STRONG,
+                evidence=f"the ledger has calls of the {name} {named([value])}, the statement has none{alike}",
+                advice="Import the statement of the account that pays; a subscription or a local server has none.",
+                tells_calls=True,
+            )
+            if claim is not None:
+                yield claim
+
+
+def _only(case: Case, name: str, *, billed: bool) -> list[str]:
+    """The values of a field of cells that only the statement has, or only the ledger, in the whole time."""
+    place = attrgetter(name)
+    theirs = {
+        place(cell) for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls
+    }
+    theirs |= {place(cell) for cell, amount in case.split.billed_money.items() if amount}
+    ours = {
+        place(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
+    }
+    is_silent = billed and name == "model" and not ours  # a provider of which nothing reports
+    return (
+        sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and (ours or is_silent) else []
+    )
+
+
+def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
+    """Words about a name that only the other side has, with about as many tokens: it may be the same; else ""."""
+    place = attrgetter(name)
+    sides = (case.split.billed, case.split.counted) if billed else (case.split.counted, case.split.billed)
+
+    def tokens(side: Mapping[Cell, BilledSums | CountedSums], of: str) -> int:
+        return sum(sum(sums.tokens.values()) for cell, sums in side.items() if place(cell) == of)
+
+    size = tokens(sides[0], value)
+    others = _only(case, name, billed=not billed)
+    alike = [
+        each
+        for each in others
+        if size < SAME_SIZE * tokens(sides[1], each) and tokens(sides[1], each) < SAME_SIZE * size
+    ]
+    return f"; {named(alike)} on the other side has about as many tokens and may be the same" if alike else ""
+
+
+def _entries(case: Case, name: str, value: str) -> list[Entry]:
+    left = case.left
+    place = attrgetter(name)
+    volume = [each for each in left.volume() if place(each[1]) == value]
+    priced = [each for part in (RATE, OWN) for each in left.of(part) if place(each[1]) == value]
+    return list(dict.fromkeys((*left.with_rates(volume), *priced)))
+
+
+def _by_day(tokens: Mapping[tuple[int, str], int]) -> dict[int, int]:
+    found: dict[int, int] = defaultdict(int)
+    for (day, _), count in tokens.items():
+        found[day] += count
+    return found

@@ -1,0 +1,392 @@
+"""Tokens that agree, at another price: tiers, discounts, regions, large inputs, dear writes, a price that changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from decimal import Decimal
+
+from gateway.bills.reconciliation.causes.factors import (
+    beside_factor,
+    dear_writes,
+    is_near,
+    known_factor,
+    long_context,
+)
+from gateway.bills.reconciliation.causes.regions import REGION, are_told
+from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.choices import OWN, RATE
+from gateway.bills.reconciliation.claims import EXACT, STRONG, Case, Claim, Portion
+from gateway.bills.reconciliation.rate_series import SAME, RateSeries, days_of, of_cells, sets_of_days
+from gateway.bills.reconciliation.sides import Cell
+from gateway.bills.reconciliation.wording import day_text, dollars, named, per_million
+
+FEW_DAYS = 3  # at a price of their own: it may be that of tokens that one side has alone
+NOTHING = Decimal("0.0005")  # of a price: less is the rounding of a bill
+_ONE = Decimal(1)
+_OVERRIDE = "If the bill is right, put its price into [[prices.override]]; the report has the lines to paste."
+
+
+def reported_cost(case: Case) -> Iterator[Claim]:
+    """Sources report costs that agree with the bill where the price book does not: the two undo each other."""
+    left, levels = case.left, case.split.levels
+    own: dict[object, int] = defaultdict(int)
+    rate: dict[object, int] = defaultdict(int)
+    for entry, amount in left.amounts.items():
+        if entry[0] in (OWN, RATE):
+            (own if entry[0] == OWN else rate)[levels.coarse(entry[1])] += amount
+    undone = {
+        cell for cell, amount in own.items() if amount and abs(amount + rate[cell]) <= abs(amount) // 100
+    }
+    entries = [
+        entry for entry in left.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone
+    ]
+    apart = sum(abs(own[cell]) for cell in undone)
+    claim = left.take(
+        "reported_cost",
+        entries,
+        sure=STRONG,
+        evidence=f"what sources report agrees with the bill; list prices are {dollars(apart)} apart from both",
+        advice=_OVERRIDE,
+    )
+    if claim is not None:
+        yield claim
+
+
+def rates(case: Case) -> Iterator[Claim]:
+    """
+    One factor for all, the steps of a large input, dearer writes, or a price that changed, is not ours, or
+    was of days.
+
+    Of each model as a whole; where that has no such shape, of its keys, tiers and regions, as far as the
+    statement of money tells them, no tokens are apart there, and what is left is more than it rounds.
+    """
+    apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
+    for model in case.models():
+        if (claim := _usual_factor(case, model)) is not None:
+            yield claim
+        found = [*_of_place(case, model, lambda cell: True)]
+        yield from found
+        places = {_place(cell) for _, cell, _ in case.left.rates(model)}
+        if found or len({_place(cell) for cell in case.split.cells(model)}) < 2:
+            continue
+        for place in sorted(places):
+            entries = [each for each in case.left.rates(model) if _place(each[1]) == place]
+            if not all(
+                cell in apart or case.is_rounded((part, cell, meter)) for part, cell, meter in entries
+            ):
+                yield from _of_place(case, model, _within(place, apart))
+
+
+def _usual_factor(case: Case, model: str) -> Claim | None:
+    """
+    One factor of every kind of token on most days, or on all before a price changed, where other days have
+    another price: what those have beside it is left.
+    """
+    entries = case.left.rates(model)
+    left = {meter for _, _, meter in entries}
+    cells = case.split.cells(model)
+    meters = of_cells(case.split, cells, left, case.left.paid)
+    usual, others = _usual_days(meters)
+    are_few = all(each.steps() is not None for each in meters.values()) or bool(sets_of_days(meters))
+    if not usual or not others or not are_few:
+        return None
+    ratios = _ratios_on(usual, meters)
+    known = known_factor(ratios, are_told(case.split, model, usual))
+    off = _ratios_on(others, meters)
+    if known is None or all(abs(ratio - _ONE) <= SAME for ratio in off.values()):
+        return None  # the others have our price: what is off is of the days
+    cause, sure, words = known
+    factor = sum(ratios.values(), Decimal(0)) / len(ratios)
+    portions = {
+        entry: Portion(round((factor - 1) * case.split.worth[entry[1], entry[2]]))
+        for entry in entries
+        if entry[1].day in others and (entry[1], entry[2]) in case.split.worth
+    }
+    return case.left.take(
+        cause,
+        [entry for entry in entries if entry[1].day in usual | others],
+        sure=sure,
+        evidence=f"{_name(model, {_place(cell) for _, cell, _ in entries})}: {words}, and on "
+        f"{len(others):,} days another price beside it",
+        advice=_ADVICE.get(cause, _OVERRIDE),
+        portions=portions,
+        beside=beside_factor(cause, factor),
+    )
+
+
+def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
+    """Return the ratios of the kinds of tokens that have a worth on these days."""
+    chosen = {meter: set(days) & each.worth.keys() for meter, each in meters.items()}
+    return {meter: meters[meter].ratio(of) for meter, of in chosen.items() if of}
+
+
+def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
+    """
+    Days on which every kind of token has one and the same ratio, which is none of our price, and the others;
+    none unless they are most, or all before the first other one.
+    """
+    days = sorted(days_of(meters))
+    of_day = {day: [each.ratio({day}) for each in meters.values() if day in each.worth] for day in days}
+    first = {day: ratios[0] for day, ratios in of_day.items()}
+    alike = [day for day in days if all(is_near(each, first[day]) for each in of_day[day])]
+    groups: list[list[int]] = []
+    for day in alike:
+        group = next((each for each in groups if is_near(first[day], first[each[0]])), None)
+        if group is None:
+            groups.append([day])
+        else:
+            group.append(day)
+    for group in groups:
+        others = set(days) - set(group)
+        is_first = bool(others) and group[0] == days[0] and max(group) < min(others) and len(group) > FEW_DAYS
+        if (len(group) * 2 > len(days) or is_first) and abs(of_day[group[0]][0] - _ONE) > SAME:
+            return set(group), others
+    return set(), set()
+
+
+def _place(cell: Cell) -> tuple[str, str, str]:
+    return cell.key, cell.tier, cell.region
+
+
+def _within(place: tuple[str, str, str], apart: Collection[Cell]) -> Callable[[Cell], bool]:
+    return lambda cell: _place(cell) == place and cell not in apart
+
+
+def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
+    """The first shape that what is left of some cells of a model has."""
+    entries = [entry for entry in case.left.rates(model) if is_of(entry[1])]
+    left, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
+    cells = set(filter(is_of, case.split.cells(model)))
+    meters = of_cells(case.split, cells, left, case.left.paid)
+    ratios = {meter: days.ratio() for meter, days in meters.items()}
+    if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
+        return
+    told = days_of(meters)
+    if len(told) <= FEW_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
+        return  # on most days tokens are apart: the few that are left show no price
+    if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
+        return
+    name = _name(model, {_place(cell) for _, cell, _ in entries})
+    steps = {meter: days.steps() for meter, days in meters.items()}
+    if any(each is None for each in steps.values()):
+        yield from _on_days(case, name, entries, meters)
+        return
+    constant = all(each is not None and len(each) == 1 for each in steps.values())
+    # Regions were looked at before, but not each where tokens are apart.
+    is_told = are_told(case.split, model, days) and not all(cell.region for _, cell, _ in entries)
+    known = known_factor(ratios, is_told, is_rest=_are_taken(case, cells, ratios)) if constant else None
+    cause, sure, evidence = (
+        known
+        or ((long_context(ratios) or dear_writes(ratios)) if constant else None)
+        or _price(meters, steps)
+    )
+    since = max((each[1][0] for each in steps.values() if each is not None and len(each) == 2), default=0)
+    off = [
+        meter for meter, each in steps.items() if any(abs(ratio - _ONE) > NOTHING for _, ratio in each or ())
+    ]
+    if since and _is_apart(case, entries, {day for day in days if day >= since}):
+        return
+    if since and len(off) < 2 <= len(meters) and sum(day >= since for day in told) < 2:
+        return  # one kind of token on the last day alone: of calls that have another price, and no change
+    before = {day for day in days if day < since}
+    is_ours = all(abs(each[-1][1] - _ONE) <= NOTHING for each in steps.values() if each)
+    if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
+        yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
+        return  # the first days have calls of one side alone, and show no price
+    claim = case.left.take(
+        cause,
+        [entry for entry in entries if entry[2] in off],
+        sure=sure,
+        evidence=f"{name}: {evidence}",
+        advice=_ADVICE.get(cause, _OVERRIDE),
+        since=since,
+        beside=beside_factor(cause, next(iter(ratios.values()))),
+    )
+    if claim is not None:
+        yield claim
+
+
+def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
+    """True if these cells have other kinds of tokens as well, and claims have taken the price of them all."""
+    paid = [
+        case.left.paid(*place)
+        for place in case.split.worth
+        if place[0] in cells and place[1] not in but and place in case.split.paid
+    ]
+    return bool(paid) and all(each is None for each in paid)
+
+
+def _on_days(
+    case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
+) -> Iterator[Claim]:
+    """A claim for each set of days that has a price of its own; one that stays to the end is a price that changed."""
+    every = sorted(days_of(meters))
+    apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
+    sets = sets_of_days(meters)
+    others = {day for days, _ in sets for day in days}
+    of_all = _of_every_day(sets) if others == set(every) else ()
+    # A price that stays holds on later days with another price, too, and is taken out of theirs first.
+    for days, off in sorted(sets, key=lambda each: not _stays(each[0], every, others)):
+        if _is_apart(case, entries, set(days)) or all(
+            map(case.is_rounded, (e for e in entries if e[1].day in days))
+        ):
+            continue
+        stays = _stays(days, every, others)
+        since = _begin(days, off, every, sets) if stays else 0
+        later = {day for day in every if day >= since}
+        first = next(iter(off.values()))
+        alike = len(off) > 1 and all(is_near(ratio, first) for ratio in off.values())
+        is_of_all = alike and all(
+            meter in off for meter, each in meters.items() if not each.worth.keys().isdisjoint(days)
+        )
+        if not is_of_all and any(cell in apart and cell.day in days for _, cell, _ in entries):
+            continue  # tokens of another tier or size, whose price is of their kinds and not of the days
+        kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off.items())]
+        what = f"every kind of token at {first:.4f}" if alike else ", ".join(kinds)
+        chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off]
+        portions = _later_too(case, entries, later - set(days), off) if stays else {}
+        claim = case.left.take(
+            "price_change" if stays else "price_on_days",
+            [*chosen, *portions],
+            sure=STRONG,
+            evidence=f"{name}: {_when([since or days[0], *days[1:]], stays=stays)} {what} of our price",
+            advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
+            since=since,
+            portions=portions,
+            beside=(*_of_most_days(days, every, off, alike=alike), *of_all),
+        )
+        if claim is not None:
+            yield claim
+
+
+def _stays(days: list[int], every: list[int], others: Collection[int]) -> bool:
+    """True if a price holds on most days from its first one to the end, and no day since has our price."""
+    later = {day for day in every if day >= days[0]}
+    is_to_the_end = days[-1] >= every[-2] and later - set(others) <= set(days)
+    return len(days) * 2 > len(later) > 1 and is_to_the_end
+
+
+def _begin(
+    days: list[int],
+    off: Mapping[str, Decimal],
+    every: list[int],
+    sets: list[tuple[list[int], dict[str, Decimal]]],
+) -> int:
+    """The first day of a price that stays: days just before it may have it beside the price of another set."""
+    both = {
+        day
+        for others, known in sets
+        if others is not days
+        and any(_is_product(known, off, each) for of, each in sets if of is not days and of is not others)
+        for day in others
+    }
+    begin = days[0]
+    for day in reversed([day for day in every if day < begin]):
+        if day not in both:
+            break
+        begin = day
+    return begin
+
+
+def _is_product(
+    known: Mapping[str, Decimal], first: Mapping[str, Decimal], second: Mapping[str, Decimal]
+) -> bool:
+    return all(
+        meter in first and meter in second and is_near(ratio, first[meter] * second[meter], 2 * SAME)
+        for meter, ratio in known.items()
+    )
+
+
+def _later_too(
+    case: Case, entries: list[Entry], days: Collection[int], off: Mapping[str, Decimal]
+) -> dict[Entry, Portion]:
+    """Claim a lasting price on later days, too, which have another price as well."""
+    return {
+        entry: Portion(round((off[entry[2]] - 1) * case.split.worth[entry[1], entry[2]]))
+        for entry in entries
+        if entry[1].day in days and entry[2] in off and (entry[1], entry[2]) in case.split.worth
+    }
+
+
+def _of_most_days(
+    days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
+) -> tuple[str, ...]:
+    """Most days at a factor that is known: it may be that of all, which the other days undo."""
+    known = known_factor(off, regions_told=True) if alike and len(days) * 2 > len(every) else None
+    return () if known is None else (known[0],)
+
+
+def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
+    """No day has our price: the known factor of all kinds that holds on most days may be that of all."""
+    found = []
+    for days, off in sets:
+        if len(off) > 1 and (known := known_factor(off, regions_told=True)) is not None:
+            found.append((len(days), known[0]))
+    return (max(found)[1],) if found else ()
+
+
+def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
+    """
+    True if tokens differ on all of these few days, and not on others, or if the ledger has no call on any of
+    them: a price of these days is about those tokens.
+    """
+    model, coarse = entries[0][1].model, case.split.levels.coarse
+    if days.isdisjoint(
+        cell.day for cell, sums in case.split.counted.items() if sums.calls and coarse(cell).model == model
+    ):
+        return True
+    apart = {cell.day for each, _ in case.split.extra if (cell := coarse(each)).model == model}
+    clean = {cell.day for cell in case.split.cells(model)} - apart
+    return bool(clean) and len(days) <= FEW_DAYS and days.isdisjoint(clean)
+
+
+def _are_few(case: Case, entries: list[Entry], days: set[int]) -> bool:
+    """True if these are few days, on each of which tokens differ: our price holds on the others."""
+    apart = {cell.day for cell, _ in case.split.extra if cell.model == entries[0][1].model}
+    return len(days) <= FEW_DAYS and days <= apart
+
+
+def _when(days: list[int], *, stays: bool) -> str:
+    return (
+        f"from {day_text(days[0])} on" if stays else f"on {named([day_text(day) for day in days], most=31)}"
+    )
+
+
+def _name(model: str, places: set[tuple[str, str, str]]) -> str:
+    """Describe in a sentence what the cells have in common."""
+    words = [named([model]) if model else "all tokens"]
+    if len(places) == 1:
+        [(key, tier, region)] = places
+        words += [f"key {named([key])}"] if key else []
+        words += [f"tier {tier}"] if tier else []
+        words += [f"region {region}"] if region else []
+    return ", ".join(words)
+
+
+_ADVICE = {
+    REGION: "Let the source report where calls are processed, so that the ledger can tell which they are.",
+    "price_on_days": "Look whether the report has the rows of these days twice, or a promotion held then.",
+    "tier": "Let the source report the tier that served the call (`service_tier`), so that it is priced as such.",
+    "cache_ttl_1h": "Report how long cache writes are kept: `cache_creation` as the provider answers it.",
+    "long_context": "The model has a dearer price for large inputs: list prices have tiers for it.",
+}
+
+
+def _price(
+    meters: Mapping[str, RateSeries], steps: Mapping[str, list[tuple[int, Decimal]] | None]
+) -> tuple[str, str, str]:
+    changed = sorted({found[1][0] for found in steps.values() if found is not None and len(found) == 2})
+    words = []
+    for meter, days in meters.items():
+        found = steps[meter] or []
+        since = found[-1][0] if len(found) == 2 else 0
+        later = {day for day in days.worth if day >= since}
+        if abs(days.ratio(later) - _ONE) <= NOTHING and len(found) < 2:
+            continue
+        sold = sum(days.sold[day] for day in later)
+        billed = per_million(sum(days.paid.get(day, 0) for day in later), sold)
+        ours = per_million(sum(days.worth[day] for day in later), sold)
+        words.append(f"{meter} ${billed} a million, ours ${ours}")
+    when = f"from {day_text(changed[0])} on, " if changed else ""
+    return "price_change", EXACT if changed else STRONG, f"{when}{'; '.join(words)}"

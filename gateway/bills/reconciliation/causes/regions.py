@@ -1,0 +1,274 @@
+"""Tokens that agree, dearer in a region: by where the ledger, or else the bill, says that calls were processed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from gateway.bills.reconciliation.cells import Regional, Split
+from gateway.bills.reconciliation.choices import RATE
+from gateway.bills.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.rate_series import RateSeries, sets_of_days
+from gateway.bills.reconciliation.sides import ANYWHERE, Cell
+from gateway.bills.reconciliation.wording import named
+
+REGION = "region"
+_PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # by which price lists make a region dearer
+_LEAST = Decimal("0.005")  # a smaller difference of prices is none
+_LEFT = Decimal("0.02")  # of the difference: so much may be left over by what a region explains
+# The same of what a statement tells at a published price: it divides tokens, and large inputs are dearer.
+_LEFT_UNTOLD = Decimal("0.1")
+_SHAPELESS = Decimal(
+    "0.1"
+)  # of the difference: what one factor for all leaves at least, where regions tell them apart
+_MOST = 20  # regions that are looked at by themselves
+_MOST_APART = 6  # regions that may each have a price of its own
+
+_ADVICE = (
+    "Nothing is missing: list prices are of calls that are processed anywhere. Ask for these where the data"
+    " may leave the region."
+)
+_TOLD_DAYS = "ledger, on the days of which it tells regions"
+_ADVICE_UNTOLD = (
+    "Let the source report where calls are processed, so that the ledger can tell which they are."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """Of one cell and meter: what is left of the rate, what the tokens are worth, and of that what is of a region."""
+
+    cell: Cell
+    meter: str
+    amount: int
+    worth: int
+    regional: dict[str, int]
+
+    def within(self, regions: Collection[str]) -> int:
+        return sum(self.regional.get(region, 0) for region in regions)
+
+    def dearer(self, factors: Mapping[str, Decimal]) -> Decimal:
+        return sum((factor * self.regional.get(region, 0) for region, factor in factors.items()), Decimal(0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """By how much of our price each region is dearer."""
+
+    factors: Mapping[str, Decimal]
+    is_published: bool
+    left: Decimal  # what it does not explain, of the difference
+
+    @property
+    def regions(self) -> list[str]:
+        return sorted(self.factors)
+
+    @property
+    def words(self) -> str:
+        if len(set(self.factors.values())) == 1:
+            factor = next(iter(self.factors.values()))
+            return f"{named(self.regions)}, which was billed at {1 + factor:.3f} of our price"
+        return f"{named([f'{name} at {1 + self.factors[name]:.3f}' for name in self.regions])} of our price"
+
+    def rank(self) -> tuple[Decimal, bool, int]:
+        return round(self.left, 3), not self.is_published, -len(self.factors)
+
+
+def regional_price(case: Case) -> Iterator[Claim]:
+    """
+    Claim a regional price: the rest of a model's rates is a share of what was processed in some regions, the
+    same on each day.
+    """
+    for model in case.models():
+        ledger, statement = (
+            _left(case, model, case.split.counted_in),
+            _left(case, model, case.split.billed_in),
+        )
+        # At last the days of which the ledger tells it alone: records of before did not.
+        found = None
+        for told_by, rates in (("ledger", ledger), ("statement", statement), (_TOLD_DAYS, _told(ledger))):
+            is_counted = told_by != "statement"
+            fit = _best(rates, _LEFT if is_counted else _LEFT_UNTOLD)
+            if fit is None:
+                continue
+            share = Decimal(sum(each.within(fit.regions) for each in rates)) / sum(
+                each.worth for each in rates
+            )
+            claim = case.left.take(
+                REGION,
+                [(RATE, each.cell, each.meter) for each in rates],
+                sure=STRONG if fit.left <= _LEFT else WEAK,
+                evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {share:.1%} by value was "
+                f"processed in {fit.words}",
+                advice=_ADVICE if is_counted else _ADVICE_UNTOLD,
+                regions=fit.regions,
+            )
+            if claim is not None:
+                found = claim
+            break
+        found = (
+            found
+            or _beside_a_price(case, model, ledger, "ledger")
+            or _beside_a_price(case, model, statement, "statement")
+        )
+        if found is not None:
+            yield found
+
+
+def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -> Claim | None:
+    """
+    Regions at a published price where another price holds as well: without what they add, each kind of token
+    has the same price on all days, or a few prices; with it none.
+    """
+    worth: dict[str, int] = defaultdict(int)
+    for each in rates:
+        for region, amount in each.regional.items():
+            worth[region] += amount
+    names = sorted(region for region, amount in worth.items() if region not in ANYWHERE and amount > 0)
+    is_rounded = all(case.is_rounded((RATE, each.cell, each.meter)) for each in rates if each.amount)
+    if not names or is_rounded or _has_shape(rates, (), Decimal(0)):
+        return None
+    candidates = [(name,) for name in names[:_MOST]] + ([tuple(names)] if len(names) > 1 else [])
+    for regions in candidates:
+        for dearer in _PUBLISHED:
+            if not _has_shape(rates, regions, dearer):
+                continue
+            portions, share = (
+                {},
+                Fraction(sum(each.within(regions) for each in rates), sum(e.worth for e in rates)),
+            )
+            for each in rates:
+                plain = each.worth + Fraction(dearer) * each.within(regions)
+                added = Fraction(dearer) * each.within(regions) * (each.worth + each.amount) / plain
+                portions[RATE, each.cell, each.meter] = Portion(round(added) if each.amount else 0)
+            return case.left.take(
+                REGION,
+                [entry for entry, portion in portions.items() if portion.amount],
+                sure=STRONG,
+                evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {float(share):.1%} by value "
+                f"was processed in {named(list(regions))}; without {1 + dearer} times the price there, the "
+                "other price "
+                "is the same from day to day",
+                advice=_ADVICE if told_by == "ledger" else _ADVICE_UNTOLD,
+                regions=regions,
+                portions=portions,
+            )
+    return None
+
+
+def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
+    """True if each kind of token has few prices, where regions are dearer by this share of our price."""
+    sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
+    for each in rates:
+        paid, worth = sums.setdefault(each.meter, (defaultdict(int), defaultdict(int)))
+        paid[each.cell.day] += each.worth + each.amount
+        worth[each.cell.day] += each.worth + int(dearer * each.within(regions))
+    series = {meter: RateSeries(paid, worth, {}) for meter, (paid, worth) in sums.items()}
+    return all(each.steps() is not None for each in series.values()) or bool(sets_of_days(series))
+
+
+def are_told(split: Split, model: str, days: Collection[int]) -> bool:
+    """True if the ledger knows where calls of a model were processed on one of the days."""
+    return any(
+        cell.model == model and cell.day in days and any(regions.values())
+        for (cell, _), regions in split.counted_in.items()
+    )
+
+
+def _told(rates: list[_Rates]) -> list[_Rates]:
+    """Return the rates of days on which a region is known; none if that is every day."""
+    days = {each.cell.day for each in rates if any(each.regional.values())}
+    found = [each for each in rates if each.cell.day in days]
+    return found if len(found) < len(rates) else []
+
+
+def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
+    """Return the rest of a model's rates that no test has claimed, where a statement bills them."""
+    split = case.split
+    left = case.left.amounts
+    return [
+        _Rates(cell, meter, left.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {}))
+        for (cell, meter), worth in split.worth.items()
+        if cell.model == model
+        and worth > 0
+        and (cell, meter) in split.paid
+        and ((RATE, cell, meter) in left or (RATE, cell, meter) not in split.parts)
+    ]
+
+
+def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
+    """The regions that explain the most; None if none explain nearly all."""
+    worth: dict[str, int] = defaultdict(int)
+    for each in rates:
+        for region, amount in each.regional.items():
+            if region not in ANYWHERE and amount > 0:
+                worth[region] += amount
+    largest = sorted(worth, key=lambda region: (-worth[region], region))[:_MOST]
+    candidates = [(region,) for region in largest] + ([tuple(sorted(worth))] if len(worth) > 1 else [])
+    fits = [fit for regions in candidates if (fit := _alike(rates, regions, most)) is not None]
+    return min(fits, key=_Fit.rank) if fits else _apart(rates, largest[:_MOST_APART], most)
+
+
+def _alike(rates: list[_Rates], regions: tuple[str, ...], most: Decimal) -> _Fit | None:
+    """Regions with one factor."""
+    inside = sum(each.within(regions) for each in rates)
+    if not inside:
+        return None
+    factor = Decimal(sum(each.amount for each in rates)) / inside
+    return _fit(rates, dict.fromkeys(regions, factor), most)
+
+
+def _apart(rates: list[_Rates], regions: list[str], most: Decimal) -> _Fit | None:
+    """Regions with a factor each, by least squares, where far more is told than factors are asked for."""
+    if len(regions) < 2 or len(rates) < 4 * len(regions):
+        return None
+    columns = [[each.regional.get(region, 0) for each in rates] for region in regions]
+    right = [each.amount for each in rates]
+    equations = [
+        [Fraction(sum(a * b for a, b in zip(row, column, strict=True))) for column in (*columns, right)]
+        for row in columns
+    ]
+    found = _solved(equations)
+    if found is None:
+        return None
+    factors = {
+        region: Decimal(each.numerator) / each.denominator
+        for region, each in zip(regions, found, strict=True)
+    }
+    return _fit(rates, {region: factor for region, factor in factors.items() if abs(factor) >= _LEAST}, most)
+
+
+def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
+    """The unknowns of linear equations, whose last column is the right side; None if there is no one solution."""
+    size = len(equations)
+    for place in range(size):
+        pivot = next((row for row in range(place, size) if equations[row][place]), None)
+        if pivot is None:
+            return None
+        equations[place], equations[pivot] = equations[pivot], equations[place]
+        divisor = equations[place][place]
+        equations[place] = [value / divisor for value in equations[place]]
+        for row in range(size):
+            if row != place and (factor := equations[row][place]):
+                pairs = zip(equations[row], equations[place], strict=True)
+                equations[row] = [value - factor * other for value, other in pairs]
+    return [row[-1] for row in equations]
+
+
+def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], most: Decimal) -> _Fit | None:
+    """None unless regions are dearer, that leaves next to nothing, and one factor for all would not do."""
+    size = sum(abs(each.amount) for each in rates)
+    if not size or not factors or min(factors.values()) < _LEAST:
+        return None
+    of_all = Decimal(sum(each.amount for each in rates)) / sum(each.worth for each in rates)
+    left = sum((abs(each.amount - each.dearer(factors)) for each in rates), Decimal(0)) / size
+    by_one_factor = sum((abs(each.amount - of_all * each.worth) for each in rates), Decimal(0)) / size
+    is_published = all(
+        any(abs(factor - known) <= _LEAST for known in _PUBLISHED) for factor in factors.values()
+    )
+    if left > (most if is_published else _LEFT) or not (is_published or by_one_factor > _SHAPELESS):
+        return None
+    return _Fit(factors, is_published, left)

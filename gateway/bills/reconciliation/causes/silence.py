@@ -1,0 +1,330 @@
+"""Days and hours of which one side has nothing, or the bill has all a second time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from fractions import Fraction
+from statistics import median
+
+from gateway.bills.reconciliation.causes.days import BY_TOKENS, of_shift, shift_of
+from gateway.bills.reconciliation.causes.missing import days_lacking_half
+from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.choices import RATE, VOLUME
+from gateway.bills.reconciliation.claims import EXACT, OTHERS, STRONG, Case, Claim, Portion
+from gateway.bills.reconciliation.rate_series import SAME, of_cells, of_model
+from gateway.bills.reconciliation.repeats import MOST_AGAIN
+from gateway.bills.reconciliation.sides import DAY_S
+from gateway.bills.reconciliation.wording import day_text, named
+
+HOUR_S = 3600
+LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance,
+LEAST_BESIDE = 7  # and so many where other days lack calls as well, so that few are left in a day
+FARTHEST = 14  # hours by which zones differ at most
+LEAST_SHARE = 0.1  # of a day's tokens: less is not part of a day
+LEAST_CALLS = 10  # of a day that were billed twice: of fewer it may be chance
+LEAST_GAP = 0.01  # of a day's tokens: less is not a gap
+LEAST_USUAL = 0.2  # of a day's tokens: what the silent hours have on other days
+FAR = 3  # times what days usually lack more or less than others: less is chance
+ALIKE = 3  # so many times as much as the hours usually have, or so small a part of it, a day may lack
+
+_POINT = "Look whether the gateway, or what reports to it, stood still or was not in use yet."
+
+
+def no_telemetry(case: Case) -> Iterator[Claim]:
+    """Days with a bill and without a call, while there are calls on others."""
+    counted, billed = _days(case)
+    silent = sorted((billed - counted) & _open(case))
+    if not silent or not counted:
+        return
+    shift = shift_of(case)
+    moved = of_shift(case, shift, silent) if shift is not None else {}
+    claim = case.left.take(
+        "no_telemetry",
+        _entries(case, silent),
+        sure=EXACT,
+        evidence=f"{_named(silent)}: the statement has tokens or money, the ledger has no call, as it has on "
+        f"{len(counted):,} other days{BY_TOKENS if moved else ''}",
+        advice=_POINT,
+        portions={entry: case.left.beside(entry, portion) for entry, portion in moved.items()},
+        tells_calls=not moved,
+        beside=["time_edge"] if moved else (),
+    )
+    if claim is not None:
+        yield claim
+
+
+def no_bill(case: Case) -> Iterator[Claim]:
+    """Days with calls of which a statement says that nothing was billed, as it does of others."""
+    counted, billed = _days(case)
+    free = sorted(day for day in (counted - billed) & _open(case) if day in case.split.metered)
+    if not free or not billed:
+        return
+    claim = case.left.take(
+        "no_bill",
+        _entries(case, free),
+        sure=EXACT,
+        evidence=f"{_named(free)}: the ledger has calls, and the statement, which is about these days, has nothing",
+        advice="Import the statement of these days again, whole; or look which account paid them.",
+        tells_calls=True,
+    )
+    if claim is not None:
+        yield claim
+
+
+def billed_twice(case: Case) -> Iterator[Claim]:
+    """
+    Days of which the statement has the tokens of each model exactly twice, or more often: rows that came
+    again. Else those with exactly twice the calls, or twice what the hours have that a shift gives them.
+    """
+    split = case.split
+    left = case.left
+    in_calls = _twice_in_calls(case)
+    in_hours = _twice_in_hours(case)
+    again = {**in_hours, **in_calls, **split.repeats.billed}
+    portions = {}
+    for cell, meter in split.values:
+        if cell.day in again and cell not in left.told:
+            share = 1 - Fraction(1, again[cell.day])
+            worth, tokens = left.said((VOLUME, cell, meter))
+            portions[VOLUME, cell, meter] = Portion(round(worth * share), round(tokens * share))
+    is_of_hours = not again.keys() <= {*in_calls, *split.repeats.billed}
+    what = "input and output of each model" if split.repeats.billed else "the calls of each key and model"
+    claim = left.take(
+        "billed_twice",
+        portions,
+        sure=STRONG,
+        evidence=f"{_named(sorted(again))}: the statement has "
+        f"{'what the hours of the ledger have' if is_of_hours else what} exactly twice, or more",
+        advice="Look whether rows of these days stand in the report more than once, and import it again.",
+        portions=portions,
+        tells_calls=True,
+        beside=("time_edge",) if is_of_hours else (),
+    )
+    if claim is not None:
+        yield claim
+
+
+def _twice_in_calls(case: Case) -> dict[int, int]:
+    """
+    Days with a multiple of the calls of each key and model, some of which have no tokens; none if most
+    days are so.
+    """
+    theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+    ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+    for cell, sums in case.split.billed.items():
+        if sums.calls and cell not in case.left.told:
+            theirs[cell.day][cell.key, cell.model] += sums.calls
+    for cell, of in case.split.counted.items():
+        if of.calls and cell not in case.left.told:
+            ours[cell.day][cell.key, cell.model] += of.calls
+    found = {}
+    for day, calls in theirs.items():
+        own = ours[day]
+        if calls.keys() == own.keys() and sum(own.values()) >= LEAST_CALLS:
+            times = {Fraction(count, own[place]) for place, count in calls.items()}
+            if len(times) == 1 and (once := times.pop()).denominator == 1 and 1 < once <= MOST_AGAIN + 1:
+                found[day] = int(once)
+    return found if len(found) * 2 < len(theirs) else {}
+
+
+def _twice_in_hours(case: Case) -> dict[int, int]:
+    """
+    Days with a multiple of the tokens that the ledger has in the hours that the other days show to be theirs,
+    unless hours of them are without a call: then those may be what is missing.
+    """
+    shift = shift_of(case)
+    if shift is None:
+        return {}
+    billed: dict[int, int] = defaultdict(int)
+    counted: dict[int, int] = defaultdict(int)
+    for cell, sums in case.split.billed.items():
+        billed[cell.day] += sum(sums.tokens.values())
+    for cell, of in case.split.counted.items():
+        counted[cell.day] += sum(of.tokens.values())
+    found = {}
+    for day in shift.others(billed):
+        once = counted[day] + shift.moved[day]
+        times = round(billed[day] / once) if once > 0 else 0
+        is_multiple = (
+            1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= LEAST_GAP * billed[day]
+        )
+        if is_multiple and not _has_gap(case, day, shift.hours):
+            found[day] = times
+    return found
+
+
+def _has_gap(case: Case, day: int, shift: int) -> bool:
+    """True if the longest time of a day without a call has a good part of the tokens on other days."""
+    first, hours = _longest_silence(case, day, shift)
+
+    def usual(begin: int, end: int) -> int:
+        return sum(
+            case.hours.get(other + (hour + shift) * HOUR_S, 0)
+            for other in case.days
+            if other != day
+            for hour in range(begin, end)
+        )
+
+    return usual(first, first + hours) >= LEAST_USUAL * usual(0, DAY_S // HOUR_S)
+
+
+def silent_hours(case: Case) -> Iterator[Claim]:
+    """
+    Hours in a row without a call, on a day that lacks about as much as these hours have on other days; beside
+    what those lack themselves.
+    """
+    lacking: dict[int, int] = defaultdict(int)
+    lacks: dict[tuple[int, str], int] = defaultdict(int)  # the same by model
+    for (cell, _), extra in case.left.extra.items():
+        lacking[cell.day] += extra
+        lacks[cell.day, cell.model] += extra
+    billed: dict[int, int] = defaultdict(int)
+    for cell, sums in case.split.billed.items():
+        if cell not in case.left.told:
+            billed[cell.day] += sum(sums.tokens.values())
+    told = [day for day in case.days if billed[day]]
+    if not told or not case.hours:
+        return
+    usual = max(0.0, median(lacking[day] / billed[day] for day in told))
+    gaps = {day: lacking[day] - usual * billed[day] for day in told}
+    chance = FAR * median(map(abs, gaps.values()))
+    whole = [day for day in told if abs(gaps[day]) <= max(LEAST_SHARE * billed[day], chance)]
+    is_beside = usual > LEAST_GAP
+    least = LEAST_BESIDE if is_beside else LEAST_HOURS
+    days, words = [], []
+    large = set()  # days whose gap is more than the silence explains: they may be billed twice
+    for day in sorted(gaps):
+        if gaps[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
+            continue
+        first, hours = _longest_silence(case, day, case.left.shift)
+        begin = first + case.left.shift
+        then = [
+            case.hours.get(other + hour * HOUR_S, 0)
+            for other in whole
+            for hour in range(begin, begin + hours)
+        ]
+        mean = sum(then) / len(whole)
+        mean_day = sum(billed[other] for other in whole) / len(whole)
+        is_as_usual = (
+            mean >= LEAST_USUAL * (1 - usual) * mean_day and mean / ALIKE <= gaps[day] <= mean * ALIKE
+        )
+        is_begin = first == 0 and day == case.days[0]
+        is_end = first + hours == 24 and day == case.days[-1]
+        is_edge = is_begin or is_end
+        if is_as_usual and sum(map(bool, then)) >= least * len(whole):
+            date = day_text(day + begin // 24 * DAY_S)
+            hour = begin % 24
+            if is_edge and hours < FARTHEST:
+                continue  # a clock that differs does the same; with more hours it is not that alone
+            if gaps[day] <= chance:
+                case.left.may_be_silent.append(day)
+                continue
+            days.append(day)
+            once = gaps[day] - billed[day] / 2  # what the day would lack if all of it was billed twice
+            if gaps[day] > 2 * mean and once > mean / 2:
+                large.add(day)
+            words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
+    if not days:
+        return
+    evidence = (
+        f"{named(words)} (UTC): the ledger has no call, and the day lacks about what other days have then"
+    )
+    if is_beside:
+        evidence += "; other days lack tokens as well"
+    entries = [entry for entry in _entries(case, days) if lacks[entry[1].day, entry[1].model] > 0]
+    portions = _beside_price(case, days)
+    if is_beside:
+        shares = {day: Fraction(gaps[day] / lacking[day]) for day in days}
+        portions = {entry: case.left.portion(entry, shares[entry[1].day]) for entry in entries} | portions
+    claim = case.left.take(
+        "no_telemetry",
+        entries,
+        sure=STRONG,
+        evidence=evidence + (BY_TOKENS if case.left.shift else ""),
+        advice=_POINT,
+        portions=portions,
+        tells_calls=True,
+        beside=[
+            *(["time_edge"] if case.left.shift else []),
+            *(["billed_twice"] if large and large & days_lacking_half(case) else []),
+            *([OTHERS] if is_beside else []),
+        ],
+    )
+    if claim is not None:
+        yield claim
+
+
+def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
+    """
+    The first hour of the longest time of a day without a counted token, and how many hours that is; the
+    ledger's times are so many hours ahead.
+    """
+    best = (0, 0)
+    begun = 0
+    for hour in range(DAY_S // HOUR_S):
+        if case.hours.get(day + (hour + shift) * HOUR_S, 0):
+            begun = hour + 1
+        elif hour + 1 - begun > best[1]:
+            best = (begun, hour + 1 - begun)
+    return best
+
+
+def _days(case: Case) -> tuple[set[int], set[int]]:
+    """Return the days with counted calls, and those with billed tokens, calls or money."""
+    counted = {
+        cell.day for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
+    }
+    billed = {cell.day for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls}
+    return counted, billed | {cell.day for cell, _ in case.split.paid}
+
+
+def _open(case: Case) -> set[int]:
+    """Days of which no other test has taken the tokens, or that have none."""
+    return {cell.day for _, cell, _ in case.left.volume()} | (set(case.days) - case.split.metered)
+
+
+def _entries(case: Case, days: Collection[int]) -> list[Entry]:
+    """
+    Return the rest of the tokens on some days, with the rates there unless the model has them on other
+    days as well.
+    """
+    left = case.left
+    chosen = set(days)
+    volume = [entry for entry in left.volume() if entry[1].day in chosen]
+    rates: list[Entry] = []
+    for model in {entry[1].model for entry in left.of(RATE)}:
+        of_model_ = [entry for entry in left.rates(model) if entry[1].day in chosen]
+        series = of_model(case.split, model, {meter for _, _, meter in of_model_}, left.paid)
+        for entry in of_model_:
+            of_meter = series.get(entry[2])
+            others = set(of_meter.worth) - chosen if of_meter is not None else set()
+            if of_meter is None or not others or abs(of_meter.ratio(others) - 1) <= SAME:
+                rates.append(entry)
+    return list(dict.fromkeys((*volume, *left.with_rates(volume), *rates)))
+
+
+def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
+    """
+    Return the rates on some days without the price that other days show: it holds for what the ledger has of
+    these days as well.
+    """
+    left = case.left
+    split = case.split
+    entries = [entry for entry in left.of(RATE) if entry[1].day in days]
+    found = {}
+    for model in {entry[1].model for entry in entries}:
+        cells = {cell for cell in split.cells(model) if cell.day not in days}
+        meters = {meter for _, cell, meter in entries if cell.model == model}
+        for meter, of_meter in of_cells(split, cells, meters, left.paid).items():
+            steps = of_meter.steps() if of_meter.is_steady() else None
+            for entry in (each for each in entries if (each[1].model, each[2]) == (model, meter)):
+                prices = [price for since, price in steps or () if since <= entry[1].day]
+                if prices and abs(prices[-1] - 1) > SAME and (entry[1], meter) in split.worth:
+                    of_price = round((prices[-1] - 1) * split.worth[entry[1], meter])
+                    found[entry] = Portion(left.amounts[entry] - of_price)
+    return found
+
+
+def _named(days: list[int]) -> str:
+    return named([day_text(day) for day in days])

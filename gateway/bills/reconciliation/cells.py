@@ -1,0 +1,362 @@
+"""
+The exact split of a difference: billed = counted + volume + rate + other + own, to the last digit. Pure.
+
+For tokens L that the ledger counted at prices p, tokens P of a statement, and its money S: volume is (P - L)
+* p, rate is S - P * p, own is L * p - M where M is the ledger's cost. Prices of a cell are what its own
+counted tokens came to, so that tiers of size and prices of hours are in them; what only the statement has is
+valued at list prices. Tokens are compared in fine cells; money in coarser ones where the statement of money
+tells less.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.bills.reconciliation.choices import OTHER, OWN, RATE, VOLUME
+from gateway.bills.reconciliation.counting import beside_of
+from gateway.bills.reconciliation.moves import Move, levelled, moves
+from gateway.bills.reconciliation.repeats import Repeats, repeats_of
+from gateway.bills.reconciliation.sides import (
+    ANYWHERE,
+    METERS,
+    POOLED,
+    STANDARD,
+    WHOLE,
+    BilledMoney,
+    BilledSums,
+    BilledTokens,
+    Cell,
+    CountedSums,
+    CountedUse,
+    Place,
+    Prices,
+    counts,
+    divided,
+)
+
+VARIES = 200  # of a price: one part in so many is another price
+Entry = tuple[str, Cell, str]  # a part, its cell, and the meter; of OWN ""
+Regional = dict[Place, dict[str, int]]  # of a cell and meter: what is of each region
+
+
+@dataclass(slots=True)
+class _Worth:
+    """Billed tokens of a meter at our prices and at list prices, and what each side says is of a region."""
+
+    tokens: int = 0
+    worth: int = 0
+    listed: int = 0
+    counted_in: dict[str, int] = field(default_factory=counts)
+    billed_in: dict[str, int] = field(default_factory=counts)
+
+
+_AtOurPrices = dict[Cell, dict[str, _Worth]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """What both sides tell apart: of tokens, and of money. A level of money is one of tokens as well."""
+
+    key: bool = False
+    model: bool = True
+    tier: bool = False
+    region: bool = False
+    money_key: bool = False
+    money_model: bool = True
+    money_tier: bool = False
+    money_region: bool = False
+
+    def fine(self, row: BilledTokens | BilledMoney | CountedUse) -> Cell:
+        return Cell(
+            row.day,
+            row.key if self.key else "",
+            row.model if self.model else "",
+            tier_of(row.tier) if self.tier else STANDARD,
+            row.region if self.region and row.region not in ANYWHERE else "",
+        )
+
+    def coarse(self, cell: Cell) -> Cell:
+        return Cell(
+            cell.day,
+            cell.key if self.money_key else "",
+            cell.model if self.money_model else "",
+            cell.tier if self.money_tier else STANDARD,
+            cell.region if self.money_region else "",
+        )
+
+    @property
+    def finest(self) -> str:
+        """The finest level that is compared, in words."""
+        told = [
+            name
+            for name, is_told in (
+                ("model", self.model),
+                ("key", self.key),
+                ("tier", self.tier),
+                ("region", self.region),
+            )
+            if is_told
+        ]
+        return ", ".join(["day", *told])
+
+
+@dataclass(slots=True, kw_only=True)
+class Split:
+    """
+    Both sides of all cells, and the parts of the difference.
+
+    `sold` are the billed tokens of a cell of money by meter, `worth` the same at our prices, `paid` what was
+    billed for them, and `lines` in how many amounts; what was billed without telling meters apart is WHOLE in
+    all. Of `worth`, `counted_in` is of each region that the ledger tells, `billed_in` of each that the
+    statement does. `values` is what was counted, at our prices; `listed` are the list prices of tokens.
+    """
+
+    levels: Levels
+    billed: dict[Cell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
+    counted: dict[Cell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
+    metered: set[int] = field(default_factory=set)  # days of which a statement tells tokens
+    parts: dict[Entry, int] = field(default_factory=counts)
+    extra: dict[Place, int] = field(default_factory=dict)  # tokens billed less tokens counted
+    values: dict[Place, int] = field(default_factory=counts)
+    listed: dict[Place, int] = field(default_factory=dict)
+    repeats: Repeats = field(default_factory=Repeats)
+    worth: dict[Place, int] = field(default_factory=counts)
+    paid: dict[Place, int] = field(default_factory=counts)
+    sold: dict[Place, int] = field(default_factory=counts)
+    lines: dict[Place, int] = field(default_factory=counts)
+    billed_money: dict[Cell, int] = field(default_factory=counts)
+    counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    told_fees: dict[str, int] = field(default_factory=counts)  # that calls tell, by kind
+    varying: set[str] = field(
+        default_factory=set
+    )  # models some of whose calls have another price than the listed one
+
+    @property
+    def billed_total(self) -> int:
+        return sum(self.billed_money.values())
+
+    @property
+    def counted_total(self) -> int:
+        return sum(each.cost for each in self.counted.values())
+
+    def cells(self, model: str) -> set[Cell]:
+        """Cells of a model that have a worth."""
+        return {cell for cell, _ in self.worth if cell.model == model}
+
+    def part(self, name: str) -> int:
+        return sum(amount for (part, _, _), amount in self.parts.items() if part == name)
+
+
+def split(
+    tokens: Iterable[BilledTokens],
+    money: Sequence[BilledMoney],
+    counted: Iterable[CountedUse],
+    *,
+    prices: Prices,
+    levels: Levels,
+    metered: Iterable[int] = (),
+    imputed: bool = False,
+) -> Split:
+    """
+    The parts of the difference of the rows given. Days without tokens in a statement have no volume, unless
+    they are among the `metered`, of which a statement tells that nothing was used.
+
+    `imputed`: no statement tells money, and the billed tokens count at our prices.
+    """
+    found = Split(levels=levels, metered=set(metered))
+    _add_sides(found, tokens, money, counted)
+    paid_rates = _paid_rates(found)
+    theirs_of = {cell: _told(found, cell) for cell in {*found.billed, *found.counted}}
+    found.repeats = repeats_of(theirs_of, found.counted)
+    moved = list(moves(theirs_of, found.counted, prices, found.repeats.times))
+    arrived: dict[Place, list[Move]] = defaultdict(list)
+    for move in moved:
+        arrived[move.target].append(move)
+    at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(_Worth))
+    for cell, theirs in sorted(theirs_of.items()):
+        billed = found.billed.get(cell, BilledSums())
+        ours = found.counted.get(cell, CountedSums())
+        coarse = levels.coarse(cell)
+        listed = prices(cell.model, cell.tier, cell.day)
+        own = 0
+        for meter in METERS:
+            have = ours.tokens.get(meter, 0)
+            said = theirs.get(meter, 0)
+            if not have and not said:
+                continue
+            price = listed.get(meter, paid_rates.get((cell.model, meter), 0))
+            if ours.valued.get(meter):
+                own_price = ours.values[meter] // ours.valued[meter]
+                if abs(own_price - price) * VARIES > price:
+                    found.varying.add(cell.model)
+                price = own_price
+            value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
+            own += value
+            found.values[cell, meter] = value
+            found.listed[cell, meter] = listed.get(meter, 0)
+            volume = (said - have) * price if said else -value
+            volume += sum(
+                int(each.tokens * (each.target_price - price)) for each in arrived.get((cell, meter), ())
+            )
+            if said != have:
+                found.extra[cell, meter] = said - have
+            if volume:
+                found.parts[VOLUME, cell, meter] += volume
+            sums = at_our_prices[coarse][meter]
+            sums.tokens += said
+            sums.worth += value + volume
+            sums.listed += said * listed.get(meter, price)
+            _add_regions(sums, billed, ours, meter, said, value + volume)
+            for move in arrived.get((cell, meter), ()):
+                _move_regions(sums, move, found.counted[move.source[0]])
+        for kind, fee in (
+            () if imputed else ours.fees.items()
+        ):  # a report of tokens alone has no lines of others
+            own += fee
+            found.parts[OTHER, coarse, kind] -= fee
+            found.told_fees[kind] += fee
+        if own != ours.cost:
+            found.parts[OWN, cell, ""] += own - ours.cost
+    _level(found, at_our_prices, moved)
+    _rates(found, at_our_prices, imputed=imputed)
+    found.parts = defaultdict(int, {entry: amount for entry, amount in found.parts.items() if amount})
+    return found
+
+
+def _add_sides(
+    found: Split, tokens: Iterable[BilledTokens], money: Iterable[BilledMoney], counted: Iterable[CountedUse]
+) -> None:
+    levels = found.levels
+    for said in tokens:
+        sums = found.billed[levels.fine(said)]
+        if said.meter is None:
+            sums.calls = (sums.calls or 0) + said.quantity
+        else:
+            sums.tokens[said.meter] += said.quantity
+            if said.region:
+                sums.regional[said.region, said.meter] += said.quantity
+            found.metered.add(said.day)
+    for row in counted:
+        found.counted[levels.fine(row)].add(row)
+    told = {kind for sums in found.counted.values() for kind in sums.fees}
+    for amount in money:
+        cell = levels.coarse(levels.fine(amount))
+        found.billed_money[cell] += amount.amount
+        if amount.is_for_tokens:
+            found.paid[cell, amount.meter] += amount.amount
+            found.lines[cell, amount.meter] += 1
+        else:
+            found.parts[OTHER, cell, _beside(amount.meter, told)] += amount.amount
+
+
+def _beside(kind: str, told: Collection[str]) -> str:
+    """Return the name under which calls tell what a line is of, if they do: images are those of any line of images."""
+    unit = beside_of(kind)
+    return unit if kind not in told and unit in told else kind
+
+
+def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
+    """Return the billed price of a meter's token, by model: the last resort if no price is known."""
+    tokens: dict[tuple[str, str], int] = defaultdict(int)
+    for cell, sums in found.billed.items():
+        for meter, quantity in sums.tokens.items():
+            tokens[found.levels.coarse(cell).model, meter] += quantity
+    paid: dict[tuple[str, str], int] = defaultdict(int)
+    for (cell, meter), amount in found.paid.items():
+        paid[cell.model, meter] += amount
+    return {place: amount // tokens[place] for place, amount in paid.items() if tokens.get(place)}
+
+
+def _told(found: Split, cell: Cell) -> dict[str, int]:
+    """Billed tokens of a cell by METERS; those that were counted where no statement tells tokens of the day."""
+    ours = found.counted.get(cell, CountedSums()).tokens
+    return (
+        _metered(found.billed.get(cell, BilledSums()).tokens, ours)
+        if cell.day in found.metered
+        else dict(ours)
+    )
+
+
+def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
+    """Billed tokens by METERS: what a statement does not tell apart is divided as our own tokens are."""
+    found = {meter: told.get(meter, 0) for meter in METERS}
+    for pooled, meters in POOLED.items():
+        if told.get(pooled):
+            for meter, tokens in divided(told[pooled], ours, meters).items():
+                found[meter] += tokens
+    return found
+
+
+def _add_regions(
+    sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, said: int, worth: int
+) -> None:
+    """Split the value of a meter by region: by our values, and by the tokens of the statement."""
+    whole = ours.values.get(meter, 0)
+    have = ours.tokens.get(meter, 0)
+    times = said // have if have and said % have == 0 else 1  # rows that came again are of the same regions
+    for (region, place), value in ours.regional.items():
+        if place == meter and whole:  # what only the statement has is of no region that we know
+            sums.counted_in[region] += min(worth, whole * times) * value // whole
+    told = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
+    whole = sum(billed.tokens.get(place, 0) for place in told)
+    for (region, place), tokens in billed.regional.items():
+        if place in told and whole:
+            sums.billed_in[region] += worth * tokens // whole
+
+
+def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None:
+    """Values of tokens that the statement has elsewhere, so that both places are billed at one share of our price."""
+    coarse = found.levels.coarse
+    for move, less, more in levelled(
+        moved,
+        coarse,
+        worth=lambda place: at_our_prices[place[0]][place[1]].worth,
+        listed=lambda place: at_our_prices[place[0]][place[1]].listed,
+        paid=lambda place: found.paid.get(place),
+    ):
+        for (cell, meter), amount in ((move.source, -less), (move.target, more)):
+            found.parts[VOLUME, cell, meter] += amount
+            at_our_prices[coarse(cell)][meter].worth += amount
+
+
+def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
+    """Give moved tokens the regions that they have at their source."""
+    for (region, place), value in ours.regional.items():
+        if place == move.source[1]:
+            sums.counted_in[region] += int(move.tokens * move.target_price * value / ours.values[place])
+
+
+def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
+    """
+    Subtract the tokens at our prices from what was billed for them, by the meters that the statement distinguishes.
+    """
+    for (cell, meter), amount in found.paid.items():
+        found.parts[RATE, cell, meter] += amount
+    for cell, by_meter in at_our_prices.items():
+        for meter, sums in by_meter.items():
+            place = _paid_as(found, cell, meter)
+            found.sold[cell, place] += sums.tokens
+            found.worth[cell, place] += sums.worth
+            for regional, of in ((found.counted_in, sums.counted_in), (found.billed_in, sums.billed_in)):
+                for region, share in of.items():
+                    regional[cell, place][region] += share
+            if imputed:
+                found.billed_money[cell] += sums.worth
+            else:
+                found.parts[RATE, cell, place] -= sums.worth
+
+
+def _paid_as(found: Split, cell: Cell, meter: str) -> str:
+    """Under which meter a statement bills a meter of ours in a cell."""
+    if (cell, meter) in found.paid:
+        return meter
+    pools = [pooled for pooled, meters in POOLED.items() if meter in meters and (cell, pooled) in found.paid]
+    return pools[0] if pools else (WHOLE if (cell, WHOLE) in found.paid else meter)
+
+
+def tier_of(told: str | None) -> str:
+    """Return a tier as both sides are compared by it."""
+    return STANDARD if told in (None, "", "standard", "default") else str(told)

@@ -1,0 +1,357 @@
+"""Compares the statements of one provider with the ledger, day by day: settled days alone, and with a cause. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from operator import attrgetter
+from typing import TypeVar
+
+from gateway.bills.reconciliation.causes.list import claims
+from gateway.bills.reconciliation.causes.rest import last_digit
+from gateway.bills.reconciliation.cells import Split, split
+from gateway.bills.reconciliation.choices import DAY, KEY, MODEL, PARTS
+from gateway.bills.reconciliation.claims import Case, Claim, Left
+from gateway.bills.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
+from gateway.bills.reconciliation.sides import BilledMoney, BilledTokens, Cell, CountedUse, Prices
+from gateway.bills.reconciliation.suggestions import Override, OwnerPair, overrides, owner_pairs
+from spool.ledger.money import UNIT
+from spool.statements.values import StatementRow
+
+_Row = TypeVar("_Row", BilledTokens, BilledMoney, CountedUse)
+
+OPEN, AGREES, DIFFERS, UNKNOWN = "open", "agrees", "differs", "no statement"
+CENT = UNIT // 100
+
+Naming = Callable[[Cell], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """A day differs beyond percentages of what was billed, and beyond a cent besides what the bill rounds."""
+
+    money: Decimal = Decimal("0.5")
+    tokens: Decimal = Decimal(1)
+
+    def holds(self, line: Line, claimed: int) -> bool:
+        """`claimed`: the largest amount that a cause has of the line's tokens or prices. It has no cent beside."""
+        share = abs(line.billed) * self.money / 100
+        of_tokens = line.billed_tokens * self.tokens / 100
+        difference = abs(line.difference - line.causes.get("rounding", 0))
+        is_within = difference <= max(CENT, share) and claimed <= share
+        return is_within and abs(line.billed_tokens - line.counted_tokens) <= of_tokens
+
+
+@dataclass(slots=True, kw_only=True)
+class Line:
+    """
+    One day, model or key, or all: billed is counted and the four parts, to the last digit. `captured`: tokens
+    that are in both. `causes` are what was claimed of the difference; the rest of it is unexplained.
+    """
+
+    name: str = ""
+    billed: int = 0
+    counted: int = 0
+    parts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PARTS, 0))
+    billed_tokens: int = 0
+    counted_tokens: int = 0
+    captured_tokens: int = 0
+    captured_money: int = 0
+    billed_calls: int | None = None
+    counted_calls: int = 0
+    causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    state: str = AGREES
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)  # our calls of it, as a filter of costs
+
+    @property
+    def difference(self) -> int:
+        return self.billed - self.counted
+
+    @property
+    def unexplained(self) -> int:
+        return self.difference - sum(self.causes.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciliation:
+    """What came of one provider in a time. Open days, and days without a statement, are in no sum."""
+
+    provider: str
+    total: Line
+    days: Sequence[Line]
+    models: Sequence[Line]
+    keys: Sequence[Line]
+    claims: Sequence[Claim]
+    finest: str
+    has_money: bool
+    sources: Sequence[str]
+    set_aside: Sequence[str]  # sources that tell of the same days, and are not added
+    foreign: Mapping[str, int]  # rows in other currencies
+    only_billed: Mapping[str, Sequence[str]]
+    only_counted: Mapping[str, Sequence[str]]
+    renamed: Sequence[tuple[str, str]]
+    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # our names of each family of models
+    regions: frozenset[str] = frozenset()  # that our calls tell
+    overrides: Sequence[Override] = ()
+    owners: Sequence[OwnerPair] = ()
+
+    @property
+    def compared(self) -> bool:
+        """True if a day of it is settled."""
+        return any(line.state in (AGREES, DIFFERS) for line in self.days)
+
+    def where(self, claim: Claim) -> dict[str, list[str]]:
+        """Our calls that a claim is about, as a filter; empty where that cannot be said."""
+        names = sorted({name for model in claim.models for name in self.spelled.get(model, ())})
+        regions = sorted(self.regions.intersection(claim.regions))
+        return {name: values for name, values in (("model", names), ("region", regions)) if values}
+
+    def lines(self, level: str) -> Sequence[Line]:
+        return {DAY: self.days, MODEL: self.models, KEY: self.keys}[level]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BothSides:
+    """
+    What is compared. `days` begin at midnight (UTC); those from `open_from` on are not over, or not settled.
+    `covered`: the days that the statements of a source are about, also those without a row; `unsettled`:
+    those of them that it may tell anew. `hours`: tokens of the ledger by hour.
+    """
+
+    provider: str
+    days: Sequence[int]
+    open_from: int
+    rows: Sequence[StatementRow]
+    counted: Sequence[CountedUse]
+    prices: Prices
+    covered: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    unsettled: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    hours: Mapping[int, int] = field(default_factory=dict)
+    owners: Sequence[Owner] = ()
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+
+def compare(facts: BothSides) -> Reconciliation:
+    """The comparison of one provider, with every cause that was found."""
+    told = billed(row for row in facts.rows if row.provider == facts.provider)
+    of_tokens = one_source(told.tokens, facts.covered)
+    of_money = one_source(told.money, facts.covered)
+    for source in sorted(facts.covered.keys() - told.sources):  # it tells that nothing was used
+        of_tokens = dict.fromkeys(facts.covered[source], source) | of_tokens
+    states = _states(facts, of_tokens, of_money, told.unsettled, told.wide)
+    compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
+    tokens = [row for row in told.tokens if of_tokens.get(row.day) == row.source]
+    tokens = _compared(tokens, told.wide, compared)
+    amounts = [row for row in told.money if of_money.get(row.day) == row.source]
+    amounts = _compared(amounts, told.wide, compared)
+    counted = _compared(facts.counted, told.wide, compared)
+    names = [use.model for use in counted]
+    tokens, amounts, counted, priced_as, renamed = named_alike(tokens, amounts, counted)
+    spelled: dict[str, set[str]] = defaultdict(set)
+    for name, use in zip(names, counted, strict=True):
+        spelled[use.model].add(name)
+    owners = [owner for owner in facts.owners if owner.provider == facts.provider]
+    keys = Keys(
+        owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
+    )
+    key_tokens, own_keys = _by_key(tokens, counted, keys)
+    tokens = [replace(row, key=keys.of_billed(row)) for row in tokens]
+    amounts = [replace(row, key=keys.of_billed(row)) for row in amounts]
+    counted = [replace(row, key=keys.of_counted(row)) for row in counted]
+
+    def prices(model: str, tier: str, day: int) -> Mapping[str, int]:
+        return facts.prices(priced_as(model), tier, day)
+
+    found = split(
+        tokens,
+        amounts,
+        counted,
+        prices=prices,
+        levels=levels_of(tokens, amounts, counted, keys=keys.any),
+        metered=compared & set(of_tokens),
+        imputed=not of_money,
+    )
+    digits = {
+        source: last_digit(row.amount for row in amounts if row.source == source)
+        for source in {row.source for row in amounts}
+    }
+    case = Case(
+        split=found,
+        left=Left(found),
+        key_tokens=key_tokens,
+        own_keys=own_keys,
+        hours=facts.hours,
+        days=tuple(sorted(compared)),
+        precision={day: digits[source] for day, source in of_money.items() if source in digits},
+    )
+    claimed = claims(case)
+    days = _lines(found, claimed, lambda cell: str(cell.day))
+    models, by_key = (_lines(found, claimed, attrgetter(name)) for name in (MODEL, KEY))
+    for line in models.values():
+        line.where = {"model": sorted(spelled[line.name])} if line.name and spelled.get(line.name) else {}
+    for line in by_key.values():
+        line.where = keys.where(line.name)
+    largest = _largest_claims(claimed)
+    return Reconciliation(
+        provider=facts.provider,
+        total=next(iter(_lines(found, claimed, lambda _: "").values()), Line()),
+        days=[
+            _with_state(days.get(str(day), Line(name=str(day))), state, facts.tolerance, largest[day])
+            for day, state in sorted(states.items())
+        ],
+        models=sorted(models.values(), key=_largest),
+        keys=sorted(by_key.values(), key=_largest) if found.levels.key else (),
+        claims=claimed,
+        finest=found.levels.finest,
+        has_money=bool(of_money),
+        sources=sorted({*of_tokens.values(), *of_money.values()}),
+        set_aside=sorted(told.sources - {*of_tokens.values(), *of_money.values()}),
+        foreign=told.foreign,
+        only_billed=_only(found, billed=True),
+        only_counted=_only(found, billed=False),
+        renamed=renamed,
+        spelled={name: sorted(names) for name, names in spelled.items() if name},
+        regions=frozenset(row.region for row in counted if row.region),
+        overrides=overrides(facts.provider, found, claimed, prices, priced_as),
+        owners=owner_pairs(facts.provider, key_tokens, own_keys),
+    )
+
+
+def _compared(rows: Sequence[_Row], wide: Mapping[int, int], days: Collection[int]) -> list[_Row]:
+    """Rows of these days. The first day of a longer bucket has all of the days within it."""
+    placed = [replace(row, day=wide.get(row.day, row.day)) for row in rows] if wide else rows
+    return [row for row in placed if row.day in days]
+
+
+def together(lines: Sequence[Line], *, name: str) -> Line:
+    """Lines as one; it has no state and no filter."""
+    found = Line(name=name)
+    for line in lines:
+        found.billed += line.billed
+        found.counted += line.counted
+        found.billed_tokens += line.billed_tokens
+        found.counted_tokens += line.counted_tokens
+        found.captured_tokens += line.captured_tokens
+        found.captured_money += line.captured_money
+        found.counted_calls += line.counted_calls
+        if line.billed_calls is not None:
+            found.billed_calls = (found.billed_calls or 0) + line.billed_calls
+        for part, amount in line.parts.items():
+            found.parts[part] += amount
+        for cause, amount in line.causes.items():
+            found.causes[cause] += amount
+    return found
+
+
+def _states(
+    facts: BothSides,
+    of_tokens: Mapping[int, str],
+    of_money: Mapping[int, str],
+    unsettled: Mapping[str, frozenset[int]],
+    wide: Mapping[int, int],
+) -> dict[int, str]:
+    """Return the state of each day; the first day of a bucket longer than a day stands for all of it."""
+    last: dict[int, int] = defaultdict(int)
+    for day in facts.days:
+        place = wide.get(day, day)
+        last[place] = max(last[place], day)
+    states = {}
+    for day, end in last.items():
+        told = [sources[day] for sources in (of_tokens, of_money) if day in sources]
+        is_open = any(day in days.get(source, ()) for source in told for days in (unsettled, facts.unsettled))
+        if end >= facts.open_from or is_open:
+            states[day] = OPEN
+        elif not told or (of_money and day not in of_money):
+            states[day] = UNKNOWN
+        else:
+            states[day] = AGREES
+    return states
+
+
+def _by_key(
+    tokens: Sequence[BilledTokens], counted: Sequence[CountedUse], keys: Keys
+) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
+    """Tokens of the provider's keys that are not known to be ours, and of all of ours."""
+    theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
+    ours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for row in tokens:
+        if row.key in keys.unknown and row.meter is not None:
+            theirs[row.key][row.day, row.model] += row.quantity
+    for each in counted:
+        if each.key and each.key not in keys.matched:
+            ours[each.key][each.day] += sum(each.tokens.values())
+    return theirs, ours
+
+
+def _lines(found: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str, Line]:
+    """Sums by a name of cells. What a line was billed is what was counted and the parts of it."""
+    lines: dict[str, Line] = {}
+
+    def line(cell: Cell) -> Line:
+        name = name_of(cell)
+        return lines.setdefault(name, Line(name=name))
+
+    for cell, sums in found.counted.items():
+        each = line(cell)
+        each.counted += sums.cost
+        each.counted_tokens += sum(sums.tokens.values())
+        each.counted_calls += sums.calls
+    for (part, cell, _), amount in found.parts.items():
+        line(cell).parts[part] += amount
+    for cell, billed_sums in found.billed.items():
+        each = line(cell)
+        if billed_sums.calls is not None:
+            each.billed_calls = (each.billed_calls or 0) + billed_sums.calls
+    both = {*found.billed, *found.counted}
+    for cell in both:
+        ours = sum(found.counted[cell].tokens.values()) if cell in found.counted else 0
+        theirs = sum(found.billed[cell].tokens.values()) if cell in found.billed else 0
+        if cell.day not in found.metered:
+            theirs = ours
+        each = line(cell)
+        each.billed_tokens += theirs
+        each.captured_tokens += min(ours, theirs)
+    for claim in claimed:
+        for cell, amount in claim.by_cell.items():
+            line(cell).causes[claim.cause] += amount
+    for each in lines.values():
+        each.billed = each.counted + sum(each.parts.values())
+        each.captured_money = max(0, min(each.billed, each.counted))
+    return lines
+
+
+def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
+    """Return by day the most that a cause has of the day's tokens or prices; rounding does not count."""
+    largest: dict[int, int] = defaultdict(int)
+    for claim in claimed:
+        if claim.cause == "rounding" or not claim.is_of_tokens:
+            continue
+        of_day: dict[int, int] = defaultdict(int)
+        for cell, amount in claim.by_cell.items():
+            of_day[cell.day] += amount
+        for day, amount in of_day.items():
+            largest[day] = max(largest[day], abs(amount))
+    return largest
+
+
+def _with_state(line: Line, state: str, tolerance: Tolerance, claimed: int) -> Line:
+    if state == AGREES:
+        state = AGREES if tolerance.holds(line, claimed) else DIFFERS
+    line.state = state
+    return line
+
+
+def _only(found: Split, *, billed: bool) -> dict[str, list[str]]:
+    lists = {}
+    for name, place in (("models", 2), ("keys", 1)):
+        theirs = {str(cell[place]) for cell, sums in found.billed.items() if any(sums.tokens.values())}
+        theirs |= {str(cell[place]) for cell, amount in found.billed_money.items() if amount}
+        ours = {str(cell[place]) for cell, sums in found.counted.items() if sums.calls}
+        lists[name] = sorted((theirs - ours if billed else ours - theirs) - {""})
+    return lists
+
+
+def _largest(line: Line) -> tuple[int, int, str]:
+    return -abs(line.difference), -line.billed, line.name

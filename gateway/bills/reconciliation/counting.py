@@ -1,0 +1,280 @@
+"""
+What the ledger counted, as a provider meters it: by seller, tier and kind of token, with the value of each. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gateway.bills.reconciliation.sides import (
+    CACHE_READ,
+    INPUT,
+    METERS,
+    OUTPUT,
+    WRITE_1H,
+    WRITE_5M,
+    CountedUse,
+)
+from gateway.intake.leaves import UNITS, Unpriced, leaves, quantities_of_sum
+from gateway.intake.prices import PriceBook
+from gateway.normalise.reading import models
+from spool import providers
+from spool.ledger import money
+from spool.ledger.days.usage import UsageSum
+from spool.ledger.repricing import TokenSum
+from spool.meters import DECIMALS, FEES
+from spool.meters import METERS as METERS_OF_CALLS
+from spool.record import NS
+
+REASONING = "reasoning"
+_NONE = {
+    "calls": 0,
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "cache_read_tokens": 0,
+    "cache_write_tokens": 0,
+    "reasoning_tokens": 0,
+    "cache_write_1h_tokens": 0,
+}
+# One token of each kind, as a sum that can be priced.
+_ONE_OF: Mapping[str, Mapping[str, int]] = {
+    INPUT: {"input_tokens": 1},
+    CACHE_READ: {"input_tokens": 1, "cache_read_tokens": 1},
+    WRITE_5M: {"input_tokens": 1, "cache_write_tokens": 1},
+    WRITE_1H: {"input_tokens": 1, "cache_write_tokens": 1, "cache_write_1h_tokens": 1},
+    OUTPUT: {"output_tokens": 1},
+    REASONING: {"output_tokens": 1, "reasoning_tokens": 1},
+}
+
+
+# Bills call them otherwise (gateway.bills.statements.sources).
+KIND_OF_FEE = {
+    "web_searches": "web_search",
+    "storage_searches": "file_search",
+    "code_executions": "code_execution",
+}
+
+_BESIDE = {name: meter for name, meter in METERS_OF_CALLS.items() if not meter.is_part}
+_KINDS = {KIND_OF_FEE.get(name, name) for name in _BESIDE}
+# Words of lines of bills about what is measured in a unit.
+_UNIT_WORDS = {
+    "image": "images",
+    "images": "images",
+    "dall": "images",
+    "imagen": "images",
+    "second": "seconds",
+    "seconds": "seconds",
+    "minute": "seconds",
+    "minutes": "seconds",
+    "audio": "seconds",
+    "transcription": "seconds",
+    "whisper": "seconds",
+    "page": "pages",
+    "pages": "pages",
+    "ocr": "pages",
+    "character": "characters",
+    "characters": "characters",
+    "tts": "characters",
+    "search": "searches",
+    "searches": "searches",
+}
+
+
+# The kind of tokens that a bill counts those of a unit under: sound and images are parts of these.
+_KIND_OF_TOKENS = {"cache_read": CACHE_READ, "cache_write": WRITE_5M}
+
+
+def _meter_of_unit(name: str) -> str:
+    """Return the kind of tokens that a unit is of; of what is beside the tokens, what bills call it, or its unit."""
+    unit = UNITS[name]
+    if not unit.is_tokens:
+        fee = KIND_OF_FEE.get(name, name)
+        return fee if name in FEES else METERS_OF_CALLS[name].unit
+    if name == "cache_write_1h_tokens":
+        return WRITE_1H
+    of = dict(unit.dimensions)
+    return _KIND_OF_TOKENS.get(of.get("type", ""), OUTPUT if unit.direction == "output" else INPUT)
+
+
+_METER_OF_UNIT = {name: _meter_of_unit(name) for name in UNITS}
+
+
+def beside_of(kind: str) -> str:
+    """Return what a kind of line is about besides tokens: a meter, else a unit by its words; "" for none."""
+    if kind in _KINDS:
+        return kind
+    known = (_UNIT_WORDS.get(word, "") for word in kind.split("_"))
+    return next(filter(None, known), "")
+
+
+class _Priced(NamedTuple):
+    provider: str | None
+    response: str | None
+    request: str | None
+    mode: str
+    time: int
+    beyond: int
+
+
+class TokenPrices:
+    """What one token of each kind costs by a price book, in units; kinds without a known price are left out."""
+
+    def __init__(self, book: PriceBook) -> None:
+        self._book = book
+        self._known: dict[_Priced, Mapping[str, int]] = {}
+
+    def of_sum(self, total: TokenSum) -> Mapping[str, int]:
+        place = _Priced(
+            total.provider, total.response_model, total.request_model, total.mode, total.time, total.beyond
+        )
+        found = self._known.get(place)
+        if found is None:
+            found = self._known[place] = {
+                kind: money.units(text)
+                for kind, counts in _ONE_OF.items()
+                if (text := self._book.estimate_sum(_one(place, counts))) is not None
+            }
+        return found
+
+    def of_meters(self, total: TokenSum) -> Mapping[str, int] | None:
+        """
+        Return what a sum with meters costs, by kind of token and by what is beside the tokens: each unit at its
+        own price. None if that is not known.
+        """
+        rate = self._book.part_rate(total)
+        charged = None if rate is None else leaves(rate, quantities_of_sum(total))
+        if rate is None or charged is None or isinstance(charged, Unpriced):
+            return None
+        places = 10 ** (rate.digits + DECIMALS)
+        found = Counter[str]()
+        for leaf in charged:
+            found[_METER_OF_UNIT[leaf.unit]] += leaf.amount * money.UNIT // places
+        return found
+
+    def fees(self, total: TokenSum) -> Mapping[str, int]:
+        """
+        Return the cost of the searches and executions in a sum, by the names that bills use; unpriced ones
+        are left out.
+        """
+        found = {}
+        for name in FEES.intersection(total.meters):
+            alone = _one(
+                _Priced(
+                    total.provider,
+                    total.response_model,
+                    total.request_model,
+                    total.mode,
+                    total.time,
+                    total.beyond,
+                ),
+                _NONE,
+            )
+            fee = self._book.estimate_sum(replace(alone, meters={name: total.meters[name]}))
+            if fee is not None:
+                found[KIND_OF_FEE.get(name, name)] = money.units(fee)
+        return found
+
+    def listed(self, provider: str, model: str, tier: str, day: int) -> Mapping[str, int]:
+        """List prices on a day, of inputs that are not large."""
+        return self.of_sum(_one(_Priced(provider, model or None, None, tier, day * NS, 0), _NONE))
+
+
+def _one(place: _Priced, counts: Mapping[str, int]) -> TokenSum:
+    return TokenSum(
+        provider=place.provider,
+        response_model=place.response,
+        request_model=place.request,
+        mode=place.mode,
+        time=place.time,
+        beyond=place.beyond,
+        **{**_NONE, **counts},  # type: ignore[arg-type]
+    )
+
+
+def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[CountedUse]]:
+    """Sums of the ledger by the provider that sold them, "" if unknown."""
+    found: dict[str, list[CountedUse]] = {}
+    for each in sums:
+        of = each.dimensions
+        found.setdefault(seller(of.source, of.provider, of.model), []).append(counted_use(each, prices))
+    return found
+
+
+def seller(source: str | None, provider: str | None, model: str | None) -> str:
+    """Return the seller that billed a call. A counter names no provider: its model's maker stands for it."""
+    if source in providers.BILLED_BY_SOURCE:
+        return providers.BILLED_BY_SOURCE[source]
+    if provider:
+        return providers.canonical(provider)
+    maker = models.maker((model or "").lower())
+    return providers.canonical(maker) if maker else ""
+
+
+def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the filter of costs that selects a seller's calls."""
+    sources = tuple(source for source, sold_by in providers.BILLED_BY_SOURCE.items() if sold_by == seller)
+    return {"source": sources} if sources else {"provider": (seller,)}
+
+
+def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
+    """Return a sum of the ledger as a provider meters it."""
+    total = each.tokens
+    of = each.dimensions
+    read = total.cache_read_tokens
+    written = total.cache_write_tokens
+    written_1h = total.cache_write_1h_tokens
+    made = total.output_tokens or 0
+    tokens = dict(
+        zip(
+            METERS,
+            (total.input_tokens - read - written, read, written - written_1h, written_1h, made),
+            strict=True,
+        )
+    )
+    price = prices.of_sum(total)
+    values = {meter: tokens[meter] * price[meter] for meter in METERS if meter in price}
+    thought = min(total.reasoning_tokens, made)
+    if OUTPUT in price and REASONING in price:
+        values[OUTPUT] += thought * (price[REASONING] - price[OUTPUT])
+    fees: Mapping[str, int] = {}
+    if total.meters:
+        charged = prices.of_meters(total)
+        if charged is None:
+            fees = prices.fees(total)
+        else:
+            values = {meter: charged.get(meter, 0) for meter in METERS}
+            fees = {kind: amount for kind, amount in charged.items() if kind not in METERS}
+    return CountedUse(
+        day=each.day,
+        source=of.source or "",
+        key=of.api_key or "",
+        team=of.team or "",
+        model=of.model or of.request_model or "",
+        tier=of.mode,
+        calls=total.calls,
+        errors=total.calls if of.status == "error" else 0,
+        unsized=0 if each.sized else total.calls,
+        tokens={meter: count for meter, count in tokens.items() if count},
+        values=values,
+        cost=each.cost,
+        region=of.region or "",
+        fees=fees,
+        beside=_beside(total.meters) if total.meters else {},
+    )
+
+
+def _beside(meters: Mapping[str, int]) -> Mapping[str, int]:
+    """Return quantities beside the tokens by what bills call them, and by unit; no part of a whole twice."""
+    found = Counter[str]()
+    for name, quantity in meters.items():
+        meter = _BESIDE.get(name)
+        if meter is None:
+            continue
+        found[KIND_OF_FEE.get(name, name)] += quantity
+        if meters.keys().isdisjoint(meter.wholes):
+            found[meter.unit] += quantity
+    return found

@@ -1,0 +1,188 @@
+"""Reads both sides of a month: what statements say, and what the ledger counted of the same days."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.bills.reconciliation.comparing import BothSides, Tolerance
+from gateway.bills.reconciliation.counting import TokenPrices, calls_of, counted, seller
+from gateway.bills.reconciliation.exchange import in_dollars
+from gateway.bills.reconciliation.matching import Owner
+from gateway.bills.reconciliation.sides import DAY_S, CountedUse
+from gateway.intake.prices import PriceBook
+from spool import providers
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.log.protocols import Log
+from spool.statements.protocols import Statements
+from spool.statements.values import StatementInfo, StatementRow
+
+_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementSources:
+    """Where both sides are read, and what the operator set."""
+
+    ledger: Ledger
+    log: Log
+    prices: Callable[[], PriceBook]
+    statements: Statements
+    owners: Callable[[], Sequence[Owner]] = tuple
+    tolerance: Callable[[], Tolerance] = Tolerance
+    closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict  # by `closing.closed_id`
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalendarMonth:
+    """The calendar month (UTC) of a comparison, as epoch seconds of its days."""
+
+    name: str
+    days: Sequence[int]
+
+    @classmethod
+    def of(cls, name: str) -> CalendarMonth:
+        """ValueError unless it is written 2026-10."""
+        first = datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC)
+        if first.strftime("%Y-%m") != name:
+            raise ValueError(name)
+        end = (first + timedelta(days=32)).replace(day=1)
+        return cls(name=name, days=range(int(first.timestamp()), int(end.timestamp()), DAY_S))
+
+    @classmethod
+    def at(cls, now: float) -> CalendarMonth:
+        return cls.of(datetime.fromtimestamp(now, UTC).strftime("%Y-%m"))
+
+    @property
+    def previous(self) -> CalendarMonth:
+        return CalendarMonth.at(self.days[0] - DAY_S)
+
+    @property
+    def start(self) -> int:
+        return self.days[0]
+
+    @property
+    def end(self) -> int:
+        return self.days[-1] + DAY_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """Both sides of each provider with a statement, and what others came to, for which there is none."""
+
+    sides: Sequence[BothSides]
+    without: Mapping[str, int]
+
+
+async def gather(
+    sources: StatementSources, month: CalendarMonth, *, now: float, provider: str | None = None
+) -> Gathered:
+    """Gather all that is closed by now of a month, of one provider or of all."""
+    await sources.ledger.catch_up(sources.log)
+    known = await sources.statements.statements()
+    infos = [info for info in known if info.start < month.end and info.end > month.start]
+    told = sorted({info.provider for info in infos if provider in (None, info.provider)})
+    costs = await counted_by_seller(sources.ledger, month, now)
+    without = {name: costs[name] for name in sorted(costs) if name not in told and provider in (None, name)}
+    if not told:
+        return Gathered(sides=[], without=without)
+    book = await asyncio.to_thread(sources.prices)
+    prices = TokenPrices(book)
+    by_provider: dict[str, list[CountedUse]] = defaultdict(list)
+    for day in month.days:
+        if day > now:
+            break
+        sums = await sources.ledger.usage_of_day(day)
+        for name, rows in (await asyncio.to_thread(counted, sums, prices)).items():
+            by_provider[name] += rows
+    sides = [
+        await _sides(
+            sources, month, now, name, [info for info in infos if info.provider == name], by_provider, prices
+        )
+        for name in told
+    ]
+    return Gathered(sides=sides, without=without)
+
+
+async def counted_by_seller(ledger: Ledger, month: CalendarMonth, now: float) -> Mapping[str, int]:
+    """Return what was counted by seller, in dollars as it was stated, of the days of a month that have begun."""
+    until = min(month.end, int(now) // DAY_S * DAY_S + DAY_S)
+    if until <= month.start:
+        return {}
+    query = CostQuery(
+        since=datetime.fromtimestamp(month.start, UTC),
+        until=datetime.fromtimestamp(until, UTC),
+        granularity=TOTAL,
+        group_by=("source", "provider", "model"),
+        exclude={"status": ("cached",)},
+        measures=("cost",),
+    )
+    found: dict[str, int] = defaultdict(int)
+    for row in await ledger.costs(query):
+        found[seller(*row.group)] += money.units(row.cost) - money.units(row.converted)
+    return found
+
+
+async def exchanged(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:
+    """Return rows of statements with their money in dollars, where a rate is known."""
+    rates = ledger.rates
+    return rows if rates is None else await asyncio.to_thread(in_dollars, rows, rates)
+
+
+async def _sides(
+    sources: StatementSources,
+    month: CalendarMonth,
+    now: float,
+    provider: str,
+    infos: Sequence[StatementInfo],
+    by_provider: Mapping[str, Sequence[CountedUse]],
+    prices: TokenPrices,
+) -> BothSides:
+    told = await sources.statements.rows(provider=provider, start=month.start, end=month.end)
+    rows = await exchanged(sources.ledger, told)
+    covered: dict[str, set[int]] = defaultdict(set)
+    unsettled: dict[str, set[int]] = defaultdict(set)
+    for info in infos:
+        days = {day for day in month.days if info.start <= day < info.end}
+        covered[info.source] |= days
+        if not info.settled:
+            unsettled[info.source] |= days
+    return BothSides(
+        provider=provider,
+        days=month.days,
+        open_from=int(now) // DAY_S * DAY_S,
+        rows=rows,
+        counted=by_provider.get(provider, ()),
+        prices=lambda model, tier, day: prices.listed(provider, model, tier, day),
+        covered={source: frozenset(days) for source, days in covered.items()},
+        unsettled={source: frozenset(days) for source, days in unsettled.items()},
+        hours=await _hours(sources.ledger, provider, month, now),
+        owners=sources.owners(),
+        tolerance=sources.tolerance(),
+    )
+
+
+async def _hours(ledger: Ledger, provider: str, month: CalendarMonth, now: float) -> dict[int, int]:
+    """Tokens by hour, of a day before and after as well; nothing where hours are no longer kept."""
+    since = datetime.fromtimestamp(month.start - DAY_S, UTC)
+    if await ledger.since_hours(since) > since:
+        return {}
+    until = datetime.fromtimestamp(min(month.end + DAY_S, int(now) // 3600 * 3600 + 3600), UTC)
+    if until <= since:
+        return {}
+    include = calls_of(provider)
+    exclude = {} if "source" in include else {"source": (*providers.BILLED_BY_SOURCE,)}
+    query = CostQuery(
+        since=since, until=until, granularity="hourly", include=include, exclude=exclude, measures=_TOKENS
+    )
+    found = {}
+    for row in await ledger.costs(query):
+        cached = row.cached_input_tokens + row.cached_output_tokens
+        found[int(row.start.timestamp())] = row.input_tokens + row.output_tokens - cached
+    return found

@@ -1,0 +1,370 @@
+"""
+Brings statements and ledger to the same words: one source a day, days, tiers, families of models, and keys. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.bills.reconciliation.cells import Levels
+from gateway.bills.reconciliation.series import ALIKE, are_alike
+from gateway.bills.reconciliation.sides import (
+    ANYWHERE,
+    DAY_S,
+    INPUT,
+    METERS,
+    OUTPUT,
+    POOLED,
+    WHOLE,
+    BilledMoney,
+    BilledTokens,
+    CountedUse,
+)
+from gateway.intake.rate_cards.names import family, letters
+from spool.ledger import money
+from spool.statements.values import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
+
+TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
+UNMATCHED = "(other keys)"  # keys of both sides that are not known to be one
+CREDIT = "credit"
+NAMED = frozenset(
+    {"tax", CREDIT, "discount", "rounding", SEAT}
+)  # lines of a bill that have a cause of their name
+_HALF_DAY = DAY_S // 2
+LEAST_DAYS = 3  # with tokens, before their series says that two names are one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A provider's key or account, and what its calls have in the ledger: one of `api_key`, `team` and `source`."""
+
+    provider: str
+    billed: str
+    api_key: str = ""
+    team: str = ""
+    source: str = ""
+
+    def owns(self, row: CountedUse) -> bool:
+        pairs = ((self.api_key, row.key), (self.team, row.team), (self.source, row.source))
+        return all(not wanted or wanted == has for wanted, has in pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Billed:
+    """
+    Rows of statements, by what they tell. `accrued`: what comes to the money where fees are on what they cover.
+    `foreign`: amounts that are not in dollars, by currency.
+    """
+
+    tokens: Sequence[BilledTokens]
+    money: Sequence[BilledMoney]
+    accrued: Sequence[BilledMoney]
+    foreign: Mapping[str, int]
+    unsettled: Mapping[str, frozenset[int]]  # days that may be told anew, by source
+    wide: Mapping[int, int]  # days within a bucket that is longer than a day -> its first
+
+    @property
+    def sources(self) -> set[str]:
+        return {*(row.source for row in self.tokens), *(row.source for row in self.money)}
+
+
+def billed(rows: Iterable[StatementRow], *, as_told: bool = False) -> Billed:
+    """
+    Statement rows by day, meter and tier. Money that is given back is a credit, whatever a bill calls it, or, if
+    `as_told`, what the bill calls it.
+    """
+    tokens = []
+    amounts = []
+    accrued = []
+    foreign: dict[str, int] = defaultdict(int)
+    unsettled: dict[str, set[int]] = defaultdict(set)
+    wide: dict[int, int] = {}
+    for row in rows:
+        day = day_of(row)
+        if row.end - row.start > DAY_S + _HALF_DAY:
+            day = row.start // DAY_S * DAY_S
+            if _is_of_calls(
+                row
+            ):  # a fee or a tax of a month is on its first day, beside days with rows of their own
+                wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
+        if not row.settled:
+            unsettled[row.source].add(day)
+        place = {
+            "source": row.source,
+            "day": day,
+            "account": row.account or "",
+            "key": row.key or "",
+            "model": row.model or "",
+            "tier": "batch" if row.batch else row.tier,
+            "region": row.region or "",
+        }
+        if row.currency not in (None, "USD"):
+            foreign[str(row.currency)] += 1
+        elif row.unit == DOLLARS:
+            told = _line_of(row, place)
+            if row.amount or row.amount_effective is None:
+                amounts.append(told if as_told else _named(told))
+            beyond = _beyond(row)
+            if beyond:
+                of_fee = UNUSED if row.line_type == UNUSED else told.meter
+                accrued.append(replace(told, meter=of_fee, amount=beyond))
+        elif row.unit == ACCRUED:
+            accrued.append(_line_of(row, place))
+        elif row.unit in (TOKENS, REQUESTS) and row.corrects is None:
+            meter = None if row.unit == REQUESTS else meter_of(row.kind)
+            if meter is None or meter in METERS or meter in POOLED:
+                quantity = int(row.amount.to_integral_value())
+                tokens.append(BilledTokens(**place, meter=meter, quantity=quantity))  # type: ignore[arg-type]
+    return Billed(
+        tokens=tokens,
+        money=amounts,
+        accrued=accrued,
+        foreign=dict(foreign),
+        unsettled={source: frozenset(days) for source, days in unsettled.items()},
+        wide=wide,
+    )
+
+
+def _line_of(row: StatementRow, place: Mapping[str, Any]) -> BilledMoney:
+    amount = money.units(f"{row.amount:f}")
+    meter = meter_of(row.kind)
+    line = BilledMoney(**place, meter=meter, amount=amount, line=row.line_type or "")
+    is_again = row.line_type in (REFUND, CORRECTION)
+    if not is_again and (row.corrects is None or not line.is_for_tokens):
+        return line
+    said = row.line_type if is_again else CORRECTION
+    again = replace(line, meter=CREDIT if amount < 0 else CORRECTION, line=said or "", of=meter)
+    return replace(again, corrects=row.corrects or 0, corrects_until=row.corrects_until or 0)
+
+
+def _beyond(row: StatementRow) -> int:
+    """Return what a row costs beyond its amount where fees are on what they cover."""
+    if row.amount_effective is None:
+        return 0
+    return money.units(f"{row.amount_effective:f}") - money.units(f"{row.amount:f}")
+
+
+def _is_of_calls(row: StatementRow) -> bool:
+    if row.line_type in (REFUND, CORRECTION):
+        return False
+    return row.unit in (TOKENS, REQUESTS) or meter_of(row.kind) in (*METERS, *POOLED, WHOLE)
+
+
+def _named(row: BilledMoney) -> BilledMoney:
+    """
+    Count money that is given back as a credit, whatever a bill calls it: grants, refunds, adjustments, promotions.
+    """
+    is_given_back = row.amount < 0 and not row.is_for_tokens and row.meter not in NAMED
+    return replace(row, meter=CREDIT) if is_given_back else row
+
+
+def day_of(row: StatementRow) -> int:
+    """The day (UTC) that has the middle of a bucket: a bucket of another zone is the day of its date."""
+    return (row.start + row.end) // 2 // DAY_S * DAY_S
+
+
+def meter_of(kind: str) -> str:
+    """The meter of a kind of tokens: reasoning and other media are output or input that is billed apart."""
+    if kind in METERS or kind in POOLED:
+        return kind
+    if kind == "reasoning" or kind.endswith("_output"):
+        return OUTPUT
+    return INPUT if kind.endswith("_input") else kind
+
+
+def one_source(
+    rows: Sequence[BilledTokens] | Sequence[BilledMoney], covered: Mapping[str, frozenset[int]]
+) -> dict[int, str]:
+    """
+    Choose the source of each day: of several with the same rows, the most detailed.
+
+    Sources are never added to each other, because two reports of one provider are of the same calls.
+    """
+    told: dict[str, list[BilledTokens | BilledMoney]] = defaultdict(list)
+    for row in rows:
+        told[row.source].append(row)
+    rank = {source: (_detail(each), len(each), source) for source, each in told.items()}
+    days: dict[int, str] = {}
+    for source in sorted(rank, key=lambda source: rank[source]):
+        for day in covered.get(source, frozenset()) | {row.day for row in told[source]}:
+            days[day] = source
+    return days
+
+
+def _detail(rows: Sequence[BilledTokens | BilledMoney]) -> int:
+    keys = any(row.key for row in rows)
+    models = any(row.model for row in rows)
+    tiers = any(row.tier is not None for row in rows)
+    return keys + models + tiers
+
+
+def levels_of(
+    tokens: Sequence[BilledTokens],
+    amounts: Sequence[BilledMoney],
+    counted: Sequence[CountedUse],
+    *,
+    keys: bool,
+) -> Levels:
+    """
+    Return the levels that all of the chosen rows distinguish; keys only if some of both sides are known to be
+    one, and regions if both sides mean the same by them.
+    """
+    told: Sequence[BilledTokens | BilledMoney] = [row for row in tokens if row.meter is not None]
+    paid = [row for row in amounts if row.is_for_tokens]
+    model = any(row.model for row in told) if told else any(row.model for row in paid)
+    key = keys and any(row.key for row in (told or paid))
+    tier = any(row.tier is not None for row in told)
+    region = _are_regions_alike([row for row in tokens if row.meter is not None], counted)
+    return Levels(
+        model=model,
+        key=key,
+        tier=tier,
+        region=region,
+        money_model=model and any(row.model for row in paid) if paid else model,
+        money_key=key and any(row.key for row in paid) if paid else key,
+        money_tier=tier and any(row.tier is not None for row in paid) if paid else tier,
+        money_region=region and any(row.region for row in paid) if paid else region,
+    )
+
+
+def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[CountedUse]) -> bool:
+    """
+    True if both sides use the same names of regions: over the whole time, no model has tokens in a region on
+    one side and in another region on the other.
+    """
+    extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    theirs = {row.region for row in tokens}
+    ours = {row.region for row in counted}
+    if theirs & ours <= ANYWHERE:
+        return False
+    for row in tokens:
+        extra[row.model]["" if row.region in ANYWHERE else row.region] += row.quantity
+    for use in counted:
+        extra[use.model]["" if use.region in ANYWHERE else use.region] -= sum(use.tokens.values())
+    exchanged = sum(
+        min(sum(each for each in of.values() if each > 0), -sum(each for each in of.values() if each < 0))
+        for of in extra.values()
+    )
+    return exchanged <= ALIKE * sum(row.quantity for row in tokens)
+
+
+class Keys:
+    """Which keys of a provider are which of ours: by an owner that the operator named, or by the same name."""
+
+    def __init__(self, owners: Sequence[Owner], theirs: Iterable[str], ours: Iterable[str]) -> None:
+        self._owners = owners
+        self._named = {owner.billed for owner in owners}
+        known = set(ours)
+        self.matched = {key for key in theirs if key in known} - self._named
+        self._theirs = set(theirs) - self.matched - self._named - {""}
+        self._ours = known - self.matched - {owner.api_key for owner in owners if owner.api_key}
+
+    @property
+    def any(self) -> bool:
+        return bool(self.matched or self._named)
+
+    @property
+    def unknown(self) -> set[str]:
+        """Keys of the provider that no key of ours is known for."""
+        return self._theirs
+
+    def of_billed(self, row: BilledTokens | BilledMoney) -> str:
+        for name in (row.key, row.account):
+            if name in self._named or name in self.matched:
+                return name
+        if not row.key:
+            return ""
+        return UNMATCHED if self._ours else row.key
+
+    def where(self, key: str) -> dict[str, list[str]]:
+        """Return the filter of costs for our calls of a key; empty if one filter cannot say it."""
+        for owner in self._owners:
+            if owner.billed == key:
+                pairs = (("api_key", owner.api_key), ("team", owner.team), ("source", owner.source))
+                return {name: [value] for name, value in pairs if value}
+        return {"api_key": [key]} if key in self.matched or key in self._ours else {}
+
+    def of_counted(self, row: CountedUse) -> str:
+        for owner in self._owners:
+            if owner.owns(row):
+                return owner.billed
+        if row.key in self.matched:
+            return row.key
+        return UNMATCHED if self._theirs or not row.key else row.key
+
+
+def named_alike(
+    tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
+) -> tuple[
+    list[BilledTokens], list[BilledMoney], list[CountedUse], Callable[[str], str], list[tuple[str, str]]
+]:
+    """
+    All three under families of models. With them: the name to price a family by, and pairs of names (billed,
+    counted) that are one family and are written differently.
+    """
+    theirs: dict[str, set[str]] = defaultdict(set)
+    ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    families = families_of(tokens, amounts, counted)
+    for name in {*(r.model for r in tokens), *(r.model for r in amounts)}:
+        theirs[families[name]].add(name)
+    for each in counted:
+        ours[families[each.model]][each.model] += sum(each.tokens.values())
+    pairs = [
+        (min(names), max(ours[found], key=lambda name: ours[found][name]))
+        for found, names in sorted(theirs.items())
+        if found in ours and names.isdisjoint(ours[found])
+    ]
+
+    def priced_as(found: str) -> str:
+        if ours.get(found):
+            return max(ours[found], key=lambda name: (ours[found][name], name))
+        return min(theirs.get(found, {found}))
+
+    return (
+        [replace(row, model=families[row.model]) for row in tokens],
+        [replace(row, model=families[row.model]) for row in amounts],
+        [replace(row, model=families[row.model]) for row in counted],
+        priced_as,
+        pairs,
+    )
+
+
+def families_of(
+    tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
+) -> dict[str, str]:
+    """
+    The family of every name of both sides. Those of one side alone are joined with one of the other where
+    their letters agree, or else their tokens day by day, and there is no second that would do.
+    """
+    billed_names = {*(row.model for row in tokens), *(row.model for row in amounts)}
+    found = {name: family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}}
+    theirs = {found[name] for name in billed_names} - {""}
+    ours = {found[row.model] for row in counted} - {""}
+    joined: dict[str, str] = {}
+    by_letters: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(ours):
+        by_letters[letters(name)].append(name)
+    for name in sorted(theirs - ours):
+        if len(known := by_letters[letters(name)]) == 1:
+            joined[name] = known[0]
+    said: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for row in tokens:
+        if row.meter is not None:
+            said[found[row.model]][row.day] += row.quantity
+    have: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for each in counted:
+        have[found[each.model]][each.day] += sum(each.tokens.values())
+    left = ours - theirs - set(joined.values())
+    alike = [
+        (name, own)
+        for name in sorted(theirs - ours - joined.keys())
+        for own in sorted(left)
+        if len(said[name]) >= LEAST_DAYS and are_alike(said[name], have[own])
+    ]
+    for name, own in alike:
+        if sum(name == each for each, _ in alike) == sum(own == each for _, each in alike) == 1:
+            joined[name] = own
+    return {name: joined.get(each, each) for name, each in found.items()}

@@ -1,0 +1,114 @@
+"""What was paid for a kind of token of a model and what it is worth at our prices, day by day. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from gateway.bills.reconciliation.cells import Split
+from gateway.bills.reconciliation.sides import Cell
+
+SAME = Decimal("0.005")  # ratios that are this near are one
+MOST_SETS = 4  # of days at prices of their own, that of the other days with them
+
+
+@dataclass(frozen=True, slots=True)
+class RateSeries:
+    """One meter of a model by day, over all keys and tiers; days without a worth are left out."""
+
+    paid: Mapping[int, int]
+    worth: Mapping[int, int]
+    sold: Mapping[int, int]
+
+    def ratio(self, days: set[int] | None = None) -> Decimal:
+        """Paid, of what it is worth; of all days unless some are given."""
+        chosen = set(self.worth) if days is None else days
+        return Decimal(sum(self.paid.get(day, 0) for day in chosen)) / sum(
+            self.worth.get(day, 0) for day in chosen
+        )
+
+    def steps(self) -> list[tuple[int, Decimal]] | None:
+        """The first days of constant ratios, two at most; None if it changes more often."""
+        found: list[tuple[int, Decimal]] = []
+        for day in sorted(self.worth):
+            ratio = Decimal(self.paid.get(day, 0)) / self.worth[day]
+            if not found or abs(ratio - found[-1][1]) > SAME * max(ratio, found[-1][1]):
+                found.append((day, ratio))
+        return found if len(found) <= 2 else None
+
+    def is_steady(self) -> bool:
+        """True if the ratio is constant, or changes once; a day alone does not show a change."""
+        steps = self.steps()
+        if steps is None or len(steps) == 1:
+            return steps is not None
+        before = sum(day < steps[1][0] for day in self.worth)
+        return 1 < before < len(self.worth) - 1
+
+
+Paid = Callable[
+    [Cell, str], int | None
+]  # what is left of what was billed for tokens at their prices; None: nothing
+
+
+def of_model(
+    split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None
+) -> dict[str, RateSeries]:
+    """The series of some meters of a model, those that a statement bills."""
+    return of_cells(split, split.cells(model), meters, paid_of)
+
+
+def of_cells(
+    split: Split, cells: Collection[Cell], meters: Collection[str], paid_of: Paid | None = None
+) -> dict[str, RateSeries]:
+    """
+    The series of some meters over some cells, those that a statement bills: all of it unless `paid_of` says less.
+    """
+    sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
+    for (cell, meter), worth in split.worth.items():
+        if cell not in cells or meter not in meters or worth <= 0 or (cell, meter) not in split.paid:
+            continue
+        amount = split.paid[cell, meter] if paid_of is None else paid_of(cell, meter)
+        if amount is None:
+            continue
+        paid, values, sold = sums.setdefault(meter, (defaultdict(int), defaultdict(int), defaultdict(int)))
+        paid[cell.day] += amount
+        values[cell.day] += worth
+        sold[cell.day] += split.sold[cell, meter]
+    return {meter: RateSeries(*each) for meter, each in sums.items()}
+
+
+def days_of(meters: Mapping[str, RateSeries]) -> set[int]:
+    """Days on which any of the kinds of tokens has a worth."""
+    return {day for each in meters.values() for day in each.worth}
+
+
+def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
+    """
+    Days at the same ratios, whatever their order, with the ratios that are none of our price; a few sets at most.
+
+    Empty if the days are of more kinds, if a set is one day that one kind of token alone sets apart, or if two
+    sets are one day each: calls of another price come and go.
+    """
+    found: list[tuple[list[int], dict[str, Decimal]]] = []
+    for day in sorted(days_of(meters)):
+        ratios = {meter: each.ratio({day}) for meter, each in meters.items() if day in each.worth}
+        for days, known in found:
+            if all(
+                meter not in known or abs(known[meter] - ratio) <= SAME * max(ratio, known[meter])
+                for meter, ratio in ratios.items()
+            ):
+                days.append(day)
+                known.update({meter: ratio for meter, ratio in ratios.items() if meter not in known})
+                break
+        else:
+            found.append(([day], ratios))
+    sets = [
+        (days, {m: ratio for m, ratio in ratios.items() if abs(ratio - 1) > SAME}) for days, ratios in found
+    ]
+    is_chance = any(off and len(days) < 2 and len(off) < 2 for days, off in sets)
+    single = sum(bool(off) and len(days) < 2 for days, off in sets)
+    return (
+        [] if len(sets) > MOST_SETS or is_chance or single > 1 else [(days, off) for days, off in sets if off]
+    )

@@ -1,0 +1,68 @@
+"""Compares months when it is asked to, and remembers the newest figures for metrics and insights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.bills.reconciliation.comparing import Reconciliation, compare
+from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, gather
+from spool.clock import Clock
+
+EVERY_S = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconciledMonth:
+    """A month of every provider with a statement; `without`: what was counted of the others, in units of money."""
+
+    month: CalendarMonth
+    providers: Sequence[Reconciliation]
+    without: Mapping[str, int]
+
+
+class Reconciler:
+    """One comparison at a time: each reads a month of the ledger."""
+
+    def __init__(self, sources: StatementSources, clock: Clock) -> None:
+        self._sources = sources
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._mark: object = None
+        self._months: Sequence[ReconciledMonth] = ()
+        self.newest: Mapping[
+            str, Reconciliation
+        ] = {}  # by provider, of the newest month that has compared days
+
+    async def reconcile(
+        self, month: CalendarMonth | None = None, provider: str | None = None
+    ) -> ReconciledMonth:
+        """The month of today unless one is given."""
+        async with self._turn:
+            return await self._reconcile(month or CalendarMonth.at(self._clock.now()), provider)
+
+    async def look(self) -> Sequence[ReconciledMonth]:
+        """
+        This month and the one before it, once an hour and whenever a statement came; remembers the newest figures.
+        """
+        async with self._turn:
+            now = self._clock.now()
+            known = await self._sources.statements.statements()
+            mark = (int(now) // EVERY_S, len(known), max((info.imported_at for info in known), default=0.0))
+            if mark == self._mark:
+                return self._months
+            this = CalendarMonth.at(now)
+            months = [await self._reconcile(month, None) for month in (this.previous, this)] if known else []
+        newest: dict[str, Reconciliation] = {}
+        for each in months:
+            for found in each.providers:
+                if found.compared or found.provider not in newest:
+                    newest[found.provider] = found
+        self.newest, self._months, self._mark = newest, months, mark
+        return months
+
+    async def _reconcile(self, month: CalendarMonth, provider: str | None) -> ReconciledMonth:
+        gathered = await gather(self._sources, month, now=self._clock.now(), provider=provider)
+        found = [await asyncio.to_thread(compare, sides) for sides in gathered.sides]
+        return ReconciledMonth(month=month, providers=found, without=gathered.without)

@@ -1,0 +1,139 @@
+"""
+Tokens that one side has more than once: rows that stand in a report again, and two sources that tell the
+same calls. Pure.
+
+They are found before anything is valued, so that what is under another tier or kind is looked for in the
+tokens of one time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from gateway.bills.reconciliation.sides import OUTPUT, Cell, CountedSums
+
+LEAST_DAYS = 3  # on which twice as much was counted, before that is no chance
+_NOTHING = [0, 0]  # tokens of input and output
+MOST_AGAIN = 3  # times that rows may stand in a report beside the first
+
+Owner = tuple[str, str]  # a key and a model
+Told = Mapping[Cell, Mapping[str, int]]  # billed tokens of a cell by METERS
+_Sums = dict[Owner, dict[int, list[int]]]  # input and output by day
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeats:
+    """
+    `billed`: days, and how many times the statement has their tokens. `counted`: keys and models that the
+    ledger has twice, with the sources that tell them.
+    """
+
+    billed: Mapping[int, int] = field(default_factory=dict)
+    counted: Mapping[Owner, tuple[str, ...]] = field(default_factory=dict)
+
+    def times(self, cell: Cell) -> Fraction:
+        """Return how many times the counted tokens stand in the statement."""
+        return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
+
+
+def repeats_of(told: Told, counted: Mapping[Cell, CountedSums]) -> Repeats:
+    """Find exact multiples, in input and in output: of days, and of keys and models over all days."""
+    theirs = _sums(told)
+    ours = _sums({cell: sums.tokens for cell, sums in counted.items()})
+    sources = _two_sources(counted)
+    twice = {
+        owner: names for owner, names in sources.items() if _is_twice(ours[owner], theirs.get(owner, {}))
+    }
+    once = {
+        owner: {day: [each // 2 for each in sums] if owner in twice else sums for day, sums in days.items()}
+        for owner, days in ours.items()
+    }
+    known = _on_both_sides(theirs, ours)
+    days = {day for days in theirs.values() for day in days}
+    again = {
+        day: times
+        for day in days
+        if (
+            times := _times(
+                {owner: theirs.get(owner, {}).get(day, [0, 0]) for owner in known},
+                {owner: once.get(owner, {}).get(day, [0, 0]) for owner in known},
+            )
+        )
+        > 1
+    }
+    if len(again) * 2 > len(days) and not _are_rows(told, counted, again):
+        again = {}  # so many days with tokens of another tier are calls, and no rows
+    return Repeats(billed=again, counted=twice)
+
+
+def _sums(tokens: Told) -> _Sums:
+    found: _Sums = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    for cell, by_meter in tokens.items():
+        for meter, count in by_meter.items():
+            if count:
+                found[cell.key, cell.model][cell.day][meter == OUTPUT] += count
+    return found
+
+
+def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
+    """Return the owners whose key and model are names of both sides; the calls of others are of one side alone."""
+    keys = {key for key, _ in theirs} & {key for key, _ in ours}
+    models = {model for _, model in theirs} & {model for _, model in ours}
+    owners = theirs.keys() | ours.keys()
+    return {(key, model) for key, model in owners if key in keys and model in models}
+
+
+def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, ...]]:
+    """Keys and models that two sources tell, as many tokens each."""
+    sums: dict[Owner, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for cell, each in counted.items():
+        for source, tokens in each.by_source.items():
+            sums[cell.key, cell.model][source] += tokens
+    return {
+        owner: tuple(sorted(by_source))
+        for owner, by_source in sums.items()
+        if len(by_source) == 2 and len(set(by_source.values())) == 1
+    }
+
+
+def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> bool:
+    """True if twice as much was counted as was billed, on each day of both, except for days whose rows came again."""
+    days = ours.keys() | theirs.keys()
+    times = [_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
+    half = times.count(Fraction(1, 2))
+    is_again = all(each and each * 2 == int(each * 2) <= MOST_AGAIN + 1 for each in times)
+    return is_again and half >= LEAST_DAYS and half * 2 > len(times)
+
+
+def _ratio(said: list[int], have: list[int]) -> Fraction:
+    """Billed, of what was counted, of input and output alike; 0 if they are not."""
+    found = {Fraction(each, of) for each, of in zip(said, have, strict=True) if of}
+    is_one = len(found) == 1 and not any(each for each, of in zip(said, have, strict=True) if not of)
+    return found.pop() if is_one else Fraction(0)
+
+
+def _times(said: Mapping[Owner, list[int]], have: Mapping[Owner, list[int]]) -> int:
+    """Return how many times most tokens of a day were billed, all alike; 0 if they were not."""
+    ratios = {
+        owner: _ratio(said[owner], have[owner]) for owner in have if any(said[owner]) or any(have[owner])
+    }
+    more = {owner for owner, ratio in ratios.items() if ratio != 1}
+    times = {ratios[owner] for owner in more}
+    tokens = {owner: sum(have[owner]) for owner in ratios}
+    if len(times) != 1 or sum(tokens[owner] for owner in more) * 2 < sum(tokens.values()):
+        return 0
+    found = times.pop()
+    return int(found) if found == int(found) and 1 < found <= MOST_AGAIN + 1 else 0
+
+
+def _are_rows(told: Told, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]) -> bool:
+    """True if the tokens of each tier and kind are the same multiple of those that were counted."""
+    return all(
+        count == days[cell.day] * (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
+        for cell, by_meter in told.items()
+        if cell.day in days
+        for meter, count in by_meter.items()
+    )

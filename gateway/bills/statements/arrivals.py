@@ -1,0 +1,81 @@
+"""Until which day reports have come, of each kind and account: pulled ones, and those that are imported. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gateway.bills.statements.puller import FAILED, PullState
+from gateway.bills.statements.sources.list import SOURCES
+from spool.statements.rules import day_from
+from spool.statements.values import DAY_S, StatementInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """
+    A kind of report of one account. `until` is the end of the newest day that it covers, None if there is none.
+
+    `pull` is the name of its pull and `every` how often that is; "" if it is imported. `months` (such as
+    2026-10) are those of which days were imported. `failure` is why the pull failed last.
+    """
+
+    source: str
+    account: str
+    settle_s: float
+    until: float | None
+    pull: str = ""
+    every: float = 0.0
+    failure: str = ""
+    months: Sequence[str] = ()
+
+
+def arrivals(
+    infos: Sequence[StatementInfo], pulls: Sequence[PullState], *, settle_s: float = 0
+) -> Sequence[Arrival]:
+    """Return the pulls and the statements that were imported once."""
+    return [*_pulled(infos, pulls, settle_s), *_imported(infos, pulls, settle_s)]
+
+
+def _pulled(infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float) -> Iterator[Arrival]:
+    for pull in pulls:
+        # What was asked for is known, also where a provider had nothing to tell.
+        known = [float(info.end) for info in infos if _is_of(info, pull)]
+        if pull.pulled_to is not None:
+            known.append(float(day_from(pull.pulled_to) + DAY_S))
+        yield Arrival(
+            source=pull.source,
+            account=pull.account,
+            settle_s=_settle_s(pull.source, settle_s),
+            until=max(known, default=None),
+            pull=pull.name,
+            every=pull.every,
+            failure=pull.reason if pull.state == FAILED else "",
+        )
+
+
+def _imported(
+    infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float
+) -> Iterator[Arrival]:
+    days: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for info in infos:
+        if not any(_is_of(info, pull) for pull in pulls):
+            days[info.source, info.account] |= {*range(info.start, info.end, DAY_S)}
+    for (source, account), covered in sorted(days.items()):
+        yield Arrival(
+            source=source,
+            account=account,
+            settle_s=_settle_s(source, settle_s),
+            until=float(max(covered) + DAY_S),
+            months=sorted({datetime.fromtimestamp(day, UTC).strftime("%Y-%m") for day in covered}),
+        )
+
+
+def _is_of(info: StatementInfo, pull: PullState) -> bool:
+    return info.source == pull.source and pull.account in ("", info.account)
+
+
+def _settle_s(source: str, settle_s: float) -> float:
+    return max(SOURCES[source].settle_s if source in SOURCES else 0.0, settle_s)

@@ -1,0 +1,189 @@
+"""Gathers the cells of one report: a row that is damaged leaves nothing behind, and is named and counted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import blake2b
+
+import msgspec
+
+from gateway.bills.statements.values import Damaged, kept
+from spool.bounded_reading import KnownDigests
+from spool.errors import Invalid
+from spool.statements.rules import RowAmounts
+from spool.statements.values import REQUESTS, SEAT, SEATS, TOKENS, USD, StatementRow
+
+MOST_NAMED = 20  # damaged rows that are named
+_NOTHING = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """What the cells of one row share. `open`: the report says itself that it may be restated."""
+
+    provider: str
+    start: int
+    end: int
+    account: str | None = None
+    key: str | None = None
+    model: str | None = None
+    tier: str | None = None
+    region: str | None = None
+    batch: bool | None = None
+    open: bool = False
+    line_type: str | None = None
+    invoice_id: str | None = None
+    line_id: str | None = None
+    commitment_id: str | None = None
+    corrects: int | None = None
+    corrects_until: int | None = None
+
+
+_Cell = tuple[Bucket, str, str, str | None]  # and unit, kind, currency
+
+
+@dataclass(kw_only=True)
+class Cells:
+    """
+    `start` and `end` are what the report covers; `account` and `refreshed_at` are said in it, if at all.
+
+    `most` bounds the different cells, Invalid beyond it. `asked` is the span that a provider was asked for:
+    what is of another time is left out, so that an answer never replaces days that it was not asked about.
+    `repeated` rows came again and are counted once; `equal` ones are as others are, count as well, and
+    nothing tells whether they may.
+    """
+
+    most: int
+    asked: tuple[int, int] | None = None
+    start: int | None = None
+    end: int | None = None
+    refreshed_at: int | None = None
+    accounts: set[str] = field(default_factory=set)
+    read: int = 0
+    damaged: int = 0
+    named: list[str] = field(default_factory=list)
+    repeated: int = 0
+    repeated_named: list[str] = field(default_factory=list)
+    equal: int = 0
+    _seen: KnownDigests = field(default_factory=KnownDigests)
+    _cells: dict[_Cell, RowAmounts] = field(default_factory=dict)
+    _row: list[tuple[_Cell, RowAmounts]] = field(default_factory=list)
+
+    @contextmanager
+    def row(self, place: str, said: object = None, *, once: bool = False) -> Iterator[None]:
+        """
+        Around one row: what is added within is kept if the row can be read to its end.
+
+        `said` is all that tells it, None for what is not a row of amounts. `once`: it has an id, or is the one
+        of its bucket and group, so that an equal one is the same.
+        """
+        self._row = []
+        try:
+            yield
+        except Damaged as error:
+            self.damaged += 1
+            if len(self.named) < MOST_NAMED:
+                self.named.append(f"{place}: {error}")
+            return
+        self.read += 1
+        if said is not None and self._row and self._is_known(said):
+            if once:
+                self.repeated += 1
+                if len(self.repeated_named) < MOST_NAMED:
+                    self.repeated_named.append(place)
+                return
+            self.equal += 1
+        for cell, amounts in self._row:
+            self._cells[cell] = self._cells[cell].plus(amounts) if cell in self._cells else amounts
+        if len(self._cells) > self.most:
+            raise Invalid(
+                f"the report has more than {self.most} different cells (reconciliation.max_rows): import a "
+                "shorter span"
+            )
+
+    def _is_known(self, said: object) -> bool:
+        return self._seen.add(blake2b(msgspec.json.encode(said), digest_size=8).digest())
+
+    def cover(self, start: int, end: int) -> None:
+        """The report is of this span, too."""
+        if start >= end:
+            raise Damaged("a bucket ends before it starts")
+        if self.asked is not None:
+            start, end = max(start, self.asked[0]), min(end, self.asked[1])
+            if start >= end:
+                return
+        self.start = start if self.start is None else min(start, self.start)
+        self.end = end if self.end is None else max(end, self.end)
+
+    def tokens(self, bucket: Bucket, kind: str, amount: Decimal | None) -> None:
+        self._add(bucket, (TOKENS, kind, None), RowAmounts(amount or _NOTHING))
+
+    def seats(self, bucket: Bucket, amount: Decimal | None) -> None:
+        self._add(bucket, (SEATS, SEAT, None), RowAmounts(amount or _NOTHING))
+
+    def requests(self, bucket: Bucket, amount: Decimal | None) -> None:
+        self._add(bucket, (REQUESTS, "request", None), RowAmounts(amount or _NOTHING))
+
+    def money(
+        self,
+        bucket: Bucket,
+        kind: str,
+        amount: Decimal | None,
+        currency: str | None = "USD",
+    ) -> None:
+        self.amounts(bucket, kind, RowAmounts(amount or _NOTHING), currency)
+
+    def amounts(self, bucket: Bucket, kind: str, amounts: RowAmounts, currency: str | None) -> None:
+        """Add an amount, with what it is at list prices, at negotiated ones, and with fees on what they cover."""
+        code = (currency or "USD").upper()
+        if not (len(code) == 3 and code.isascii() and code.isalpha()):
+            raise Damaged("the currency is not code of three letters")
+        unit = USD if code == "USD" else code.lower()
+        self._add(bucket, (unit, kind, code), amounts)
+
+    def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
+        """All cells as rows. Those of buckets that end after `settled_until` may still be restated."""
+        return tuple(
+            StatementRow(
+                source=source,
+                provider=bucket.provider,
+                account=bucket.account,
+                key=bucket.key,
+                model=bucket.model,
+                start=bucket.start,
+                end=bucket.end,
+                unit=unit,
+                kind=kind,
+                currency=currency,
+                tier=bucket.tier,
+                region=bucket.region,
+                batch=bucket.batch,
+                settled=not bucket.open and bucket.end <= settled_until,
+                line_type=bucket.line_type,
+                invoice_id=bucket.invoice_id,
+                line_id=bucket.line_id,
+                commitment_id=bucket.commitment_id,
+                corrects=bucket.corrects,
+                corrects_until=bucket.corrects_until,
+                **amounts.each(_kept_if_told)._asdict(),
+            )
+            for (bucket, unit, kind, currency), amounts in self._cells.items()
+        )
+
+    def _add(self, bucket: Bucket, told: tuple[str, str, str | None], amounts: RowAmounts) -> None:
+        if bucket.start >= bucket.end:
+            raise Damaged("a bucket ends before it starts")
+        if self.asked is not None:
+            if any(bucket.start < edge < bucket.end for edge in self.asked):
+                raise Damaged("the row is of a longer time than was asked for")
+            if not self.asked[0] <= bucket.start < self.asked[1]:
+                return
+        if any(amounts):
+            self._row.append(((bucket, *told), amounts))
+
+
+def _kept_if_told(amount: Decimal | None) -> Decimal | None:
+    return None if amount is None else kept(amount)

@@ -1,0 +1,94 @@
+"""What the names of cloud meters say: the kind of token, the tier, and how many tokens a unit is. Pure."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from gateway.bills.statements.values import Damaged
+from spool.statements.rules import EXACT
+
+# Dollars of a token that some model costs. A wrong unit is an error of a thousand, and falls out of it.
+LEAST_PRICE, MOST_PRICE = Decimal("5E-9"), Decimal("1E-3")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d)")
+_WORD = re.compile(r"[a-z0-9]+")
+
+_INPUT = frozenset({"input", "inp", "inpt", "in"})
+_OUTPUT = frozenset({"output", "outp", "outpt", "opt", "out"})
+_CACHED = frozenset({"cached", "cchd", "cache", "caching", "cd"})
+_TIERS = {"batch": "batch", "flex": "flex", "priority": "priority", "pp": "priority"}
+# What a line is of beside the tokens, by its unit and by the words of its meter.
+_UNITS = {
+    "image": "images",
+    "images": "images",
+    "second": "seconds",
+    "seconds": "seconds",
+    "page": "pages",
+    "pages": "pages",
+    "character": "characters",
+    "characters": "characters",
+}
+_SEARCHES = frozenset({"search", "searches"})
+_STORED = frozenset({"file", "storage"})
+_MEDIA = {"audio": "audio", "aud": "audio", "image": "image", "img": "image"}
+
+
+def words(name: str) -> list[str]:
+    """The words of a meter's name in small letters, also where only capitals part them."""
+    return _WORD.findall(_CAMEL.sub(" ", name).lower())
+
+
+def token_kind(said: list[str]) -> str | None:
+    """The kind of tokens that a meter counts, None if it counts none. What is of a cache is told first."""
+    known = set(said)
+    is_cached = bool(known & _CACHED)
+    if is_cached and known & {"write", "creation", "wr"}:
+        return (
+            "cache_write_1h"
+            if known & {"1h", "1hour"}
+            else "cache_write_5m"
+            if "5m" in known
+            else "cache_write"
+        )
+    if is_cached and known & {"read", *_INPUT, "cchd", "cached"}:
+        return "cache_read"
+    medium = next((_MEDIA[word] for word in said if word in _MEDIA), None)
+    for names, kind in ((_INPUT, "input"), (_OUTPUT, "output")):
+        if known & names:
+            return f"{medium}_{kind}" if medium else kind
+    return None
+
+
+def beside(unit: str, said: list[str]) -> str | None:
+    """Return the kind of a line for what is no token: images, seconds, pages, characters, searches; else None."""
+    found = next((_UNITS[word] for word in words(unit) if word in _UNITS), None)
+    if found is not None:
+        return found
+    if _SEARCHES.intersection(said):
+        return "file_search" if _STORED.intersection(said) else "web_search"
+    return "images" if "imagen" in said else None
+
+
+def tier(said: list[str]) -> str:
+    """The tier that a meter names; a meter that names none is of the standard tier."""
+    return next((_TIERS[word] for word in said if word in _TIERS), "standard")
+
+
+def unit_size(unit: str) -> int | None:
+    """Return how many tokens a unit is, by its name; None if the name does not say."""
+    folded = unit.lower().replace(",", "")
+    if re.search(r"\b1m\b|\b1m tokens|million|1000000\b", folded):
+        return 1_000_000
+    if re.search(r"\b1k\b|thousand|\b1000\b", folded):
+        return 1000
+    return 1 if re.fullmatch(r"(1 )?(tokens?|count)", folded.strip()) else None
+
+
+def tokens_of(quantity: Decimal, size: int, cost: Decimal, name: str) -> Decimal:
+    """A quantity as tokens. Damaged if a token would cost what none costs: the unit is another one."""
+    found = EXACT.multiply(quantity, Decimal(size))
+    if found and cost and found * cost > 0 and not LEAST_PRICE <= abs(cost / found) <= MOST_PRICE:
+        raise Damaged(
+            f"{name}: in units of {size} tokens, a token would cost {abs(cost / found):.1e}; check the unit"
+        )
+    return found.quantize(Decimal(1)) if abs(found - found.to_integral_value()) < Decimal("1E-6") else found

@@ -1,0 +1,382 @@
+"""
+Files of reports become statements: read with bounds, recognised by what is in them, and grouped.
+
+A file that cannot be read is Invalid with what to do; a damaged row is named, counted, and costs no other row.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import re
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import msgspec
+
+from gateway.bills.statements import parquet
+from gateway.bills.statements.cells import Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.sources.list import SOURCES
+from gateway.bills.statements.values import Damaged, Row
+from gateway.normalise.reading.values import exact
+from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, check_json, too_large
+from spool.errors import Invalid
+from spool.statements.values import Statement
+
+MAX_UNPACKED = 1024**3  # bytes of a file that nobody bounded
+_PIECE = 1024 * 1024  # bytes that are copied at once
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning
+_GZIP = b"\x1f\x8b"
+_HEAD_LINES = 1000
+_HEAD = 4096  # bytes by which a file is recognised
+_DELIMITERS = (",", "\t", ";")
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_json = msgspec.json.Decoder(float_hook=exact)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFile:
+    """
+    `content` as it was read, or the `path` of a file that is read as a stream, inflated if gzip packed it. `read_at`:
+    when the provider said it, at the latest. `most_bytes` bounds what a file comes to that is packed.
+    """
+
+    name: str
+    read_at: float
+    content: bytes = b""
+    path: Path | None = None
+    most_bytes: int = MAX_UNPACKED
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Invalid if it cannot be read, or is larger than `most_bytes`."""
+        if self.path is None and not self.content.startswith(parquet.MAGIC):
+            yield io.BytesIO(self.content)
+            return
+        with tempfile.TemporaryFile() as unpacked:
+            try:
+                with io.BytesIO(self.content) if self.path is None else self.path.open("rb") as packed:
+                    is_packed = packed.read(2) == _GZIP
+                    packed.seek(0)
+                    source = gzip.GzipFile(fileobj=packed) if is_packed else packed
+                    size = _copy(source, unpacked, self.most_bytes + 1)
+            except (OSError, EOFError, zlib.error) as error:
+                words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+                raise Invalid(f"{self.path or self.name} cannot be read: {words}") from error
+            if size > self.most_bytes:
+                raise Invalid(
+                    f"{self.path or self.name} has more than {self.most_bytes} bytes "
+                    "(reconciliation.max_file_bytes): import a shorter span"
+                )
+            unpacked.seek(0)
+            yield unpacked
+
+
+def _copy(source: BinaryIO | gzip.GzipFile, target: IO[bytes], most: int) -> int:
+    """Copy at most so many bytes to the disk, piece by piece; return how many there were."""
+    left = most
+    while left and (piece := source.read(min(left, _PIECE))):
+        target.write(piece)
+        left -= len(piece)
+    target.flush()
+    return most - left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadReport:
+    """What was read of the files of one source."""
+
+    source: ReportSource
+    names: tuple[str, ...]
+    statement: Statement | None  # None: there is nothing in it
+    read: int
+    damaged: int
+    named: tuple[str, ...]
+    repeated: int = 0  # rows that came again, and count once
+    repeated_named: tuple[str, ...] = ()
+    equal: int = 0  # rows as others are, without an id: each counts
+
+
+class ReportReader:
+    """
+    Reads the parts of one report, one after the other, into one statement.
+
+    With `asked`, nothing of another time is read. Invalid if a part is not a report of the source, or there
+    is too much.
+    """
+
+    def __init__(self, source: ReportSource, *, most: int, asked: tuple[int, int] | None = None) -> None:
+        self._source = source
+        self._cells = Cells(most=most, asked=asked)
+        self._names: dict[str, None] = {}
+        self._read_at: float | None = None
+        self._again: list[str] = []
+        self._rows_again = 0
+
+    def again(self, name: str, rows: int) -> None:
+        """Leave out a file whose content was read before, with so many rows."""
+        self._again.append(f"{name}: the whole file, {rows} rows")
+        self._rows_again += rows
+
+    def cover(self, start: int, end: int) -> None:
+        """The report is of this span, also where it has no row."""
+        self._cells.cover(start, end)
+
+    def add(self, file: ReportFile, opened: Document | Table) -> int:
+        """Read a part; returns the number of its rows that could be read."""
+        source, before = self._source, self._cells.read
+        try:
+            if isinstance(opened, Document) and source.read_document is not None:
+                source.read_document(opened, self._cells)
+            elif isinstance(opened, Table) and source.read_table is not None:
+                source.read_table(opened, self._cells)
+        except Damaged as error:
+            raise Invalid(f"{file.name} is not a report of {source.title}: {error}") from error
+        except csv.Error as error:
+            raise Invalid(f"{file.name} is not CSV file: {error}") from error
+        self._names[file.name] = None
+        self._read_at = file.read_at if self._read_at is None else min(file.read_at, self._read_at)
+        return self._cells.read - before
+
+    def report(self, *, account: str | None, settle_s: float = 0) -> ReadReport:
+        source = self._source
+        cells = self._cells
+        statement = None
+        if cells.start is not None and cells.end is not None and self._read_at is not None:
+            settled_until = self._read_at - max(source.settle_s, settle_s)
+            if cells.refreshed_at is not None:
+                settled_until = min(settled_until, cells.refreshed_at)
+            found = next(iter(cells.accounts)) if len(cells.accounts) == 1 else ""
+            statement = Statement(
+                source=source.name,
+                account=found if account is None else account,
+                start=cells.start // DAY_S * DAY_S if source.whole_days else cells.start,
+                end=-(-cells.end // DAY_S) * DAY_S if source.whole_days else cells.end,
+                rows=cells.rows(source.name, settled_until=settled_until),
+                read_at=self._read_at,
+                settled_until=settled_until,
+                name=", ".join(self._names)[:200],
+            )
+        return ReadReport(
+            source=source,
+            names=tuple(self._names),
+            statement=statement,
+            read=cells.read,
+            damaged=cells.damaged,
+            named=tuple(cells.named),
+            repeated=cells.repeated + self._rows_again,
+            repeated_named=(*self._again, *cells.repeated_named),
+            equal=cells.equal,
+        )
+
+
+def open_report(path: Path, *, most: int, now: float) -> ReportFile:
+    """Return a file, which is read later. Invalid if it is not there, or larger than `most` bytes."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read: {error.strerror or error}") from error
+    return ReportFile(name=path.name, path=path, read_at=min(found.st_mtime, now), most_bytes=most)
+
+
+def read_reports(
+    files: Iterable[ReportFile], *, source: str | None, account: str | None, most: int, settle_s: float = 0
+) -> list[ReadReport]:
+    """
+    The statements of files, in their order, each of which is read once the one before was. Invalid if one is
+    of no known source.
+    """
+    readers: list[tuple[ReportSource, ReportReader]] = []
+    seen: dict[bytes, tuple[ReportReader, int]] = {}  # with the number of rows
+    for file in files:
+        with file.opened() as stream:
+            content = _digest(stream)
+            known = seen.get(content)
+            if known is not None:
+                read_by, rows = known
+                read_by.again(file.name, rows)
+                continue
+            opened = _opened(file, stream)
+            found = _recognised(_beginning(opened), file.name, source)
+            reader = next((reader for each, reader in readers if each is found and found.in_parts), None)
+            if reader is None:
+                reader = ReportReader(found, most=most)
+                readers.append((found, reader))
+            seen[content] = reader, reader.add(file, opened)
+    return [reader.report(account=account, settle_s=settle_s) for _, reader in readers]
+
+
+def _beginning(opened: Document | Table) -> Document | Table:
+    """Return what a report is recognised by: of many lines the first ones."""
+    if isinstance(opened, Document) and isinstance(opened.root, JsonLines):
+        return Document(root=opened.root.beginning())
+    return opened
+
+
+def _digest(stream: BinaryIO) -> bytes:
+    found = hashlib.blake2b()
+    while piece := stream.read(_PIECE):
+        found.update(piece)
+    stream.seek(0)
+    return found.digest()
+
+
+def _recognised(opened: Document | Table, name: str, wanted: str | None) -> ReportSource:
+    if wanted is not None:
+        source = SOURCES.get(wanted)
+        if source is None:
+            raise Invalid(f"there is no source {wanted!r}; there are: {', '.join(SOURCES)}")
+        if (source.read_document if isinstance(opened, Document) else source.read_table) is None:
+            raise Invalid(f"{name}: {source.title} is no {'JSON' if isinstance(opened, Document) else 'CSV'}")
+        return source
+    for source in SOURCES.values():
+        try:
+            if isinstance(opened, Document):
+                known = source.is_document is not None and source.is_document(opened)
+            else:
+                known = source.is_table is not None and source.is_table(opened)
+        except (AttributeError, TypeError):  # of another form than the source's
+            known = False
+        if known:
+            return source
+    raise Invalid(f"{name} is of no known source; name it with --source: {', '.join(SOURCES)}")
+
+
+def _opened(file: ReportFile, stream: BinaryIO) -> Document | Table:
+    head = stream.read(_HEAD)
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    stream.seek(0)
+    if start in (b"{", b"["):
+        return _document(file.name, stream)
+    return _parquet(file, stream) if head.startswith(parquet.MAGIC) else _table(file.name, stream, head)
+
+
+def open_document(file: ReportFile) -> Document:
+    """Invalid if it is neither JSON nor JSON lines."""
+    with file.opened() as stream:
+        found = _document(file.name, stream)
+        if not isinstance(found.root, JsonLines):
+            return found
+        check_json(file.name, file.content)
+        return Document(root=list(found.root))
+
+
+def _document(name: str, stream: BinaryIO) -> Document:
+    size = stream.seek(0, io.SEEK_END)
+    stream.seek(0)
+    if _is_lines(stream, size):
+        return Document(root=JsonLines(name, stream))
+    if size > MAX_DECODED:
+        raise too_large(name)
+    content = stream.read().removeprefix(_MARK)
+    check_json(name, content)
+    try:
+        return Document(root=_json.decode(content))
+    except RecursionError as error:
+        raise Invalid(f"{name} is nested too deeply") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        words = "neither JSON nor JSON lines" if b"\n" in content.strip() else "not JSON"
+        raise Invalid(f"{name} is {words}: {error}") from error
+
+
+def _is_lines(stream: BinaryIO, size: int) -> bool:
+    """True if the first line is JSON by itself and others follow."""
+    first = stream.readline(MAX_ROW).removeprefix(_MARK)
+    follows = stream.tell() < size
+    stream.seek(0)
+    if not follows or not first.endswith(b"\n"):
+        return False
+    try:
+        check_json("", first)
+        _json.decode(first)
+    except (Invalid, msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+class JsonLines:
+    """The values of lines, decoded again each time that they are asked for. Invalid where a line is no JSON."""
+
+    def __init__(self, name: str, stream: BinaryIO, *, most: int | None = None) -> None:
+        self._name = name
+        self._stream = stream
+        self._most = most
+
+    def beginning(self) -> JsonLines:
+        return JsonLines(self._name, self._stream, most=_HEAD_LINES)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._stream.seek(0)
+        number = 0
+        while number != self._most and (line := self._stream.readline(MAX_DECODED + 1)):
+            number += 1
+            if number > MAX_ROWS:
+                raise Invalid(f"{self._name} has more than {MAX_ROWS} lines: import a shorter span")
+            line = line.removeprefix(_MARK) if number == 1 else line
+            if not line.strip():
+                continue
+            check_json(f"{self._name}: line {number}", line)
+            try:
+                yield _json.decode(line)
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                raise Invalid(
+                    f"{self._name} is neither JSON nor JSON lines: line {number}: {error}"
+                ) from error
+
+
+def _parquet(file: ReportFile, stream: BinaryIO) -> Table:
+    names = parquet.columns_of(file.name, stream, most=file.most_bytes)
+    named = {name: _column(name) for name in names}
+    rows = parquet.rows_of(file.name, stream, most=file.most_bytes)
+    return Table(
+        columns=tuple(named.values()),
+        rows=((number, {named[name]: cell for name, cell in row.items()}) for number, row in rows),
+    )
+
+
+def _column(name: str) -> str:
+    """Return a name in small letters; `lineItem/UsageType` of a legacy CUR as later ones spell it."""
+    if "/" in name:
+        name = _CAPITAL.sub("_", name).replace("/", "_")
+    return name.strip().lower()
+
+
+def _table(name: str, stream: BinaryIO, head: bytes) -> Table:
+    encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    lines = BoundedLines(name, io.TextIOWrapper(stream, encoding, newline=""))
+    try:
+        first = next(lines, "")
+        delimiter = max(_DELIMITERS, key=first.count)
+        rows = csv.reader(chain([first], lines), delimiter=delimiter)
+        columns = tuple(map(_column, next(rows, [])))
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{name} is neither JSON nor CSV in UTF-8") from error
+    except csv.Error as error:
+        raise Invalid(f"{name} is not CSV file: {error}") from error
+    if len(columns) < 2:
+        raise Invalid(f"{name} is neither JSON nor CSV with a line of names")
+    return Table(columns=columns, rows=_table_rows(name, rows, lines, columns), lines=lines)
+
+
+def _table_rows(
+    name: str, rows: Any, lines: BoundedLines, columns: tuple[str, ...]
+) -> Iterator[tuple[int, Row]]:
+    lines.end_row()
+    try:
+        for number, cells in enumerate(rows, start=1):
+            lines.end_row()
+            if number > MAX_ROWS:
+                raise Invalid(f"{name} has more than {MAX_ROWS} rows: import a shorter span")
+            if any(cells):
+                yield rows.line_num, dict(zip(columns, cells, strict=False))
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{name} is neither JSON nor CSV in UTF-8") from error

@@ -1,0 +1,151 @@
+"""How lists of seats are asked for that vendors have an API for: addresses, headers, and all pages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from gateway.bills.statements.pull_requests import Query, anthropic, basic, bearer, github
+from spool.errors import Invalid
+
+GITHUB_ROWS = 100  # of a page, the most that each vendor gives
+CLAUDE_ROWS = 1000
+CODE_ASSIST_ROWS = 200
+GEMINI_ROWS = 50
+LONGEST_CURSOR = 4096  # characters of a page's name
+
+Page = Mapping[str, Any]
+Ask = Callable[[str, Query], Awaitable[bytes]]  # a path and a query
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatRequest:
+    """
+    `paths` have {account} for the account of the pull, in which the characters of `safe` stay. All of them
+    are asked for, each beginning with the query `first`. `following` is the query of the page behind one,
+    the number of which it gets, or None.
+    """
+
+    base_url: str
+    paths: tuple[str, ...]
+    headers: Callable[[str], Mapping[str, str]]
+    rows_in: str
+    safe: str = ""
+    first: Query = ()
+    following: Callable[[Page, int], Query | None] = lambda page, number: None
+
+    def paths_of(self, account: str) -> Sequence[str]:
+        return [path.format(account=quote(account, safe=self.safe)) for path in self.paths]
+
+
+def _of_number(number: int) -> Query:
+    return (("per_page", str(GITHUB_ROWS)), ("page", str(number)))
+
+
+def _github(page: Page, number: int) -> Query | None:
+    """A page with fewer rows is the last one."""
+    return _of_number(number + 1) if len(page["seats"]) >= GITHUB_ROWS else None
+
+
+def _claude(page: Page, number: int) -> Query | None:
+    """Invalid if a page does not tell: who is on the next one would be taken for gone."""
+    has_more = page.get("has_more")
+    if not isinstance(has_more, bool):
+        raise Invalid("the answer is not a page of the list: its has_more is neither true nor false")
+    if not has_more:
+        return None
+    return (("limit", str(CLAUDE_ROWS)), ("after_id", _named(page, "last_id")))
+
+
+def _google(size: int) -> Callable[[Page, int], Query | None]:
+    def following(page: Page, number: int) -> Query | None:
+        if not page.get("nextPageToken"):
+            return None
+        return (("pageSize", str(size)), ("pageToken", _named(page, "nextPageToken")))
+
+    return following
+
+
+def _named(page: Page, field: str) -> str:
+    name = page.get(field)
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_CURSOR:
+        raise Invalid(f"the answer is not a page of the list: there are more, and {field} names none")
+    return name
+
+
+SEAT_REQUESTS: Mapping[str, SeatRequest] = {
+    "github_copilot_seats": SeatRequest(
+        base_url="https://api.github.com",
+        paths=("/orgs/{account}/copilot/billing/seats",),
+        headers=github,
+        rows_in="seats",
+        first=_of_number(1),
+        following=_github,
+    ),
+    "cursor_members": SeatRequest(
+        base_url="https://api.cursor.com",
+        paths=("/teams/members",),
+        headers=basic,
+        rows_in="teamMembers",
+    ),
+    "claude_members": SeatRequest(
+        base_url="https://api.anthropic.com",
+        paths=("/v1/organizations/users", "/v1/organizations/invites"),
+        headers=anthropic,
+        rows_in="data",
+        first=(("limit", str(CLAUDE_ROWS)),),
+        following=_claude,
+    ),
+    "code_assist_licenses": SeatRequest(
+        base_url="https://cloudcommerceconsumerprocurement.googleapis.com",
+        paths=("/v1/{account}/licensePool:enumerateLicensedUsers",),
+        headers=bearer,
+        rows_in="licensedUsers",
+        safe="/",
+        first=(("pageSize", str(CODE_ASSIST_ROWS)),),
+        following=_google(CODE_ASSIST_ROWS),
+    ),
+    "gemini_licenses": SeatRequest(
+        base_url="https://discoveryengine.googleapis.com",
+        paths=("/v1/{account}/userLicenses",),
+        headers=bearer,
+        rows_in="userLicenses",
+        safe="/",
+        first=(("pageSize", str(GEMINI_ROWS)),),
+        following=_google(GEMINI_ROWS),
+    ),
+}
+
+
+async def all_pages(request: SeatRequest, account: str, ask: Ask, *, most: int) -> Sequence[Page]:
+    """Return every page of a list. Invalid if an answer is no page, or there are more than `most`."""
+    pages: list[Page] = []
+    for path in request.paths_of(account):
+        query: Query | None = request.first
+        number = 0
+        while query is not None:
+            if len(pages) == most:
+                raise Invalid(f"there are more than {most} pages (reconciliation.max_pages): raise it")
+            page, number = _page(request, await ask(path, query)), number + 1
+            pages.append(page)
+            asked, query = query, request.following(page, number)
+            if query == asked:
+                raise Invalid("the next page is the same page again")
+    return pages
+
+
+def _page(request: SeatRequest, content: bytes) -> Page:
+    try:
+        page = msgspec.json.decode(content)
+    except ValueError as error:
+        raise Invalid(f"the answer is not JSON: {error}") from error
+    if isinstance(page, dict):
+        if not page.keys() - {"nextPageToken"}:  # Google leaves out a list that is empty
+            return {**page, request.rows_in: []}
+        if isinstance(page.get(request.rows_in), list):
+            return page
+    raise Invalid(f"the answer is not a page of the list: it has no list {request.rows_in}")

@@ -1,0 +1,97 @@
+"""
+Anthropic's Usage & Cost API: pages of `usage_report/messages` and `cost_report`.
+
+Input is without what a cache had. Amounts are cents as text: "123.45" is $1.2345. Calls of the Priority Tier
+are in the usage, and never in the costs.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from gateway.bills.statements.buckets import Edges, any_results, read_results
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource
+from gateway.bills.statements.values import Row, count, inner, kept, number, required, text
+from spool.statements.rules import EXACT
+
+_EDGES = Edges("starting_at", "ending_at")
+CENT = Decimal("0.01")
+TOKEN_KINDS = {
+    "uncached_input_tokens": "input",
+    "cache_read_input_tokens": "cache_read",
+    "cache_creation.ephemeral_5m_input_tokens": "cache_write_5m",
+    "cache_creation.ephemeral_1h_input_tokens": "cache_write_1h",
+    "output_tokens": "output",
+}
+COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "session_usage": "session"}
+
+
+def bucket_of(row: Row, start: int, end: int) -> Bucket:
+    """The dimensions of a result. Fast mode stands in place of the tier, because it is what sets the price."""
+    geo = text(row, "inference_geo")
+    tier = text(row, "service_tier")
+    return Bucket(
+        provider="anthropic",
+        start=start,
+        end=end,
+        account=text(row, "workspace_id"),
+        key=text(row, "api_key_id"),
+        model=text(row, "model"),
+        tier="fast" if text(row, "speed") == "fast" and tier in (None, "standard") else tier,
+        region=None if geo == "not_available" else geo,
+        batch=None if tier is None else tier == "batch",
+    )
+
+
+def add_tokens(row: Row, bucket: Bucket, cells: Cells) -> None:
+    written = inner(row, "cache_creation")
+    for name in ("uncached_input_tokens", "cache_read_input_tokens", "output_tokens"):
+        cells.tokens(bucket, TOKEN_KINDS[name], count(row, name))
+    for name in ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"):
+        cells.tokens(bucket, TOKEN_KINDS[f"cache_creation.{name}"], count(written, name))
+
+
+def dollars(row: Row, name: str) -> Decimal:
+    return kept(EXACT.multiply(required(number(row, name), name), CENT))
+
+
+def _any_result(document: Document, *names: str) -> bool:
+    return any(
+        _EDGES.start in bucket and set(names) <= set(result) for bucket, result in any_results(document)
+    )
+
+
+def _read_usage(document: Document, cells: Cells) -> None:
+    read_results(
+        document, _EDGES, cells, lambda row, start, end: add_tokens(row, bucket_of(row, start, end), cells)
+    )
+
+
+def _read_costs(document: Document, cells: Cells) -> None:
+    def add(row: Row, start: int, end: int) -> None:
+        cost_type = text(row, "cost_type")
+        token_type = text(row, "token_type")
+        if cost_type == "tokens" or (cost_type is None and token_type is not None):
+            kind = TOKEN_KINDS.get(token_type or "", "cost")
+        else:
+            kind = "cost" if cost_type is None else COST_TYPES.get(cost_type, cost_type[:60])
+        cells.money(bucket_of(row, start, end), kind, dollars(row, "amount"), text(row, "currency"))
+
+    read_results(document, _EDGES, cells, add)
+
+
+ANTHROPIC_USAGE = ReportSource(
+    name="anthropic_usage",
+    title="Anthropic usage report",
+    settle_s=DAY_S,
+    is_document=lambda document: _any_result(document, "uncached_input_tokens", "output_tokens"),
+    read_document=_read_usage,
+)
+ANTHROPIC_COSTS = ReportSource(
+    name="anthropic_costs",
+    title="Anthropic cost report",
+    settle_s=DAY_S,
+    is_document=lambda document: _any_result(document, "amount", "currency"),
+    read_document=_read_costs,
+)

@@ -1,0 +1,89 @@
+"""
+Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, a row for each group.
+
+What is paid less than at list prices is a discount. Everything after `data_refreshed_at` is incomplete.
+Rows of a group of access rules overlap the others and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.bills.statements.cells import Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource
+from gateway.bills.statements.sources.anthropic import COST_TYPES, TOKEN_KINDS, add_tokens, bucket_of, dollars
+from gateway.bills.statements.values import Damaged, Row, count, inner, moment, number, objects, text
+from spool.statements.rules import EXACT, RowAmounts
+
+
+def _has_rows(document: Document, name: str) -> bool:
+    return any(
+        isinstance(row, dict) and name in row and "starting_at" in row and "results" not in row
+        for page in document.pages()
+        for row in page.get("data") or ()
+    )
+
+
+def _rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]) -> None:
+    for which, page in enumerate(document.pages(), start=1):
+        if page.get("data_refreshed_at") is not None:
+            refreshed = moment(page, "data_refreshed_at")
+            cells.refreshed_at = min(refreshed, cells.refreshed_at or refreshed)
+        for place, row in enumerate(objects(page.get("data"), "data"), start=1):
+            with cells.row(f"page {which}, row {place}", row, once=True):
+                cells.cover(moment(row, "starting_at"), moment(row, "ending_at"))
+                group = inner(row, "group")
+                if text(group, "rbac_group_id") is not None:
+                    raise Damaged(
+                        "rows by rbac_group_id overlap and cannot be added up; group by something else"
+                    )
+                add(row, group)
+
+
+def _read_usage(document: Document, cells: Cells) -> None:
+    def add(row: Row, group: Row) -> None:
+        bucket = bucket_of(group, moment(row, "starting_at"), moment(row, "ending_at"))
+        usage = inner(row, "usage")
+        add_tokens(usage, bucket, cells)
+        cells.requests(bucket, count(usage, "requests"))
+
+    _rows(document, cells, add)
+
+
+def _read_costs(document: Document, cells: Cells) -> None:
+    def add(row: Row, group: Row) -> None:
+        bucket = bucket_of(group, moment(row, "starting_at"), moment(row, "ending_at"))
+        cost = inner(row, "cost")
+        token_type = text(group, "token_type")
+        cost_type = text(group, "cost_type")
+        kind = TOKEN_KINDS.get(token_type or "", "cost")
+        if cost_type not in (None, "tokens"):
+            kind = COST_TYPES.get(cost_type, cost_type[:60])
+        paid = dollars(cost, "amount")
+        currency = text(cost, "currency")
+        if number(cost, "list_amount") is None:
+            cells.money(bucket, kind, paid, currency)
+            return
+        listed = dollars(cost, "list_amount")
+        cells.amounts(bucket, kind, RowAmounts(listed, listed), currency)
+        cells.money(bucket, "discount", EXACT.subtract(paid, listed), currency)
+
+    _rows(document, cells, add)
+
+
+ANTHROPIC_ANALYTICS_USAGE = ReportSource(
+    name="anthropic_analytics_usage",
+    title="Anthropic usage analytics",
+    settle_s=DAY_S,
+    in_parts=True,
+    is_document=lambda document: _has_rows(document, "usage"),
+    read_document=_read_usage,
+)
+ANTHROPIC_ANALYTICS_COSTS = ReportSource(
+    name="anthropic_analytics_costs",
+    title="Anthropic cost analytics",
+    settle_s=DAY_S,
+    in_parts=True,
+    is_document=lambda document: _has_rows(document, "cost"),
+    read_document=_read_costs,
+)

@@ -1,0 +1,349 @@
+"""
+AWS: lines of a Cost and Usage Report (CUR 2.0, and legacy by either of its spellings) and answers of Cost
+Explorer, as far as they are of Bedrock.
+
+Models of the Marketplace are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a
+line is told by its service, type of usage and resource. Three generations of names stand beside each other,
+with different units.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from decimal import Decimal
+from typing import NamedTuple
+
+from gateway.bills.statements import cloud_meters
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.values import (
+    Row,
+    first_number,
+    inner,
+    moment,
+    number,
+    object_of,
+    objects,
+    required,
+    text,
+)
+from spool.statements.rules import EXACT, RowAmounts, total
+from spool.statements.values import COVERED, PURCHASE, REFUND, UNUSED
+
+PROVIDER = "aws.bedrock"
+_EDITION = "(Amazon Bedrock Edition)"
+_MARKETPLACE = "MP:"
+_RESERVED = ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM")
+_REGION = re.compile(r"^(EU|[A-Z]{2,4}\d)-")
+# Regions as calls name them, by what types of usage begin with.
+_REGIONS = {
+    "USE1": "us-east-1", "USE2": "us-east-2", "USW1": "us-west-1", "USW2": "us-west-2", "UGE1": "us-gov-east-1",
+    "UGW1": "us-gov-west-1", "CAN1": "ca-central-1", "CAN2": "ca-west-1", "SAE1": "sa-east-1", "EU": "eu-west-1",
+    "EUW1": "eu-west-1", "EUW2": "eu-west-2", "EUW3": "eu-west-3", "EUC1": "eu-central-1", "EUC2": "eu-central-2",
+    "EUN1": "eu-north-1", "EUS1": "eu-south-1", "EUS2": "eu-south-2", "APN1": "ap-northeast-1",
+    "APN2": "ap-northeast-2", "APN3": "ap-northeast-3", "APS1": "ap-southeast-1", "APS2": "ap-southeast-2",
+    "APS3": "ap-south-1", "APS4": "ap-southeast-3", "MES1": "me-south-1", "MEC1": "me-central-1",
+    "AFS1": "af-south-1", "ILC1": "il-central-1",
+}  # fmt: skip
+_MODEL_ARN = re.compile(r":(?:foundation-model|inference-profile|custom-model|provisioned-model)/(.+)$")
+_CLASSIC = re.compile(
+    r"^(?:[A-Z]{2,4}\d-)?(.+?)-(?:mantle-)?(?:cache-(?:read|write)-)?(?:input|output)-token", re.IGNORECASE
+)
+_DISCOUNT, _FEE = "discount", "throughput"
+_TYPES = {
+    "Tax": "tax",
+    "Credit": "credit",
+    "Refund": REFUND,
+    "EdpDiscount": _DISCOUNT,
+    "PrivateRateDiscount": _DISCOUNT,
+    "BundledDiscount": _DISCOUNT,
+    "RIFee": _FEE,
+    "Fee": _FEE,
+    "SavingsPlanRecurringFee": _FEE,
+    "SavingsPlanUpfrontFee": _FEE,
+}
+_NEGATION = "SavingsPlanNegation"  # takes back what usage would cost that a savings plan covers
+_COVERED = {
+    "DiscountedUsage": ("reservation_net_effective_cost", "reservation_effective_cost"),
+    "SavingsPlanCoveredUsage": (
+        "savings_plan_net_savings_plan_effective_cost",
+        "savings_plan_savings_plan_effective_cost",
+    ),
+}
+_COMMITMENTS = (
+    "reservation_reservation_a_r_n",
+    "reservation_reservation_arn",
+    "savings_plan_savings_plan_a_r_n",
+    "savings_plan_savings_plan_arn",
+)
+_NOTHING = Decimal(0)
+
+
+def _is_bedrock(*said: str | None) -> bool:
+    folded = " ".join(each for each in said if each).lower()
+    return "bedrock" in folded or (_MARKETPLACE.lower() in folded and "token" in folded)
+
+
+class _Usage(NamedTuple):
+    """Usage of one type: how much, in which unit, and what it costs."""
+
+    type: str
+    quantity: Decimal | None
+    unit: str
+    paid: RowAmounts
+    currency: str | None
+
+
+def _token_kind(usage_type: str) -> str | None:
+    said = cloud_meters.words(usage_type)
+    return cloud_meters.token_kind(said) if {"token", "tokens"} & set(said) else None
+
+
+def _beside(usage: _Usage) -> str:
+    said = cloud_meters.words(usage.type)
+    return cloud_meters.beside(usage.unit, said) or "other"
+
+
+def _add(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
+    """Add tokens and money."""
+    kind = _token_kind(usage.type)
+    if kind is None:
+        is_reserved = any(word in usage.type for word in _RESERVED)
+        kind = _FEE if is_reserved else _beside(usage)
+        cells.amounts(bucket, kind, usage.paid, usage.currency)
+        return
+    is_marketplace = _MARKETPLACE in usage.type
+    if kind == "cache_write" and is_marketplace:
+        kind = "cache_write_5m"
+    if usage.quantity is not None:
+        size = cloud_meters.unit_size(usage.unit) or (1_000_000 if is_marketplace else 1000)
+        cost = usage.paid.amount
+        tokens = cloud_meters.tokens_of(usage.quantity, size, cost, "line_item_usage_amount")
+        cells.tokens(bucket, kind, tokens)
+    cells.amounts(bucket, kind, usage.paid, usage.currency)
+
+
+def region_of(usage_type: str) -> str | None:
+    """
+    Return the region as calls name it, or as the bill does if it is not known here; `global` for endpoints anywhere.
+    """
+    if "global" in cloud_meters.words(usage_type):
+        return "global"
+    found = _REGION.match(usage_type)
+    return _REGIONS.get(found[1], found[1]) if found else None
+
+
+def model_of(resource: str | None, service: str | None, usage_type: str) -> str | None:
+    """Return the model that the resource names, else the service, else the type of usage."""
+    found = _MODEL_ARN.search(resource or "")
+    if found is not None:
+        return found[1]
+    if service is not None and _EDITION in service:
+        return service.replace(_EDITION, "").strip()
+    classic = None if _MARKETPLACE in usage_type else _CLASSIC.match(usage_type)
+    return classic[1].removesuffix("-mantle") if classic else None
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}", row, once=bool(row.get("identity_line_item_id"))):
+            _add_line(row, cells)
+
+
+def _add_line(row: Row, cells: Cells) -> None:
+    usage_type = text(row, "line_item_usage_type") or ""
+    resource = text(row, "line_item_resource_id")
+    service = _product(row)
+    if text(row, "bill_billing_period_start_date") is not None:
+        cells.cover(
+            moment(row, "bill_billing_period_start_date"), moment(row, "bill_billing_period_end_date")
+        )
+    payer = text(row, "bill_payer_account_id")
+    if payer is not None:
+        cells.accounts.add(payer)
+    if not _is_bedrock(text(row, "line_item_product_code"), service, usage_type, resource):
+        return
+    start = moment(row, "line_item_usage_start_date")
+    end = moment(row, "line_item_usage_end_date")
+    end = max(end, start + 1)
+    if text(row, "bill_billing_period_start_date") is None:
+        cells.cover(start, end)
+    type = text(row, "line_item_line_item_type") or "Usage"
+    is_refund = type == "Refund" or text(row, "bill_bill_type") == "Refund"
+    tier = cloud_meters.tier(cloud_meters.words(usage_type))
+    bucket = Bucket(
+        provider=PROVIDER,
+        start=start,
+        end=end,
+        account=text(row, "line_item_usage_account_id"),
+        key=text(row, "line_item_iam_principal"),
+        model=model_of(resource, service, usage_type),
+        tier=tier,
+        region=region_of(usage_type),
+        batch=tier == "batch",
+        invoice_id=text(row, "bill_invoice_id"),
+        commitment_id=next((id for name in _COMMITMENTS if (id := text(row, name))), None),
+    )
+    if is_refund:
+        _add_refund(row, bucket, usage_type, cells)
+    elif type in _TYPES or ("Discount" in type and type not in _COVERED):
+        _add_fee(row, _TYPES.get(type, _DISCOUNT), bucket, cells)
+    else:
+        _add_usage(row, type, bucket, usage_type, cells)
+
+
+def _product(row: Row) -> str | None:
+    """Return the name of the product, which CUR 2.0 has within a map."""
+    found = text(row, "product_product_name") or text(row, "product_servicename")
+    if found is not None or text(row, "product") is None:
+        return found
+    named = object_of(row, "product")
+    return text(named, "product_name") or text(named, "servicename")
+
+
+def _costs(row: Row) -> tuple[Decimal, Decimal]:
+    """Return what a line costs, and what of it is a discount that the line itself does not show."""
+    cost = number(row, "line_item_unblended_cost")
+    net = number(row, "line_item_net_unblended_cost")
+    if net is None:
+        return required(cost, "line_item_unblended_cost"), _NOTHING
+    return (net, _NOTHING) if cost is None else (cost, EXACT.subtract(net, cost))
+
+
+def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cells) -> None:
+    (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
+    net = number(row, "line_item_net_unblended_cost")
+    quantity = number(row, "line_item_usage_amount")
+    paid = RowAmounts(cost, number(row, "pricing_public_on_demand_cost"), net)
+    if type == _NEGATION:
+        quantity = None
+        paid = RowAmounts(cost, _NOTHING, _NOTHING, _NOTHING)
+    elif type in _COVERED:
+        effective = first_number(row, *_COVERED[type])
+        paid = RowAmounts(cost, paid.amount_list, net if cost else None, effective)
+    if type == _NEGATION or type in _COVERED:
+        bucket = replace(bucket, line_type=COVERED)
+    unit = text(row, "pricing_unit") or ""
+    _add(cells, bucket, _Usage(usage_type, quantity, unit, paid, currency))
+    cells.money(_of_model(bucket), _DISCOUNT, discount, currency)
+
+
+def _of_model(bucket: Bucket) -> Bucket:
+    """A discount is of all usage of a model, whichever line the bill has it on."""
+    return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
+
+
+def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
+    """Add a line that is no usage. A fee is on what it covers; what nobody used of it stands apart."""
+    (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
+    alone = replace(bucket, line_id=text(row, "identity_line_item_id"))
+    paid = EXACT.add(cost, discount)
+    unused = _unused(row, bucket) if kind == _FEE else None
+    if unused is None:
+        cells.money(alone, kind, paid, currency)
+        return
+    purchase = replace(alone, line_type=PURCHASE)
+    cells.amounts(purchase, kind, RowAmounts(paid, amount_effective=_NOTHING), currency)
+    left = replace(bucket, line_type=UNUSED)
+    cells.amounts(left, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
+
+
+def _unused(row: Row, bucket: Bucket) -> Decimal | None:
+    """Return what nobody used of a fee that covers usage; None if the line does not tell."""
+    type = text(row, "line_item_line_item_type")
+    if type in ("Fee", "SavingsPlanUpfrontFee"):
+        return None if bucket.commitment_id is None else _NOTHING
+    if type == "SavingsPlanRecurringFee":
+        whole = number(row, "savings_plan_total_commitment_to_date")
+        used = number(row, "savings_plan_used_commitment")
+        return None if whole is None or used is None else EXACT.subtract(whole, used)
+    names = ("unused_amortized_upfront_fee_for_billing_period", "unused_recurring_fee")
+    parts = [first_number(row, f"reservation_net_{name}", f"reservation_{name}") for name in names]
+    return None if None in parts else total(part for part in parts if part is not None)
+
+
+def _add_refund(row: Row, bucket: Bucket, usage_type: str, cells: Cells) -> None:
+    """Add money that is given back, as what it was paid for. No calls are taken back."""
+    cost, discount = _costs(row)
+    kind = _token_kind(usage_type) or REFUND
+    refund = replace(bucket, line_type=REFUND, line_id=text(row, "identity_line_item_id"))
+    refund = replace(refund, corrects=bucket.start, corrects_until=bucket.end)
+    paid = EXACT.add(cost, discount)
+    cells.money(refund, kind, paid, text(row, "line_item_currency_code"))
+
+
+_METRICS = ("NetUnblendedCost", "UnblendedCost", "NetAmortizedCost", "AmortizedCost")
+_AMORTIZED = {"NetUnblendedCost": "NetAmortizedCost", "UnblendedCost": "AmortizedCost"}
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    for number_, page in enumerate(document.pages(), start=1):
+        names = [
+            str(each.get("Key", "")) for each in objects(page.get("GroupDefinitions"), "GroupDefinitions")
+        ]
+        for place, result in enumerate(objects(page.get("ResultsByTime"), "ResultsByTime"), start=1):
+            where = f"page {number_}, result {place}"
+            groups = objects(None, "Groups")
+            with cells.row(where):
+                period = inner(result, "TimePeriod")
+                cells.cover(moment(period, "Start"), moment(period, "End"))
+                groups = objects(result.get("Groups"), "Groups")
+            for each, group in enumerate(groups, start=1):
+                with cells.row(f"{where}, group {each}", (names, result.get("TimePeriod"), group), once=True):
+                    _add_group(
+                        group, names, inner(result, "TimePeriod"), result.get("Estimated") is True, cells
+                    )
+
+
+def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, cells: Cells) -> None:
+    keys = group.get("Keys")
+    said = dict(zip(names, map(str, keys), strict=False)) if isinstance(keys, list) else {}
+    usage_type = said.get("USAGE_TYPE", "")
+    service = said.get("SERVICE")
+    if not _is_bedrock(usage_type, service):
+        return
+    metrics = inner(group, "Metrics")
+    metric = next((name for name in _METRICS if name in metrics), "")
+    money = inner(metrics, metric)
+    effective = number(inner(metrics, _AMORTIZED.get(metric, "")), "Amount")
+    quantity = inner(metrics, "UsageQuantity")
+    tier = cloud_meters.tier(cloud_meters.words(usage_type)) if usage_type else None
+    bucket = Bucket(
+        provider=PROVIDER,
+        start=moment(period, "Start"),
+        end=moment(period, "End"),
+        account=said.get("LINKED_ACCOUNT"),
+        model=model_of(None, service, usage_type),
+        tier=tier,
+        region=region_of(usage_type),
+        batch=None if tier is None else tier == "batch",
+        open=is_estimated,
+    )
+    cost = required(number(money, "Amount"), "Metrics.UnblendedCost.Amount")
+    paid = RowAmounts(cost, amount_effective=effective)
+    currency = text(money, "Unit")
+    if not usage_type:
+        cells.amounts(bucket, "cost", paid, currency)
+        return
+    amount = number(quantity, "Amount")
+    unit = text(quantity, "Unit") or ""
+    _add(cells, bucket, _Usage(usage_type, amount, unit, paid, currency))
+
+
+AWS_CUR = ReportSource(
+    name="aws_cur",
+    title="AWS Cost and Usage Report",
+    settle_s=3 * DAY_S,
+    in_parts=True,
+    is_table=lambda table: table.has("line_item_usage_type", "line_item_usage_start_date"),
+    read_table=_read_table,
+)
+AWS_COST_EXPLORER = ReportSource(
+    name="aws_cost_explorer",
+    title="AWS Cost Explorer",
+    settle_s=3 * DAY_S,
+    in_parts=True,
+    is_document=lambda document: any("ResultsByTime" in page for page in document.pages()),
+    read_document=_read_document,
+)

@@ -1,0 +1,150 @@
+"""
+Azure's cost details: a row for each resource, meter and day, as far as it is of Azure OpenAI or Foundry.
+
+The names of columns differ by agreement in their letters. Meters are named by hand, each its own way: words
+are read, and a meter without a known kind is money of no tokens. The finest owner is the resource.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+from gateway.bills.statements import cloud_meters
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, ReportSource, Table
+from gateway.bills.statements.values import Damaged, Row, moment, number, required, text
+from spool.statements.rules import EXACT, RowAmounts
+from spool.statements.values import REFUND
+
+PROVIDER = "azure.ai.openai"
+_SERVICES = ("openai", "foundry", "cognitive services", "cognitiveservices", "azure ai")
+_CHARGES = {"refund": REFUND, "tax": "tax", "roundingadjustment": "rounding", "adjustment": "credit"}
+_REGIONS = {
+    "glbl": "global",
+    "gl": "global",
+    "global": "global",
+    "dzone": "data_zone",
+    "dz": "data_zone",
+    "zone": "data_zone",
+    "regnl": "regional",
+    "rgnl": "regional",
+    "regional": "regional",
+}
+# Words of a meter that are not of the model's name.
+_NO_MODEL = frozenset({
+    *_REGIONS, "data", "batch", "flex", "pp", "priority", "cached", "cchd", "cd", "inp", "input", "inpt", "outp",
+    "output", "opt", "outpt", "tokens", "token", "1m", "1k", "shortco", "longco", "aud", "audio", "img", "image",
+    "cache", "read", "write",
+})  # fmt: skip
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}", row):
+            _add(row, cells)
+
+
+def _add(row: Row, cells: Cells) -> None:
+    start = moment(row, "date")
+    start -= start % DAY_S
+    cells.cover(start, start + DAY_S)
+    account = text(row, "billingaccountid")
+    if account is not None:
+        cells.accounts.add(account)
+    resource = text(row, "resourceid") or text(row, "instancename")
+    meter = text(row, "metername") or ""
+    if not _is_ai(row, resource):
+        return
+    said = cloud_meters.words(meter)
+    tier = cloud_meters.tier(said)
+    bucket = Bucket(
+        provider=PROVIDER,
+        start=start,
+        end=start + DAY_S,
+        account=resource,
+        model=model_of(meter),
+        tier=tier,
+        region=next((_REGIONS[word] for word in said if word in _REGIONS), None),
+        batch=tier == "batch",
+        invoice_id=text(row, "invoiceid"),
+        commitment_id=text(row, "reservationid") or text(row, "benefitid"),
+    )
+    cost, currency, listed = _cost(row)
+    paid = RowAmounts(cost, listed)
+    charge = (text(row, "chargetype") or "usage").lower()
+    rounding = number(row, "roundingadjustment")
+    if rounding:
+        cells.money(bucket, "rounding", rounding, currency)
+    unit = text(row, "unitofmeasure") or ""
+    is_reserved = "hour" in unit.lower() or "ptu" in said
+    kind = None if is_reserved else cloud_meters.token_kind(said)
+    if charge == REFUND:
+        cells.money(_refund(row, bucket), kind or REFUND, cost, currency)
+        return
+    if charge != "usage":
+        cells.amounts(bucket, _CHARGES.get(charge, "throughput"), paid, currency)
+        return
+    if kind is None:
+        other = cloud_meters.beside(unit, said) or "other"
+        cells.amounts(bucket, "throughput" if is_reserved else other, paid, currency)
+        return
+    size = cloud_meters.unit_size(unit)
+    if size is None:
+        raise Damaged("unitofmeasure does not say how many tokens a unit is")
+    quantity = required(number(row, "quantity"), "quantity")
+    known = cost if currency in (None, "USD") else Decimal(0)
+    cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, known, "quantity"))
+    cells.amounts(bucket, kind, paid, currency)
+
+
+def _is_ai(row: Row, resource: str | None) -> bool:
+    told = [text(row, name) for name in ("metercategory", "metersubcategory", "consumedservice")]
+    names = " | ".join(each for each in (*told, resource) if each)
+    return any(service in names.lower() for service in _SERVICES)
+
+
+def _refund(row: Row, bucket: Bucket) -> Bucket:
+    """Return the bucket of a refund: of the time of service, if that is told."""
+    if text(row, "serviceperiodstartdate") is None or text(row, "serviceperiodenddate") is None:
+        return replace(bucket, line_type=REFUND)
+    start = moment(row, "serviceperiodstartdate")
+    last = moment(row, "serviceperiodenddate")
+    until = last - last % DAY_S + DAY_S
+    if start >= until:
+        raise Damaged("serviceperiodenddate is before serviceperiodstartdate")
+    return replace(bucket, line_type=REFUND, corrects=start, corrects_until=until)
+
+
+def _cost(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
+    """
+    Return the billed amount, its currency, and what it is at list prices; in dollars if those are the
+    currency of prices and the bill is in another one.
+    """
+    billing = text(row, "billingcurrency") or text(row, "billingcurrencycode") or text(row, "currency")
+    cost = number(row, "costinbillingcurrency")
+    if cost is None:
+        cost = required(number(row, "cost"), "cost")
+    in_prices = number(row, "costinpricingcurrency")
+    if billing not in (None, "USD") and text(row, "pricingcurrency") == "USD" and in_prices is not None:
+        return in_prices, "USD", number(row, "paygcostinusd")
+    if billing not in (None, "USD") and text(row, "costinusd") is not None:
+        in_dollars = required(number(row, "costinusd"), "costinusd")
+        return EXACT.plus(in_dollars), "USD", number(row, "paygcostinusd")
+    return cost, billing, number(row, "paygcostinbillingcurrency")
+
+
+def model_of(meter: str) -> str | None:
+    """The words of a meter that are the model's name."""
+    found = [word for word in meter.replace("-", " ").split() if word.lower() not in _NO_MODEL]
+    return "-".join(found).lower() or None
+
+
+AZURE_COSTS = ReportSource(
+    name="azure_costs",
+    title="Azure cost details",
+    settle_s=3 * DAY_S,
+    in_parts=True,
+    is_table=lambda table: table.has("metername", "date", "quantity") and not table.has("chargeperiodstart"),
+    read_table=_read_table,
+)

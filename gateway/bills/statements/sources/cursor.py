@@ -1,0 +1,98 @@
+"""
+Cursor's usage events: pages of `/teams/filtered-usage-events` of its Admin API, an event for each request.
+
+What an event is charged holds Cursor's token fee, which is a line of its own here. What a plan includes, and
+what was not charged, has its value and a discount of all of it. Who asked is left out: a user's e-mail address
+stands in no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource
+from gateway.bills.statements.values import Damaged, Row, count, flag, inner, moment, number, objects, text
+from spool.providers import CURSOR
+
+EVENTS = "usageEvents"
+TOKEN_FEE, BY_REQUEST, DISCOUNT = "token_fee", "per_request", "discount"
+_KINDS = {
+    "input": "inputTokens",
+    "cache_read": "cacheReadTokens",
+    "cache_write": "cacheWriteTokens",
+    "output": "outputTokens",
+}
+_NOTHING = Decimal(0)
+
+
+def _is_document(document: Document) -> bool:
+    return any(
+        isinstance(event, dict) and "timestamp" in event and "model" in event and "kind" in event
+        for page in document.pages()
+        for event in page.get(EVENTS) or ()
+    )
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    for number_, page in enumerate(document.pages(), start=1):
+        for place, event in enumerate(objects(page.get(EVENTS), EVENTS), start=1):
+            with cells.row(f"page {number_}, event {place}", event, once=True):
+                _add(event, cells)
+
+
+def _add(event: Row, cells: Cells) -> None:
+    start = _day(event)
+    cells.cover(start, start + DAY_S)
+    bucket = Bucket(provider=CURSOR, start=start, end=start + DAY_S, model=text(event, "model"))
+    usage = inner(event, "tokenUsage")
+    for kind, name in _KINDS.items():
+        cells.tokens(bucket, kind, count(usage, name))
+    cells.requests(bucket, Decimal(1))
+    for kind, cents in _charges(event, usage).items():
+        cells.money(bucket, kind, cents.scaleb(-2))
+
+
+def _charges(event: Row, usage: Row) -> Mapping[str, Decimal]:
+    """Cents by kind; their sum is what is charged."""
+    value = number(usage, "totalCents")
+    charged = number(event, "chargedCents")
+    fee = number(event, "cursorTokenFee") or _NOTHING
+    if not _is_charged(event):
+        return {"cost": value or _NOTHING, DISCOUNT: -(value or _NOTHING)}
+    if charged is None:  # events of before 2026 have no sum
+        charged = (value or _NOTHING) + fee
+    kind = "cost" if usage else BY_REQUEST
+    paid = charged - fee
+    if value is None or not number(usage, "discountPercentOff"):
+        return {kind: paid, TOKEN_FEE: fee}
+    return {kind: value, DISCOUNT: paid - value, TOKEN_FEE: fee}
+
+
+def _is_charged(event: Row) -> bool:
+    """Older events tell it by their kind alone."""
+    told = flag(event, "isChargeable")
+    if told is not None:
+        return told
+    kind = (text(event, "kind") or "").lower().replace("_", " ")
+    return "included" not in kind and "not charged" not in kind
+
+
+def _day(event: Row) -> int:
+    """The day (UTC) of a time in milliseconds, which may be a text."""
+    milliseconds = number(event, "timestamp")
+    if milliseconds is None:
+        raise Damaged("timestamp is missing")
+    at = moment({"timestamp": int(milliseconds / 1000)}, "timestamp")
+    return at - at % DAY_S
+
+
+CURSOR_USAGE_EVENTS = ReportSource(
+    name="cursor_usage_events",
+    title="Cursor usage events",
+    settle_s=2 * DAY_S,
+    in_parts=True,
+    is_document=_is_document,
+    read_document=_read_document,
+)

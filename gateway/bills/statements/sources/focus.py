@@ -1,0 +1,159 @@
+"""
+FOCUS 1.x: the cost and usage table that clouds and vendors export alike, as far as it is of AI.
+
+A correction belongs to the bill that it stands in, and is about the calls of its charge period. Charges
+that a seller on a marketplace collects have a billed cost of 0 in AWS's exports: what they cost is in the
+effective cost. Else the effective cost is the bill with fees of commitments on what they cover.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.bills.statements import cloud_meters
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, ReportSource, Table
+from gateway.bills.statements.sources import aws, azure, google
+from gateway.bills.statements.values import Damaged, Row, moment, number, required, text
+from spool import providers
+from spool.statements.rules import RowAmounts
+from spool.statements.values import CORRECTION, COVERED, PURCHASE, REFUND, UNUSED
+
+AI = "ai and machine learning"
+_SELLERS = {
+    "aws": "aws.bedrock",
+    "amazon web services": "aws.bedrock",
+    "microsoft": "azure.ai.openai",
+    "microsoft azure": "azure.ai.openai",
+    "azure": "azure.ai.openai",
+    "google cloud": "gcp.vertex_ai",
+    "google": "gcp.vertex_ai",
+    "google cloud platform": "gcp.vertex_ai",
+}
+_FEE = "throughput"
+_CATEGORIES = {"tax": "tax", "credit": "credit", "adjustment": "credit", "purchase": _FEE}
+_CORRECTED = {"usage": CORRECTION, "adjustment": CORRECTION, "credit": REFUND}
+_STATUSES = {"used": COVERED, "unused": UNUSED}
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}", row):
+            _add(row, cells)
+
+
+def _add(row: Row, cells: Cells) -> None:
+    start = moment(row, "chargeperiodstart")
+    end = moment(row, "chargeperiodend")
+    if text(row, "billingperiodstart") is not None:
+        cells.cover(moment(row, "billingperiodstart"), moment(row, "billingperiodend"))
+    else:
+        cells.cover(start, end)
+    account = text(row, "billingaccountid")
+    if account is not None:
+        cells.accounts.add(account)
+    provider = _provider(row)
+    if provider is None:
+        return
+    meter = text(row, "skumeter") or text(row, "x_skumetername") or text(row, "chargedescription") or ""
+    said = cloud_meters.words(meter)
+    tier = cloud_meters.tier(said) if said else None
+    bucket = Bucket(
+        provider=provider,
+        start=start,
+        end=end,
+        account=text(row, "subaccountid"),
+        key=text(row, "x_apikey") or text(row, "resourceid"),
+        model=text(row, "x_model") or _model(row, provider, meter) or text(row, "skuid"),
+        tier=tier,
+        region=text(row, "regionid"),
+        batch=None if tier is None else tier == "batch",
+        line_type=_line_type(row),
+        invoice_id=text(row, "invoiceid"),
+        commitment_id=text(row, "commitmentdiscountid"),
+    )
+    billed = number(row, "billedcost")
+    effective = number(row, "effectivecost")
+    currency = text(row, "billingcurrency")
+    category = _category(row)
+    cost = required(billed, "billedcost")
+    is_covered = bucket.commitment_id is not None
+    if not cost and effective and provider == "aws.bedrock" and category == "usage" and not is_covered:
+        cost = effective
+    paid = RowAmounts(cost, number(row, "listcost"), number(row, "contractedcost"), effective)
+    unit = text(row, "consumedunit") or text(row, "pricingunit") or ""
+    kind = cloud_meters.token_kind(said) if "token" in unit.lower() else None
+    whole = "cost" if not said or "token" in unit.lower() else cloud_meters.beside(unit, said) or "other"
+    if bucket.line_type in (CORRECTION, REFUND):
+        bucket = replace(bucket, corrects=start, corrects_until=end)
+        cells.amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
+        return
+    if category != "usage":
+        cells.amounts(bucket, _CATEGORIES.get(category, "other"), paid, currency)
+        return
+    if bucket.line_type == UNUSED:
+        cells.amounts(bucket, _FEE, paid, currency)
+        return
+    if kind is None:
+        cells.amounts(bucket, whole, paid, currency)
+        return
+    quantity = number(row, "consumedquantity")
+    if quantity is None:
+        quantity = number(row, "pricingquantity")
+    size = cloud_meters.unit_size(unit)
+    if size is None:
+        raise Damaged("consumedunit does not say how many tokens a unit is")
+    cells.tokens(
+        bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity")
+    )
+    cells.amounts(bucket, kind, paid, currency)
+
+
+def _category(row: Row) -> str:
+    return (text(row, "chargecategory") or "usage").lower()
+
+
+def _line_type(row: Row) -> str | None:
+    """Return what the line is besides usage, taxes and credits; a tax or a fee stays one where it is corrected."""
+    category = _category(row)
+    is_correction = (text(row, "chargeclass") or "").lower() == "correction"
+    if is_correction and category in _CORRECTED:
+        return _CORRECTED[category]
+    if category != "usage":
+        return PURCHASE if category == "purchase" else None
+    return _STATUSES.get((text(row, "commitmentdiscountstatus") or "").lower())
+
+
+def _model(row: Row, provider: str, meter: str) -> str | None:
+    """
+    Return the model as the cloud's own report names it: the number of a SKU names a kind of tokens, and no model.
+    """
+    if provider == aws.PROVIDER:
+        return aws.model_of(
+            text(row, "resourceid"), text(row, "servicename"), text(row, "x_usagetype") or meter
+        )
+    if provider == azure.PROVIDER:
+        return azure.model_of(meter)
+    return google.model_of(meter) if provider == "gcp.vertex_ai" else None
+
+
+def _provider(row: Row) -> str | None:
+    """Return the provider that bills; None if the row is not about AI."""
+    names = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
+    said = next((name for each in names if (name := text(row, each)) is not None), None)
+    if said is None:
+        raise Damaged("ProviderName is missing")
+    cloud = _SELLERS.get(said.lower())
+    if cloud is not None:
+        return cloud if (text(row, "servicecategory") or "").lower() == AI else None
+    return providers.canonical(said)
+
+
+FOCUS = ReportSource(
+    name="focus",
+    title="FOCUS 1.x",
+    settle_s=3 * DAY_S,
+    in_parts=True,
+    is_table=lambda table: table.has("chargeperiodstart", "billedcost", "chargecategory"),
+    read_table=_read_table,
+)

@@ -1,0 +1,105 @@
+"""
+GitHub Copilot's usage in premium requests and AI credits: `/organizations/{org}/settings/billing/...`.
+
+It knows no tokens. What an allowance includes is a discount; the net amount is what is billed. Seats are charged in
+months of users. A report without a day is of its whole month.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from datetime import UTC, datetime
+
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource
+from gateway.bills.statements.values import (
+    Damaged,
+    Row,
+    count,
+    inner,
+    moment,
+    number,
+    objects,
+    required,
+    text,
+)
+from spool.statements.values import SEAT
+
+_SEAT_UNITS = ("usermonths", "usermonth")
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    for place, page in enumerate(document.pages(), start=1):
+        span: tuple[int, int] | None = None
+        with cells.row(f"page {place}, timePeriod"):
+            if page.get("timePeriod") is not None:
+                span = _span(inner(page, "timePeriod"))
+                cells.cover(*span)
+            account = text(page, "organization") or text(page, "enterprise")
+            if account is not None:
+                cells.accounts.add(account)
+        for number_, item in enumerate(objects(page.get("usageItems"), "usageItems"), start=1):
+            said = (span, *(page.get(name) for name in ("organization", "enterprise", "user")), item)
+            with cells.row(f"page {place}, item {number_}", said, once=True):
+                _add(item, page, span, cells)
+
+
+def _add(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) -> None:
+    if "copilot" not in (text(item, "product") or "copilot").lower():
+        return
+    if text(item, "date") is not None:
+        start = moment(item, "date")
+        span = start, start + DAY_S
+        cells.cover(*span)
+    if span is None:
+        raise Damaged("neither the page has a timePeriod nor the item a date")
+    bucket = Bucket(
+        provider="github",
+        start=span[0],
+        end=span[1],
+        account=text(page, "organization") or text(page, "enterprise") or text(item, "organizationName"),
+        key=text(page, "user"),
+        model=text(item, "model"),
+    )
+    unit = (text(item, "unitType") or "").lower()
+    if "".join(filter(str.isalpha, unit)) in _SEAT_UNITS:
+        cells.money(bucket, SEAT, required(number(item, "netAmount"), "netAmount"))
+        cells.seats(bucket, number(item, "quantity") or number(item, "grossQuantity"))
+        return
+    gross = number(item, "grossAmount")
+    net = required(number(item, "netAmount"), "netAmount")
+    cells.money(bucket, "cost", net if gross is None else gross)
+    if gross is not None:
+        cells.money(bucket, "discount", net - gross)
+    if unit in ("requests", "request"):
+        quantity = number(item, "grossQuantity")
+        cells.requests(bucket, number(item, "quantity") if quantity is None else quantity)
+
+
+def _span(period: Row) -> tuple[int, int]:
+    """Return the begin and end of a day, a month, or a year."""
+    parts = [count(period, name) for name in ("year", "month", "day")]
+    year, month, day = (None if part is None else int(part) for part in parts)
+    if year is None or not 2000 <= year < 2999 or (month is None and day is not None):
+        raise Damaged("timePeriod is not a time")
+    try:
+        start = int(
+            datetime(year, 1 if month is None else month, 1 if day is None else day, tzinfo=UTC).timestamp()
+        )
+    except (ValueError, OverflowError) as error:
+        raise Damaged("timePeriod is not a time") from error
+    if day is not None:
+        return start, start + DAY_S
+    if month is not None:
+        return start, start + monthrange(year, month)[1] * DAY_S
+    return start, int(datetime(year + 1, 1, 1, tzinfo=UTC).timestamp())
+
+
+GITHUB_COPILOT = ReportSource(
+    name="github_copilot",
+    title="GitHub Copilot usage",
+    settle_s=2 * DAY_S,
+    in_parts=True,
+    is_document=lambda document: any("usageItems" in page for page in document.pages()),
+    read_document=_read_document,
+)

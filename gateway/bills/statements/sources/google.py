@@ -1,0 +1,173 @@
+"""
+Google Cloud's billing export: rows of `gcp_billing_export_v1_*` and its detailed form, as JSON lines or CSV,
+as far as they are of Vertex AI or the Gemini API.
+
+Thinking is billed under its own SKU beside the text output. Credits are negative amounts within a row:
+those that are discounts by their type are on the usage of their model. An adjustment is about the calls of
+its time of usage, and stands with the days that the rest of the report is about. Storage of caches is
+hours, which no call shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from gateway.bills.statements import cloud_meters
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.values import Damaged, Row, inner, moment, number, objects, required, text
+from spool.statements.rules import RowAmounts
+from spool.statements.values import CORRECTION
+
+_VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
+_GEMINI = ("gemini api", "generative language")
+_COST_TYPES = {"tax": "tax", "rounding_error": "rounding"}
+_ADJUSTMENT = "adjustment"
+_NO_TOKENS = frozenset(
+    {
+        "storage",
+        "throughput",
+        "other",
+        "images",
+        "seconds",
+        "pages",
+        "characters",
+        "web_search",
+        "file_search",
+    }
+)
+# Types of credits that lower a price. All others are given: free tiers, promotions, benefits of
+# subscriptions.
+_DISCOUNTS = frozenset(
+    {
+        "DISCOUNT",
+        "SUSTAINED_USAGE_DISCOUNT",
+        "COMMITTED_USAGE_DISCOUNT",
+        "COMMITTED_USAGE_DISCOUNT_DOLLAR_BASE",
+        "RESELLER_MARGIN",
+        "FEE_UTILIZATION_OFFSET",
+    }
+)
+_MODEL = re.compile(
+    r"^(.*?)(?: GA)?(?: (?:Global|Regional|Thinking|Text|Image|Audio|Video|Input|Output|Caching|Batch|Flex|Priority"
+    r"|Long|Predictions)\b.*)?$"
+)
+
+
+def _rows(document: Document) -> Iterator[Row]:
+    yield from document.pages()
+
+
+def _is_document(document: Document) -> bool:
+    return any("sku" in row and "usage_start_time" in row for row in _rows(document))
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    for place, row in enumerate(_rows(document), start=1):
+        with cells.row(f"row {place}", row):
+            _add(row, cells)
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}", row):
+            _add(_nested(row), cells)
+
+
+def _nested(row: Row) -> dict[str, Any]:
+    """Columns such as `sku.description` or `sku_description` as objects."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        head, separator, rest = name.partition(".")
+        if separator and "." not in rest:
+            found.setdefault(head, {})[rest] = value
+        else:
+            found[name] = value
+    if isinstance(found.get("credits"), dict):  # their sum, as a query of the table names it
+        found["credits"] = [{"amount": found["credits"].get("amount")}]
+    elif isinstance(found.get("credits"), str):
+        raise Damaged("credits is not a list; export the sum of credits as credits.amount")
+    return found
+
+
+def _add(row: Row, cells: Cells) -> None:
+    start = moment(row, "usage_start_time")
+    end = moment(row, "usage_end_time")
+    cost_type = text(row, "cost_type") or "regular"
+    if cost_type != _ADJUSTMENT:
+        cells.cover(start, end)
+    account = text(row, "billing_account_id")
+    if account is not None:
+        cells.accounts.add(account)
+    service = inner(row, "service")
+    sku = text(inner(row, "sku"), "description") or ""
+    name = (text(service, "description") or "").lower()
+    is_gemini = any(each in name for each in _GEMINI)
+    if not (is_gemini or _VERTEX in name or text(service, "id") == _VERTEX_ID):
+        return
+    said = cloud_meters.words(sku)
+    tier = cloud_meters.tier(said)
+    bucket = Bucket(
+        provider="gcp.gemini" if is_gemini else "gcp.vertex_ai",
+        start=start,
+        end=end,
+        account=text(inner(row, "project"), "id"),
+        model=model_of(sku) if cost_type in ("regular", _ADJUSTMENT) else None,
+        tier=tier,
+        region="global" if "global" in said else text(inner(row, "location"), "region"),
+        batch=tier == "batch",
+    )
+    cost = required(number(row, "cost"), "cost")
+    currency = text(row, "currency")
+    for credit in objects(row.get("credits"), "credits"):
+        is_discount = text(credit, "type") in _DISCOUNTS
+        cells.money(bucket, "discount" if is_discount else "credit", number(credit, "amount"), currency)
+    paid = RowAmounts(cost, number(row, "cost_at_list"))
+    usage = inner(row, "usage")
+    kind = _kind(said, text(usage, "unit"))
+    if cost_type == _ADJUSTMENT:
+        of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
+        cells.amounts(of_time, kind, paid, currency)
+        return
+    if cost_type != "regular":
+        cells.money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
+        return
+    if kind not in _NO_TOKENS:
+        cells.tokens(bucket, kind, number(usage, "amount"))
+    cells.amounts(bucket, kind, paid, currency)
+
+
+def _kind(said: list[str], unit: str | None) -> str:
+    """Tokens are told by the SKU, for the unit of theirs is `count` or `requests`; hours and bytes are none."""
+    known = set(said)
+    if "storage" in known:
+        return "storage"
+    if known & {"throughput", "tuning"} or unit in ("mo", "month", "seconds", "hour", "byte-seconds"):
+        return "throughput" if "throughput" in known else "other"
+    if "thinking" in known and "output" in known:
+        return "reasoning"
+    kind = cloud_meters.token_kind([word for word in said if word != "text"])
+    if kind is None and "caching" in known:
+        return "cache_read"
+    return kind or cloud_meters.beside(unit or "", said) or "other"
+
+
+def model_of(sku: str) -> str | None:
+    """The words at the beginning of a SKU that are the model's name."""
+    found = _MODEL.match(sku)
+    return (found[1].strip().lower().replace(" ", "-") if found else "") or None
+
+
+GOOGLE_BILLING = ReportSource(
+    name="google_billing",
+    title="Google Cloud billing export",
+    settle_s=3 * DAY_S,
+    in_parts=True,
+    is_document=_is_document,
+    read_document=_read_document,
+    is_table=lambda table: table.has("sku.description", "usage_start_time", "cost"),
+    read_table=_read_table,
+)

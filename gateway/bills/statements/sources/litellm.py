@@ -1,0 +1,110 @@
+"""
+LiteLLM's spend logs, and its daily sums: rows of `LiteLLM_SpendLogs`, `/spend/logs/v2`, or `LiteLLM_DailyUserSpend`.
+
+Prompt tokens hold what a cache had. An answer from LiteLLM's own cache was billed by nobody and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, HOUR_S, Document, ReportSource, Table
+from gateway.bills.statements.values import (
+    Damaged,
+    Row,
+    count,
+    inner,
+    moment,
+    number,
+    objects,
+    required,
+    text,
+)
+from spool import providers
+
+
+def _rows(document: Document) -> Iterator[Row]:
+    """Rows in a list, or in the pages of an API."""
+    for each in document.pages():
+        inside = each.get("data")
+        if isinstance(inside, list):
+            yield from (row for row in inside if isinstance(row, dict))
+        else:
+            yield each
+
+
+def _is_document(document: Document) -> bool:
+    return any(
+        "spend" in row and "prompt_tokens" in row and ("startTime" in row or "date" in row)
+        for row in _rows(document)
+    )
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    for page in document.pages():
+        objects(page.get("data"), "data")
+    for place, row in enumerate(_rows(document), start=1):
+        with cells.row(f"row {place}", row, once=_has_id(row)):
+            _add(row, inner(row, "metadata") if not isinstance(row.get("metadata"), str) else {}, cells)
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}", row, once=_has_id(row)):
+            _add({**row, "startTime": row.get("starttime")}, {}, cells)
+
+
+def _has_id(row: Row) -> bool:
+    return bool(row.get("request_id") or row.get("id"))
+
+
+def _add(row: Row, metadata: Row, cells: Cells) -> None:
+    start = moment(row, "startTime" if row.get("startTime") is not None else "date")
+    start -= start % DAY_S
+    cells.cover(start, start + DAY_S)
+    if str(row.get("cache_hit", "")).lower() == "true":
+        return
+    provider = text(row, "custom_llm_provider")
+    if provider is None:
+        if not any((count(row, "prompt_tokens"), count(row, "completion_tokens"), number(row, "spend"))):
+            return  # it failed before a provider was chosen
+        raise Damaged("custom_llm_provider is missing")
+    bucket = Bucket(
+        provider=providers.canonical(provider),
+        start=start,
+        end=start + DAY_S,
+        account=text(row, "organization_id"),
+        key=text(row, "api_key"),
+        model=text(row, "model"),
+    )
+    usage = inner(metadata, "usage_object")
+    said = {**usage, **{name: row[name] for name in _CACHE if row.get(name) is not None}}
+    whole, read, written = count(row, "prompt_tokens"), *(count(said, name) for name in _CACHE)
+    if whole is not None and (read is not None or written is not None):
+        fresh = whole - (read or 0) - (written or 0)
+        if fresh < 0:
+            raise Damaged("prompt_tokens is less than what a cache had of them")
+        cells.tokens(bucket, "input", fresh)
+        cells.tokens(bucket, "cache_read", read)
+        cells.tokens(bucket, "cache_write", written)
+    else:
+        cells.tokens(bucket, "input_total", whole)
+    cells.tokens(bucket, "output", count(row, "completion_tokens"))
+    cells.requests(bucket, count(row, "api_requests") if "api_requests" in row else Decimal(1))
+    cells.money(bucket, "cost", required(number(row, "spend"), "spend"))
+
+
+_CACHE = ("cache_read_input_tokens", "cache_creation_input_tokens")
+
+LITELLM = ReportSource(
+    name="litellm_spend_logs",
+    title="LiteLLM spend logs",
+    settle_s=HOUR_S,
+    in_parts=True,
+    is_document=_is_document,
+    read_document=_read_document,
+    is_table=lambda table: table.has("spend", "prompt_tokens", "custom_llm_provider"),
+    read_table=_read_table,
+)

@@ -1,0 +1,88 @@
+"""
+OpenAI's costs: pages of `/v1/organization/costs` and the dashboard's export of them. They agree with the invoice.
+
+A line item is free text: `MODEL, input` and the like are money for tokens. Its quantities are not read: the
+tokens are those of the usage report.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gateway.bills.statements.buckets import any_results, read_results
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.sources.openai_usage import EDGES
+from gateway.bills.statements.values import Row, inner, moment, number, required, text
+
+_OBJECT = "organization.costs.result"
+_TOKENS = re.compile(r"(.+), (?:(?:text|(audio|image)) )?(cached input|cache write|input|output)")
+_KINDS = {"cached input": "cache_read", "cache write": "cache_write", "input": "input", "output": "output"}
+_STORAGE = "gibibyte_hours"
+_OTHERS = {"web search": "web_search", "code interpreter": "code_execution", "file search": "file_search"}
+
+
+def _is_document(document: Document) -> bool:
+    return any(result.get("object") == _OBJECT for _, result in any_results(document))
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    def add(result: Row, start: int, end: int) -> None:
+        amount = inner(result, "amount")
+        money = {"value": amount.get("value"), "currency": amount.get("currency")}
+        _add(result, money, start, end, cells)
+
+    read_results(document, EDGES, cells, add)
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}", row):
+            start = moment(row, "start_time")
+            end = moment(row, "end_time")
+            cells.cover(start, end)
+            account = text(row, "organization_id")
+            if account is not None:
+                cells.accounts.add(account)
+            if text(row, "amount_value") is not None:
+                money = {"value": row["amount_value"], "currency": row.get("amount_currency")}
+                _add(row, money, start, end, cells)
+
+
+def _add(row: Row, money: Row, start: int, end: int, cells: Cells) -> None:
+    kind, model = _kind(text(row, "line_item"), text(row, "quantity_unit"))
+    bucket = Bucket(
+        provider="openai",
+        start=start,
+        end=end,
+        account=text(row, "project_id"),
+        key=text(row, "api_key_id"),
+        model=model,
+    )
+    cells.money(bucket, kind, required(number(money, "value"), "amount.value"), text(money, "currency"))
+
+
+def _kind(line: str | None, unit: str | None) -> tuple[str, str | None]:
+    if line is None:
+        return "cost", None
+    found = _TOKENS.fullmatch(line)
+    if found is not None:
+        kind = _KINDS[found[3]]
+        is_apart = found[2] is not None and kind in ("input", "output")
+        return f"{found[2]}_{kind}" if is_apart else kind, found[1]
+    if unit == _STORAGE:
+        return "storage", None
+    folded = line.lower()
+    known = next((kind for words, kind in _OTHERS.items() if words in folded), None)
+    return known or re.sub(r"[^a-z0-9]+", "_", folded).strip("_")[:60] or "other", None
+
+
+OPENAI_COSTS = ReportSource(
+    name="openai_costs",
+    title="OpenAI costs",
+    settle_s=2 * DAY_S,
+    is_document=_is_document,
+    read_document=_read_document,
+    is_table=lambda table: table.has("start_time", "amount_value", "line_item"),
+    read_table=_read_table,
+)

@@ -1,0 +1,94 @@
+"""
+OpenAI's usage: pages of `/v1/organization/usage/completions`, the dashboard's export of them, and
+pages of embeddings.
+
+`input_tokens` hold cached tokens and those written to the cache; audio and images stand apart here. A bucket
+without data is covered all the same.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from gateway.bills.statements.buckets import Edges, any_results, read_results
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.values import Damaged, Row, count, flag, moment, text
+
+EDGES = Edges("start_time", "end_time")
+_COMPLETIONS, _EMBEDDINGS = "organization.usage.completions.", "organization.usage.embeddings."
+_MEDIA = ("audio", "image")
+
+
+def _is_of(document: Document, kind: str) -> bool:
+    return any(str(result.get("object", "")).startswith(kind) for _, result in any_results(document))
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    read_results(document, EDGES, cells, lambda result, start, end: _add(result, start, end, cells))
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}", row):
+            start = moment(row, "start_time")
+            end = moment(row, "end_time")
+            cells.cover(start, end)
+            if text(row, "input_tokens") is not None or text(row, "num_model_requests") is not None:
+                _add(row, start, end, cells)
+
+
+def _add(row: Row, start: int, end: int, cells: Cells) -> None:
+    bucket = Bucket(
+        provider="openai",
+        start=start,
+        end=end,
+        account=text(row, "project_id"),
+        key=text(row, "api_key_id"),
+        model=text(row, "model"),
+        tier=text(row, "service_tier"),
+        batch=flag(row, "batch"),
+    )
+    requests = count(row, "num_model_requests")
+    whole = count(row, "input_tokens")
+    output = count(row, "output_tokens") or Decimal(0)
+    if whole is None and requests is None:
+        raise Damaged("input_tokens and num_model_requests are missing")
+    whole = whole or Decimal(0)
+    read, written = (
+        count(row, "input_cached_tokens") or Decimal(0),
+        count(row, "input_cache_write_tokens") or Decimal(0),
+    )
+    fresh = whole - read - written
+    for medium in _MEDIA:
+        said = count(row, f"input_{medium}_tokens") or Decimal(0)
+        fresh -= said
+        cells.tokens(bucket, f"{medium}_input", said)
+        said = count(row, f"output_{medium}_tokens") or Decimal(0)
+        output -= said
+        cells.tokens(bucket, f"{medium}_output", said)
+    if fresh < 0 or output < 0:
+        raise Damaged("the parts of the tokens are more than their sum")
+    cells.tokens(bucket, "input", fresh)
+    cells.tokens(bucket, "cache_read", read)
+    cells.tokens(bucket, "cache_write", written)
+    cells.tokens(bucket, "output", output)
+    cells.requests(bucket, requests)
+
+
+OPENAI_USAGE = ReportSource(
+    name="openai_usage",
+    title="OpenAI usage",
+    settle_s=2 * DAY_S,
+    is_document=lambda document: _is_of(document, _COMPLETIONS),
+    read_document=_read_document,
+    is_table=lambda table: table.has("start_time", "num_model_requests", "input_tokens"),
+    read_table=_read_table,
+)
+OPENAI_USAGE_EMBEDDINGS = ReportSource(
+    name="openai_usage_embeddings",
+    title="OpenAI usage of embeddings",
+    settle_s=2 * DAY_S,
+    is_document=lambda document: _is_of(document, _EMBEDDINGS),
+    read_document=_read_document,
+)

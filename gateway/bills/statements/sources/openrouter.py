@@ -1,0 +1,63 @@
+"""
+OpenRouter's activity: `/api/v1/activity`, a row for each day, model and endpoint. Days are UTC, and complete.
+
+It does not tell what a cache had, so input is a whole. What was paid elsewhere with the customer's own key is
+not billed here and is left out.
+"""
+
+from __future__ import annotations
+
+from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.values import Row, count, moment, number, objects, required, text
+
+
+def _is_document(document: Document) -> bool:
+    return any(
+        isinstance(row, dict) and "usage" in row and "prompt_tokens" in row and "byok_usage_inference" in row
+        for page in document.pages()
+        for row in page.get("data") or ()
+    )
+
+
+def _read_document(document: Document, cells: Cells) -> None:
+    for number_, page in enumerate(document.pages(), start=1):
+        for place, row in enumerate(objects(page.get("data"), "data"), start=1):
+            with cells.row(f"page {number_}, row {place}", row, once=bool(row.get("endpoint_id"))):
+                _add(row, cells)
+
+
+def _read_table(table: Table, cells: Cells) -> None:
+    for line, row in table.rows:
+        with cells.row(f"line {line}", row, once=bool(row.get("endpoint_id"))):
+            _add(row, cells)
+
+
+def _add(row: Row, cells: Cells) -> None:
+    start = moment(row, "date")
+    start -= start % DAY_S
+    cells.cover(start, start + DAY_S)
+    bucket = Bucket(
+        provider="openrouter",
+        start=start,
+        end=start + DAY_S,
+        account=text(row, "workspace_id"),
+        key=text(row, "api_key_hash"),
+        model=text(row, "model_permaslug") or text(row, "model"),
+    )
+    cells.tokens(bucket, "input_total", count(row, "prompt_tokens"))
+    cells.tokens(bucket, "output", count(row, "completion_tokens"))
+    cells.requests(bucket, count(row, "requests"))
+    cells.money(bucket, "cost", required(number(row, "usage"), "usage"))
+
+
+OPENROUTER = ReportSource(
+    name="openrouter_activity",
+    title="OpenRouter activity",
+    settle_s=DAY_S,
+    in_parts=True,
+    is_document=_is_document,
+    read_document=_read_document,
+    is_table=lambda table: table.has("date", "model", "prompt_tokens", "usage", "byok_usage_inference"),
+    read_table=_read_table,
+)

@@ -1,0 +1,130 @@
+"""What is planted in bills beside usage: discounts, commitments, prepaid money, lines in other currencies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import msgspec
+
+from spool.statements.values import StatementRow
+from tests.gateway.bills.reconciliation.plants import Plant, Planting, Rows
+from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS
+
+CENT = Decimal("0.01")
+MICRO = Decimal("0.000001")
+
+
+def line(like: StatementRow, kind: str, amount: Decimal, day: int, **more: Any) -> StatementRow:
+    """A line that tells no model, tier and region, unless told otherwise."""
+    plain: dict[str, Any] = {"model": None, "tier": None, "region": None, "batch": None, "key": None}
+    place = {"kind": kind, "amount": amount, "start": day, "end": day + DAY_S, **plain, **more}
+    return msgspec.structs.replace(like, **place)
+
+
+def _paid(rows: Rows, day: int | None = None) -> list[StatementRow]:
+    of_usage = [row for row in rows if row.unit == "usd" and row.model is not None and row.amount]
+    return [row for row in of_usage if day in (None, row.start)]
+
+
+def _like(rows: Rows) -> StatementRow:
+    """A row of dollars of the bill, to make others of."""
+    found = next(row for row in rows if row.unit in ("usd", "accrued_usd"))
+    return msgspec.structs.replace(found, unit="usd")
+
+
+def _sum(rows: Rows) -> Decimal:
+    return sum((row.amount for row in rows), Decimal(0))
+
+
+def planting(change: Callable[[Random, Rows], Rows], *causes: str) -> Planting:
+    def plant(random: Random, provider: str) -> Plant:
+        return Plant(causes=causes, rows=lambda rows: change(random, rows))
+
+    return plant
+
+
+def _enterprise(random: Random, rows: Rows) -> Rows:
+    """Nine percent of each day, as lines that take other lines to 0 one after the other, as AWS writes them."""
+    found = [*rows]
+    for day in DAYS:
+        paid = _paid(rows, day)
+        left = (_sum(paid) * Decimal("0.09")).quantize(MICRO)
+        for row in sorted(paid, key=repr):
+            off = min(row.amount, left)
+            left -= off
+            if off > 0:
+                found.append(line(row, "discount", -off, day))
+    return found
+
+
+def _grant(random: Random, rows: Rows) -> Rows:
+    day = random.choice(DAYS)
+    amount = (_sum(_paid(rows)) / 3).quantize(CENT)
+    return [*rows, line(_like(rows), "credit", -amount, day)]
+
+
+def _throughput(random: Random, rows: Rows) -> Rows:
+    """
+    A fee on the first day for all usage of one model, of which 70 % is used: nothing is billed for this usage, which
+    has its part of the fee by the day.
+    """
+    paid = _paid(rows)
+    model = random.choice(sorted({row.model or "" for row in paid}))
+    a_day = (_sum(paid) / 50).quantize(CENT)
+    others = [row for row in rows if row.unit != "usd" or row.model != model]
+    fee = a_day * len(DAYS)
+    found = [*others, line(_like(rows), "throughput", fee, DAYS[0])]
+    found.append(line(_like(rows), "throughput", -fee, DAYS[0], unit="accrued_usd"))
+    for day in DAYS:
+        covered = [row for row in _paid(rows, day) if row.model == model]
+        left = used = (a_day * Decimal("0.7")).quantize(MICRO) if covered else Decimal(0)
+        for place, row in enumerate(covered, 1):
+            share = used * row.amount / _sum(covered)
+            part = left if place == len(covered) else share.quantize(MICRO)
+            left -= part
+            found.append(msgspec.structs.replace(row, unit="accrued_usd", amount=part))
+        found.append(line(_like(rows), "unused", a_day - used, day, unit="accrued_usd"))
+    return found
+
+
+def _scale_tier(random: Random, rows: Rows) -> Rows:
+    """A fee of each day for tokens by the minute: nobody tells which calls it is for."""
+    paid = _paid(rows)
+    a_day = (_sum(paid) / 100).quantize(CENT)
+    return [*rows, *(line(_like(rows), "throughput", a_day, day) for day in DAYS)]
+
+
+def _prepaid(random: Random, rows: Rows) -> Rows:
+    """Twice the usage is bought on the first day; all usage is drawn from it, and the rest is left for later."""
+    paid = _paid(rows)
+    bought = (2 * _sum(paid)).quantize(CENT)
+    drawn = [msgspec.structs.replace(row, unit="accrued_usd") for row in paid]
+    others = [row for row in rows if row.unit != "usd"]
+    purchase = line(_like(rows), "throughput", bought, DAYS[0])
+    return [*others, *drawn, purchase, msgspec.structs.replace(purchase, unit="accrued_usd", amount=-bought)]
+
+
+def _euros(random: Random, rows: Rows) -> Rows:
+    """Some lines are in euros, of which there is no rate."""
+    days = set(random.sample(DAYS, 3))
+    like = _like(rows)
+    return [*rows, *(line(like, "support", CENT * 100, day, unit="eur", currency="EUR") for day in days)]
+
+
+def _refund_later(random: Random, rows: Rows) -> Rows:
+    amount = (_sum(_paid(rows)) / 20).quantize(CENT)
+    return [*rows, line(_like(rows), "refund", -amount, DAYS[-1] + 2 * DAY_S + DAY_S)]
+
+
+LAYERS: dict[str, Planting] = {
+    "enterprise discount": planting(_enterprise, "discount"),
+    "grant": planting(_grant, "credit"),
+    "throughput": planting(_throughput, "commitment"),
+    "scale tier": planting(_scale_tier, "commitment"),
+    "prepaid": planting(_prepaid, "commitment"),
+    "euros": planting(_euros),
+    "refund next month": planting(_refund_later),
+}

@@ -1,0 +1,264 @@
+"""
+Months of bills in which something is planted: what the ledger makes of them, and what each owner of calls has of them
+by fractions alone.
+
+Calls, reports and plants are those of the simulator of reconciliation; each call has one of twelve teams, forty users
+and nine services.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, shown
+from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.memory.ledger import MemoryLedger
+from spool.record import NS, Inference
+from spool.statements.values import StatementInfo, StatementRow
+from tests.gateway.bills.reconciliation.plants import Plant, both_sides
+from tests.gateway.bills.reconciliation.simulator import (
+    ANTHROPIC,
+    AZURE,
+    DAY_S,
+    DAYS,
+    GOOGLE,
+    KEYS,
+    MODELS,
+    book,
+    month,
+)
+from tests.spool.ledger_log import FakeClock, FakeLog
+
+MARCH = CalendarMonth.of("2026-03")
+TEAMS = tuple(f"team-{number:02}" for number in range(12))
+NEAR = 10**7  # units: 10^-20 dollars
+_BY_KEY = len(TEAMS) // len(KEYS)
+_TELL_REGIONS = (ANTHROPIC, AZURE, GOOGLE)  # in their tokens
+OWNERS = ("team", "user", "tag:service")
+_IN_WORDS = {
+    f"{name[:-10]}{name[-5:-3]}{name[-2:]}": name for name in MODELS[AZURE]
+}  # as its meters write them
+Owner = tuple[str, ...]  # values of OWNERS
+
+
+def owned(report: Inference) -> Inference:
+    """A call with its team, user and service."""
+    second = (report.start_time or 0) // NS
+    user = second % 40
+    team = TEAMS[KEYS.index(report.api_key or "") * _BY_KEY + user % _BY_KEY]
+    tags = {**report.tags, "service": f"service-{second % 9}"}
+    return msgspec.structs.replace(report, team=team, user=f"user-{user:02}", tags=tags)
+
+
+class Statements:
+    """Rows of statements as the biller reads them; they are about their days and those of March."""
+
+    def __init__(self, rows: Sequence[StatementRow]) -> None:
+        self.kept = [*rows]
+        self.read_at = 1.0
+
+    async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
+        return [row for row in self.kept if row.provider == provider and start < row.end and row.start < end]
+
+    async def statements(self) -> Sequence[StatementInfo]:
+        told = sorted({(row.source, row.provider) for row in self.kept})
+        end = max([DAYS[-1] + DAY_S, *(row.end for row in self.kept)])
+        span: dict[str, Any] = {"start": DAYS[0], "end": end, "settled": True, "imported_at": self.read_at}
+        return [
+            StatementInfo(source=source, provider=name, account="", rows=1, **span) for source, name in told
+        ]
+
+
+@dataclass(kw_only=True)
+class BilledMonth:
+    """March of some providers, and the ledger with its billed money."""
+
+    rows: Statements
+    reports: Sequence[Inference]
+    ledger: Ledger
+    biller: Biller
+    clock: FakeClock
+    log: FakeLog
+    closed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    async def paid(self, cost_type: str, *by: str, **filters: Any) -> dict[tuple[str | None, ...], int]:
+        """What a cost type comes to, in units; groups of 0 are left out."""
+        rows = await self.ledger.costs(question(cost_type, *by, **filters))
+        found = {row.group: money.units(row.cost) for row in rows}
+        return {group: amount for group, amount in found.items() if amount}
+
+    def of(self, provider: str) -> list[StatementRow]:
+        return [row for row in self.rows.kept if row.provider == provider]
+
+    async def reasons(self) -> Counter[str]:
+        """What no calls are known for, by reason."""
+        found: Counter[str] = Counter()
+        for day in await self.ledger.billed_days(MARCH.start, MARCH.end):
+            found.update(day.reasons)
+        return found
+
+    async def close(self, invoice: Invoice) -> MonthFigures:
+        async def keep(found: MonthFigures) -> None:
+            self.closed[closed_id(invoice.provider, invoice.month)] = shown(found)
+
+        return await self.biller.close(MARCH, invoice.provider, [invoice], keep)
+
+
+def question(cost_type: str, *by: str, **filters: Any) -> CostQuery:
+    since, until = (datetime.fromtimestamp(at, UTC) for at in (MARCH.start, MARCH.end))
+    asked = CostQuery(since=since, until=until, granularity="total", group_by=by)
+    return replace(asked, arranged=BILLED_TYPES[cost_type], **filters)
+
+
+async def billed_month(
+    plants: Mapping[str, Sequence[Plant]], *, seed: int = 7, a_day: int = 4
+) -> BilledMonth:
+    """Make the bills of March of the providers that are named, with the plants of each."""
+    rows: list[StatementRow] = []
+    reports: list[Inference] = []
+    for provider, planted in plants.items():
+        calls = month(seed=seed, a_day=a_day, providers=(provider,))
+        billed, told = both_sides(calls, planted)
+        rows += billed
+        reports += map(owned, told)
+    prices, log, clock = book(), FakeLog(), FakeClock(MARCH.end + 3 * DAY_S)
+    for each in reports:
+        prices.price(each)
+    log.add(reports, at=clock.at)
+    ledger = await Ledger(MemoryLedger(), clock=clock).load()
+    told_rows = Statements(rows)
+    closed: dict[str, Mapping[str, Any]] = {}
+    sources = StatementSources(
+        ledger=ledger,
+        log=log,  # type: ignore[arg-type]
+        prices=lambda: prices,
+        statements=told_rows,  # type: ignore[arg-type]
+        closed_months=lambda: closed,
+    )
+    biller = Biller(sources, clock)
+    await biller.make(MARCH)
+    return BilledMonth(
+        rows=told_rows, reports=reports, ledger=ledger, biller=biller, clock=clock, log=log, closed=closed
+    )
+
+
+def units(rows: Iterable[StatementRow], unit: str = "usd") -> int:
+    """What rows come to, in units of the ledger."""
+    amount = sum((Fraction(row.amount) for row in rows if row.unit == unit), Fraction(0)) * money.UNIT
+    assert amount.denominator == 1
+    return int(amount)
+
+
+# What each owner has, by fractions: once more and apart from the product.
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What calls of a bill have in common; None where it does not tell."""
+
+    day: int
+    model: str
+    kind: str
+    key: str | None
+    tier: str | None
+    region: str | None
+
+    @property
+    def place(self) -> tuple[int, str, str]:
+        return self.day, self.model, self.kind
+
+    def has(self, other: _Cell) -> bool:
+        """True if the other is one of those that this is about."""
+        pairs = ((self.key, other.key), (self.tier, other.tier), (self.region, other.region))
+        return self.place == other.place and all(mine in (None, theirs) for mine, theirs in pairs)
+
+
+def owed(rows: Iterable[StatementRow], reports: Iterable[Inference]) -> dict[Owner, Fraction]:
+    """
+    Return what each owner has of the usage at the billed rates: of cells of which calls were told, as the bill tells
+    them. What is billed beyond these calls is of nobody.
+    """
+    amounts: dict[_Cell, Fraction] = defaultdict(Fraction)
+    quantities: Counter[_Cell] = Counter()
+    for row in rows:
+        if row.unit == "tokens":
+            quantities[_told(row)] += int(row.amount)
+        elif row.unit == "usd" and row.kind in ("reasoning", *_KINDS):
+            amounts[_told(row)] += Fraction(row.amount)
+    used: dict[_Cell, Counter[Owner]] = defaultdict(Counter)
+    for report in reports:
+        for kind, tokens in _tokens(report).items():
+            used[_of_report(report, kind)][_owner(report)] += tokens
+    near, told = _by_place(used), _by_place(quantities)
+    found: dict[Owner, Fraction] = defaultdict(Fraction)
+    for cell, amount in amounts.items():
+        finer = [each for each in told[cell.place] if quantities[each] and cell.has(each)]
+        whole = sum(quantities[each] for each in finer)
+        for each in finer:
+            own: Counter[Owner] = Counter()
+            for place in near[each.place]:
+                if each.has(place):
+                    own.update(used[place])
+            quantity = quantities[each]
+            share = amount * quantity / whole / max(quantity, own.total())
+            for owner, tokens in own.items():
+                found[owner] += share * tokens
+    return found
+
+
+_KINDS = ("input", "cache_read", "cache_write_5m", "cache_write_1h", "output")
+
+
+def _by_place(cells: Iterable[_Cell]) -> dict[tuple[int, str, str], list[_Cell]]:
+    found: dict[tuple[int, str, str], list[_Cell]] = defaultdict(list)
+    for cell in cells:
+        found[cell.place].append(cell)
+    return found
+
+
+def _told(row: StatementRow) -> _Cell:
+    tier = None if row.tier is None else "batch" if row.batch or row.tier == "batch" else ""
+    is_global = row.region in (None, "global")
+    tells = row.provider in _TELL_REGIONS and not (row.provider == ANTHROPIC and row.unit == "usd")
+    return _Cell(
+        day=row.start // DAY_S * DAY_S,
+        model=_IN_WORDS.get(row.model or "", row.model or ""),
+        kind="output" if row.kind == "reasoning" else row.kind,
+        key=row.key,
+        tier=tier,
+        region=None if not tells else "" if is_global else row.region,
+    )
+
+
+def _of_report(report: Inference, kind: str) -> _Cell:
+    return _Cell(
+        day=(report.start_time or 0) // NS // DAY_S * DAY_S,
+        model=report.response_model or "",
+        kind=kind,
+        key=report.api_key or "",
+        tier="batch" if report.tags.get("processing") == "batch" else "",
+        region=report.region or "",
+    )
+
+
+def _tokens(report: Inference) -> dict[str, int]:
+    read, written = report.cache_read_tokens or 0, report.cache_write_tokens or 0
+    for_an_hour = report.cache_write_1h_tokens or 0
+    plain = (report.input_tokens or 0) - read - written
+    counts = (plain, read, written - for_an_hour, for_an_hour, report.output_tokens or 0)
+    return dict(zip(_KINDS, counts, strict=True))
+
+
+def _owner(report: Inference) -> Owner:
+    return report.team or "", report.user or "", report.tags["service"]

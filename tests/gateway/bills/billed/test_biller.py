@@ -1,0 +1,220 @@
+"""Bills of months are made from statements and ledger: each day once, and again where either changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.bills.billed.beside import billed_beside
+from gateway.bills.billed.biller import Biller
+from gateway.bills.reconciliation.gathering import StatementSources
+from gateway.intake.prices import PriceBook
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.memory.ledger import MemoryLedger
+from spool.record import NS
+from spool.statements.values import StatementInfo, StatementRow
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
+
+DAY = 24 * HOUR
+FIRST = BEGIN // DAY * DAY
+
+
+class Told:
+    """Statements that were imported, as the biller reads them."""
+
+    def __init__(self) -> None:
+        self.kept: list[StatementRow] = []
+        self.read_at = 1.0
+        self.settled = True
+
+    async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
+        return [row for row in self.kept if row.provider == provider and start < row.end and row.start < end]
+
+    async def statements(self) -> Sequence[StatementInfo]:
+        if not self.kept:
+            return []
+        span: dict[str, Any] = {
+            "start": FIRST,
+            "end": max([FIRST + 2 * DAY, *(row.end for row in self.kept)]),
+            "settled": self.settled,
+        }
+        return [
+            StatementInfo(
+                source="bill", provider="openai", account="", rows=1, imported_at=self.read_at, **span
+            )
+        ]
+
+
+def line(
+    kind: str, amount: str, *, unit: str = "usd", model: str | None = "gpt-4o", day: int = 0
+) -> StatementRow:
+    return StatementRow(
+        source="bill", provider="openai", account=None, key=None, model=model, start=FIRST + day * DAY,
+        end=FIRST + (day + 1) * DAY, unit=unit, kind=kind, amount=Decimal(amount), currency=None, tier=None,
+        region=None, batch=None, settled=True,
+    )  # fmt: skip
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.clock.at = FIRST + 3 * DAY
+        self.log, self.told = FakeLog(), Told()
+
+    async def open(self) -> World:
+        self.ledger = await Ledger(MemoryLedger(), clock=self.clock).load()
+        sources = StatementSources(
+            ledger=self.ledger,
+            log=self.log,  # type: ignore[arg-type]
+            prices=PriceBook.load,
+            statements=self.told,  # type: ignore[arg-type]
+        )
+        self.biller = Biller(sources, self.clock)
+        return self
+
+    def use(self, team: str, tokens: int, *, day: int = 0) -> None:
+        at = FIRST + day * DAY + HOUR
+        self.log.add([call(team=team, input_tokens=tokens, output_tokens=0, start_time=at * NS)], at=at)
+
+    def asked(self, cost_type: str, *dimensions: str) -> CostQuery:
+        since, until = (datetime.fromtimestamp(FIRST + days * DAY, UTC) for days in (0, 3))
+        arranged = BILLED_TYPES.get(cost_type, 0)
+        return CostQuery(
+            since=since, until=until, granularity="total", group_by=dimensions, arranged=arranged
+        )
+
+    async def paid(self, cost_type: str, *dimensions: str) -> dict[tuple[str | None, ...], Decimal]:
+        return {
+            row.group: Decimal(row.cost)
+            for row in await self.ledger.costs(self.asked(cost_type, *dimensions))
+        }
+
+
+@pytest.mark.asyncio
+async def test_every_dimension_closes_to_the_bill() -> None:
+    """Usage, discount and tax of two days are in every grouping of both types; what is missing has its reason."""
+    world = await World().open()
+    world.use("search", 60)
+    world.use("ads", 30)
+    world.told.kept += [line("input", "100", unit="tokens"), line("input", "1"), line("input", "0.07", day=1)]
+    world.told.kept += [line("discount", "-0.1", model=None), line("tax", "0.19", model=None, day=1)]
+    assert 2 == await world.biller.look()
+    for cost_type in BILLED_TYPES:
+        for dimension in (*world.ledger.dimensions(), "charge", "basis"):
+            assert Decimal("1.16") == sum((await world.paid(cost_type, dimension)).values()), dimension
+    by_team = await world.paid("billed_cost", "team", "charge")
+    assert (Decimal("0.6"), Decimal("0.3")) == (by_team["search", "usage"], by_team["ads", "usage"])
+    within = await world.paid("discounted_cost", "team", "charge")
+    assert Decimal("-0.06") == within["search", "discount"]
+    tax = 19 * money.UNIT // 100 * 60 // 107  # by usage before discounts, 1.07 in all
+    assert tax == money.units(str(within["search", "tax"]))
+    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    assert {"no_telemetry": "0.07", "unreported": "0.1"} == beside["by_reason"]
+    assert {"closed": 2, "provisional": 0, "open": 1} == beside["days"]
+    assert ("0.17", []) == (beside["unallocated"], beside["without_statement"])
+
+
+@pytest.mark.asyncio
+async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> None:
+    """The groups of a question are of its own dimensions."""
+    world = await World().open()
+    world.use("search", 60)
+    await world.ledger.catch_up(world.log)
+    asked = world.asked("billed_cost", "team")
+    found = []
+    for query in (asked, replace(asked, kept=frozenset([("search",), (None,)])), replace(asked, top=1)):
+        beside = await billed_beside(world.ledger, query, world.clock.now())
+        found.append(beside["without_statement"])
+    counted = (await world.paid("real_cost"))[()]
+    assert [[{"provider": "openai", "real_cost": str(counted)}]] * 3 == found
+
+
+@pytest.mark.asyncio
+async def test_a_day_is_made_again_where_something_changed() -> None:
+    """A late call and a restated amount change their day; nothing else is written."""
+    world = await World().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "1"), line("input", "2", day=1)]
+    assert 2 == await world.biller.look()
+    assert 0 == await world.biller.look()
+    world.use("ads", 20)
+    world.clock.at += HOUR
+    assert 1 == await world.biller.look()
+    assert Decimal("0.25") == (await world.paid("billed_cost", "team"))[("ads",)]
+    world.told.kept[1] = line("input", "5", day=1)
+    world.told.read_at = 2.0
+    assert 1 == await world.biller.look()
+    assert {(): Decimal(6)} == await world.paid("billed_cost")
+    assert [2, 2] == [day.revision for day in await world.ledger.billed_days(0, 2**40)]
+    assert {(): Decimal("0.0007")} == await world.paid("real_cost")
+    world.told.kept.clear()
+    assert 2 == await world.biller.look()
+    assert {} == await world.paid("billed_cost")
+
+
+@pytest.mark.asyncio
+async def test_a_discount_of_a_day_without_usage_is_on_that_of_the_month() -> None:
+    """Whether or not the bill has a tax, too."""
+    world = await World().open()
+    world.use("search", 60)
+    world.use("ads", 20)
+    world.told.kept += [line("input", "2"), line("discount", "-0.4", model=None, day=1)]
+    assert 2 == await world.biller.look()
+    by_team = await world.paid("discounted_cost", "team", "charge")
+    assert (Decimal("-0.3"), Decimal("-0.1")) == (by_team["search", "discount"], by_team["ads", "discount"])
+    world.told.kept.append(line("tax", "0.2", model=None))
+    world.told.read_at += 1
+    assert 1 == await world.biller.look()
+    again = await world.paid("discounted_cost", "team", "charge")
+    assert by_team["search", "discount"] == again["search", "discount"]
+
+
+@pytest.mark.asyncio
+async def test_a_day_that_is_not_final_says_so() -> None:
+    """What a provider may tell anew is provisional; a day that is not over has no billed money."""
+    world = await World().open()
+    world.clock.at = FIRST + DAY + HOUR
+    world.told.settled = False
+    world.use("search", 60, day=1)
+    world.told.kept += [line("input", "1"), line("input", "2", day=1)]
+    assert 1 == await world.biller.look()
+    assert {(): Decimal(1)} == await world.paid("discounted_cost")
+    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    assert {"closed": 0, "provisional": 1, "open": 1} == beside["days"]
+    assert [{"provider": "openai", "real_cost": "0.00035"}] == beside["without_statement"]
+
+
+@pytest.mark.asyncio
+async def test_a_bill_in_other_currencies_is_in_dollars_at_the_rate_of_its_day() -> None:
+    """Each row is rounded once; what has no rate is named, and a rate that becomes known divides its day anew."""
+    world = await World().open()
+    known = {("EUR", FIRST): "1.0831", ("JPY", FIRST): "0.006612345678", ("EUR", FIRST + DAY): "1.0899"}
+
+    def rates(given: str, asked: str, day: int) -> int | None:
+        assert asked == "USD"
+        rate = known.get((given, day))
+        return None if rate is None else int(Decimal(rate).scaleb(12))
+
+    world.ledger.rates = rates
+    told = (("7.13", "EUR", 0), ("1801", "JPY", 0), ("0.1", "EUR", 1), ("99", "JPY", 1))
+    world.told.kept += [line("input", "2"), line("input", "3", day=1)]
+    for amount, currency, day in told:
+        row = line("support", amount, unit=currency.lower(), day=day)
+        world.told.kept.append(msgspec.structs.replace(row, currency=currency))
+    assert (2, 0) == (await world.biller.look(), await world.biller.look())
+    in_dollars = Decimal("5") + Decimal("7.722503") + Decimal("11.908834566078") + Decimal("0.10899")
+    assert {(): in_dollars} == await world.paid("billed_cost")
+    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    assert {"JPY": 1} == beside["foreign"]
+
+    known["JPY", FIRST + DAY] = "0.0066"
+    assert (1, 0) == (await world.biller.look(), await world.biller.look())
+    assert {(): in_dollars + Decimal("0.6534")} == await world.paid("billed_cost")

@@ -1,0 +1,196 @@
+"""Usage on a bill is paid by the calls that it is about, and by nobody where there are none."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.bills.billed.cells import NO_KEY, NO_MODEL, NO_TELEMETRY, UNREPORTED
+from spool.ledger.money import UNIT
+from tests.gateway.bills.billed.worlds import DAY, Use, bill, calls, divided, paid, row
+
+
+def test_each_pays_the_billed_rate_and_nobody_what_was_not_reported() -> None:
+    """Of 100 billed tokens 80 are known: 20 % of the money is of nobody, with the reason."""
+    rows = [row("input", 10), row("input", 100, unit="tokens")]
+    found = divided(rows, [calls("a", 50), calls("b", 20), calls("b", 10, user="x")])
+    expected = {
+        ("a", "usage", "exact"): 5 * UNIT,
+        ("b", "usage", "exact"): 3 * UNIT,
+        ("-", "usage", "unallocated"): 2 * UNIT,
+    }
+    assert expected == paid(found)
+    assert {UNREPORTED: 2 * UNIT} == found.reasons
+
+
+def test_a_cell_told_twice_is_all_of_its_calls() -> None:
+    """Where more was counted than billed, all of the money is divided."""
+    found = divided([row("input", 10), row("input", 50, unit="tokens")], [calls("a", 75), calls("b", 25)])
+    assert {("a", "usage", "exact"): 15 * UNIT // 2, ("b", "usage", "exact"): 5 * UNIT // 2} == paid(found)
+
+
+def test_money_is_divided_over_quantities_that_tell_more() -> None:
+    """A key that nobody reports and one that was told twice do not cancel each other."""
+    rows = [row("input", 10)] + [row("input", 50, unit="tokens", key=key) for key in ("k1", "k2")]
+    found = divided(rows, [calls("a", 100, key="k1")])
+    assert {("a", "usage", "exact"): 5 * UNIT, ("-", "usage", "unallocated"): 5 * UNIT} == paid(found)
+    assert {NO_KEY: 5 * UNIT} == found.reasons
+
+
+def test_a_level_that_calls_do_not_know_is_given_up() -> None:
+    """Regions of a bill that no call tells are one pool: what both did not report stays of nobody."""
+    rows = [row("input", 6, region=name) for name in ("eu", "us")]
+    rows += [row("input", 60, unit="tokens", region=name) for name in ("eu", "us")]
+    found = divided(rows, [calls("a", 90), calls("b", 10)])
+    assert {
+        ("a", "usage", "pooled"): 9 * UNIT, ("b", "usage", "pooled"): 1 * UNIT, ("-", "usage", "unallocated"): 2 * UNIT,
+    } == paid(found)  # fmt: skip
+
+
+def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
+    """What a bill has of all other regions, by whatever name, is of the calls that are in none of those."""
+    for anywhere in ("global", None):
+        rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
+        rows += [row("input", 20, region=anywhere), row("input", 200, unit="tokens", region=anywhere)]
+        found = divided(rows, [calls("a", 100, region="eu"), calls("b", 150), calls("c", 50, region="us")])
+        assert {
+            ("a", "usage", "exact"): 11 * UNIT, ("b", "usage", "exact"): 15 * UNIT, ("c", "usage", "exact"): 5 * UNIT,
+        } == paid(found)  # fmt: skip
+
+
+def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
+    """Calls that are all told in one region pay for the others as far as it has not billed their tokens."""
+    rows = [row("input", 11, region="eu"), row("input", 100, unit="tokens", region="eu")]
+    rows += [row("input", 20, region="global"), row("input", 200, unit="tokens", region="global")]
+    found = divided(rows, [calls("a", 250, region="eu")])
+    rest = {("a", "usage", "pooled"): 15 * UNIT, ("-", "usage", "unallocated"): 5 * UNIT}
+    assert {("a", "usage", "exact"): 11 * UNIT, **rest} == paid(found)
+
+
+def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
+    """Output that nobody reports is of nobody where the input of all calls is billed; else it is of these calls."""
+    rows = [
+        row("input", 4),
+        row("input", 100, unit="tokens"),
+        row("output", 3),
+        row("output", 50, unit="tokens"),
+    ]
+    found = divided(rows, [calls("a", 100)])
+    assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 3 * UNIT} == paid(found)
+    assert {UNREPORTED: 3 * UNIT} == found.reasons
+    found = divided(rows, [calls("a", 150)])  # told without its kinds
+    assert {("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "pooled"): 3 * UNIT} == paid(found)
+
+
+def test_money_without_a_quantity_beside_a_kind_that_nobody_reports() -> None:
+    """It is divided by value; what the bill tells of the kind is still of nobody."""
+    rows = [
+        row("input", 4),
+        row("input", 100, unit="tokens"),
+        row("output", 3),
+        row("output", 50, unit="tokens"),
+    ]
+    found = divided([*rows, row("cost", 2)], [calls("a", 100)])
+    assert {
+        ("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "value"): 2 * UNIT, ("-", "usage", "unallocated"): 3 * UNIT,
+    } == paid(found)  # fmt: skip
+
+
+def test_a_tier_is_paid_by_its_own_calls() -> None:
+    """Batch calls pay the batch rate, also where another team used the model at full price."""
+    rows = [row("input", 4, tier="standard"), row("input", 1, batch=True)]
+    found = divided(rows, [calls("a", 10, tier="batch"), calls("b", 10)])
+    assert {("a", "usage", "value"): UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(found)
+
+
+def test_nobody_pays_for_a_tier_that_others_used() -> None:
+    """Batch calls that nobody reports cost those nothing whose calls are all on the bill at their own tier."""
+    rows = [row("input", 4, tier="standard"), row("input", 100, unit="tokens", tier="standard")]
+    rows += [row("input", 2, batch=True), row("input", 100, unit="tokens", batch=True)]
+    found = divided(rows, [calls("a", 100)])
+    assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 2 * UNIT} == paid(found)
+    found = divided(rows, [calls("a", 150)])
+    assert UNIT == paid(found)["a", "usage", "pooled"]  # the tier of 50 is not known
+
+
+@pytest.mark.parametrize(
+    ("uses", "reason"),
+    [([], NO_TELEMETRY), ([calls("a", 5, model="claude-opus-4")], NO_MODEL)],
+    ids=["a day without calls", "another model"],
+)
+def test_nobody_pays_for_calls_that_nobody_counted(uses: list[Use], reason: str) -> None:
+    """Model and day are never given up: the money is of nobody, as the bill names it."""
+    found = divided([row("input", 3, region="us", key="k")], uses)
+    assert {reason: 3 * UNIT} == found.reasons
+    [each] = found.sums
+    told = each.dimensions
+    assert ("openai", "gpt-4o", "k", "us", "") == (
+        told.provider,
+        told.model,
+        told.api_key,
+        told.region,
+        told.team,
+    )
+
+
+def test_money_without_a_quantity_is_divided_by_value() -> None:
+    """An amount for all tokens of a model follows list prices, and says so."""
+    found = divided([row("cost", 6)], [calls("a", 40), calls("b", 0, output=20)])
+    assert {("a", "usage", "value"): 2 * UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(found)
+
+
+def test_a_bucket_of_several_days_is_of_the_days_with_calls() -> None:
+    """A monthly line is divided as the days are worth, and evenly without any."""
+    uses = [calls("a", 30, day=0), calls("a", 10, day=2)]
+    found = bill([row("cost", 4, days=3)], uses, days=3).amounts
+    assert [3 * UNIT, UNIT] == [sum(each.amount for each in rows) for _, rows in sorted(found.items())]
+    even = bill([row("cost", "0.02", days=4, model=None)], [], days=4).amounts
+    assert [UNIT // 200] * 4 == [each.amount for _, [each] in sorted(even.items())]
+
+
+def test_amounts_in_other_currencies_are_counted_and_never_converted() -> None:
+    """They are in no sum of dollars."""
+    made = bill([row("input", 1), row("input", 9, unit="eur", currency="EUR")], [])
+    assert {"EUR": 1} == made.foreign[DAY]
+    assert [UNIT] == [each.amount for each in made.amounts[DAY]]
+
+
+tokens = st.integers(0, 10**9)
+cents = st.decimals(-1000, 1000, places=6)
+
+
+tiers, keys = st.sampled_from([None, "batch"]), st.sampled_from([None, "k"])
+kinds = st.sampled_from(["input", "output", "cost", "input_total", "web_search", "tax", "discount", "credit"])
+used_by = st.tuples(
+    st.sampled_from("abc"), tokens, tokens, st.sampled_from(["", "batch"]), st.sampled_from(["", "k"])
+)
+metered = st.tuples(st.sampled_from(["input", "output"]), tokens, tiers, keys)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(used_by, max_size=6),
+    st.lists(st.tuples(kinds, cents, tiers, keys), max_size=6),
+    st.lists(metered, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_all_of_the_bill_is_somewhere_by_every_grouping(
+    used: list[Any], money: list[Any], told: list[Any], random: Random
+) -> None:
+    """Each arrangement closes to the bill, to the last digit; no order of rows or calls changes a byte."""
+    uses = [calls(team, given, output=made, tier=tier, key=key) for team, given, made, tier, key in used]
+    rows = [row(kind, amount, tier=tier, key=key) for kind, amount, tier, key in money]
+    rows += [row(kind, count, unit="tokens", tier=tier, key=key) for kind, count, tier, key in told]
+    found = divided(rows, uses)
+    whole = sum((Fraction(each.amount) for each in rows if each.unit == "usd"), Fraction(0)) * UNIT
+    for arranged in (1, 2):
+        assert whole == sum(paid(found, arranged).values())
+    random.shuffle(uses)
+    random.shuffle(rows)
+    again = divided(rows, uses)
+    assert (found.sums, found.reasons) == (again.sums, again.reasons)

@@ -1,0 +1,410 @@
+"""A closed month of bills does not move: what changes afterwards is an entry of its own day."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.bills.billed import closing
+from gateway.bills.billed.beside import billed_beside
+from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id
+from gateway.bills.billed.restating import BilledLater, Restated, billed_of, restated
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.billed import BilledDay, BilledSum
+from spool.ledger.queries import BILLED_TYPES, CostQuery
+from tests.gateway.bills.billed.test_biller import DAY, FIRST, World, line
+
+MONTH = CalendarMonth.at(FIRST)
+EMPTY = BilledDay(day=FIRST, provider="openai", state="closed", mark="", source="", read_at=0.0, made_at=0.0)
+AFTER = MONTH.end + 2 * DAY
+LATER = (MONTH.end - FIRST) // DAY + 30  # days that questions reach over
+TYPES = [name for name in BILLED_TYPES if name != "invoiced_amortized_cost"]
+
+
+class ClosedWorld(World):
+    """With months that can be closed, after the month of its calls."""
+
+    closed: dict[str, Mapping[str, Any]]
+
+    async def open(self) -> ClosedWorld:
+        await super().open()
+        self.closed = {}
+        sources = replace(self.biller._sources, closed_months=lambda: self.closed)
+        self.biller._sources = sources
+        self.clock.at = AFTER
+        return self
+
+    async def close(self, total: str, *, lines: int = 1, tax: str = "0") -> MonthFigures:
+        invoice = Invoice(
+            provider="openai", month=MONTH.name, number="1", total=money.units(total), tax=money.units(tax),
+            lines=lines,
+        )  # fmt: skip
+
+        async def keep(found: MonthFigures) -> None:
+            self.closed[closed_id("openai", MONTH.name)] = closing.shown(found)
+
+        return await self.biller.close(MONTH, "openai", [invoice], keep)
+
+    async def reopen(self) -> None:
+        async def forget() -> None:
+            self.closed.clear()
+
+        await self.biller.reopen(MONTH, forget)
+
+    def asked(self, cost_type: str, *dimensions: str) -> CostQuery:
+        whole = datetime.fromtimestamp(MONTH.start, UTC), datetime.fromtimestamp(FIRST + LATER * DAY, UTC)
+        return replace(super().asked(cost_type, *dimensions), since=whole[0], until=whole[1])
+
+    async def of_month(self, cost_type: str, *dimensions: str) -> dict[tuple[str | None, ...], Decimal]:
+        query = replace(self.asked(cost_type, *dimensions), until=datetime.fromtimestamp(MONTH.end, UTC))
+        return {row.group: Decimal(row.cost) for row in await self.ledger.costs(query)}
+
+
+@pytest.mark.asyncio
+async def test_a_closed_month_comes_to_its_invoice() -> None:
+    """Half a cent a line is rounding; it is of nobody, and every grouping of every cost type has it."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "1.00333"), line("discount", "-0.1", model=None)]
+    found = await world.close("0.90")
+    assert ("-0.00333", "0", []) == (
+        money.text(found.rounding), money.text(found.difference), [each for each in found.problems() if "$" in each],
+    )  # fmt: skip
+    for cost_type in BILLED_TYPES:
+        for dimension in (*world.ledger.dimensions(), "charge", "basis", "corrects"):
+            assert Decimal("0.90") == sum((await world.of_month(cost_type, dimension)).values()), dimension
+    assert Decimal("-0.00333") == (await world.of_month("billed_cost", "charge"))[("rounding",)]
+    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    assert isinstance(beside["days"], dict)
+    assert (2, 0) == (beside["days"]["invoiced"], beside["days"]["closed"])
+
+
+@pytest.mark.asyncio
+async def test_what_an_invoice_has_and_no_bill_tells() -> None:
+    """A tax is divided by usage; what is left beyond half a cent a line is a difference, and a problem."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.use("ads", 20)
+    world.told.kept += [line("input", "2", day=0)]
+    found = await world.close("2.50", tax="0.38")
+    assert ("0", "0.12") == (money.text(found.rounding), money.text(found.difference))
+    assert "$0.12 is unexplained" in found.problems()[0]
+    alone = await world.of_month("billed_cost", "team", "charge")
+    assert (Decimal("0.38"), Decimal("0.12")) == (alone[None, "tax"], alone[None, "difference"])
+    within = await world.of_month("discounted_cost", "team", "charge")
+    assert (Decimal("0.285"), Decimal("0.095")) == (within["search", "tax"], within["ads", "tax"])
+    assert Decimal("2.50") == sum(within.values())
+
+
+@pytest.mark.asyncio
+async def test_late_calls_and_newer_bills_are_entries_of_the_day_on_which_they_were_found() -> None:
+    """I5: the month as it was closed and what restates it are the month made anew, in every type and grouping."""
+    world, other = await ClosedWorld().open(), await ClosedWorld().open()
+    for each in (world, other):
+        each.use("search", 60)
+        each.told.kept += [
+            line("input", "100", unit="tokens"),
+            line("input", "1"),
+            line("tax", "0.2", model=None),
+        ]
+    await world.close("1.20")
+    before = {name: await world.of_month(name, "team", "charge", "basis") for name in BILLED_TYPES}
+    for at, change in enumerate((_late_call, _dearer, _back)):
+        for each in (world, other):
+            change(each)
+            each.clock.at = AFTER + at * DAY
+            each.told.read_at += 1
+            await each.biller.make(MONTH)
+            await each.biller.make(MONTH)
+        for name in BILLED_TYPES:
+            assert before[name] == await world.of_month(name, "team", "charge", "basis")
+        for name in TYPES:
+            for by in ("team", "model", "basis", "user"):
+                anew = {key: amount for key, amount in (await other.paid(name, by)).items() if amount}
+                both = {key: amount for key, amount in (await world.paid(name, by)).items() if amount}
+                assert anew == both, (name, by, at)
+    restated_days = await world.paid("billed_cost", "charge", "corrects")
+    day = f"{datetime.fromtimestamp(FIRST, UTC):%Y-%m-%d}"
+    assert Decimal(0) == restated_days["restated", day]
+    await world.reopen()
+    assert await other.paid("billed_cost", "team", "charge") == await world.paid(
+        "billed_cost", "team", "charge"
+    )
+    assert [] == await world.ledger.billed_corrections()
+
+
+def _late_call(world: ClosedWorld) -> None:
+    world.use("ads", 20)
+
+
+def _dearer(world: ClosedWorld) -> None:
+    world.told.kept[1] = line("input", "1.5")
+
+
+def _back(world: ClosedWorld) -> None:
+    world.told.kept[1] = line("input", "1")
+
+
+@pytest.mark.asyncio
+async def test_days_without_a_bill_are_closed_too() -> None:
+    """A statement that comes later is an entry; the month and its number stay."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "1")]
+    found = await world.close("1")
+    assert "days have no bill" in found.problems()[-1]
+    world.told.kept += [line("input", "5", day=1)]
+    world.told.read_at += 1
+    assert 1 == await world.biller.look()
+    assert {(): Decimal(1)} == await world.of_month("billed_cost")
+    assert Decimal(5) == (await world.paid("billed_cost", "charge"))[("restated",)]
+    assert {"restated": Decimal(5)} == {
+        key[0]: amount
+        for key, amount in (await world.paid("billed_cost", "charge")).items()
+        if key[0] != "usage"
+    }
+    world.told.kept.clear()
+    await world.biller.look()
+    assert {(): Decimal(1)} == await world.of_month("billed_cost")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("days", [0, 1])
+async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -> None:
+    """On the same day there is no entry, later one that takes the first back; the closed month stays."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "1")]
+    await world.close("1")
+    world.told.kept += [line("input", "5", day=1)]
+    world.told.read_at += 1
+    await world.biller.look()
+    world.told.kept.clear()
+    world.told.read_at += 1
+    world.clock.at += days * DAY
+    await world.biller.look()
+    await world.biller.look()
+    assert Decimal(1) == (await world.paid("billed_cost"))[()]
+    for by in ("team", "charge"):
+        found = {key: amount for key, amount in (await world.paid("billed_cost", by)).items() if amount}
+        assert [Decimal(1)] == list(found.values())
+    assert 1 + days == len(await world.ledger.billed_corrections())
+
+
+def corrected(world: ClosedWorld, amount: str, *, day: int = 0, days: int = 1) -> None:
+    """Put a row about calls of the month into the next bill, on the first day after the month."""
+    times = {"corrects": FIRST + day * DAY, "corrects_until": FIRST + (day + days) * DAY}
+    at = (MONTH.end - FIRST) // DAY
+    row = msgspec.structs.replace(line("input", amount, day=at), line_type="correction", **times)
+    world.told.kept.append(row)
+
+
+async def looked(world: ClosedWorld, days: int = 0) -> None:
+    world.told.read_at += 1
+    world.clock.at += days * DAY
+    await world.biller.look()
+    assert 0 == await world.biller.look()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("amount", "days", "left"),
+    [("-4", 1, "0"), ("-4", 5, "0"), ("-6", 1, "0"), ("-1", 1, "-3"), ("2", 1, "-4")],
+)
+async def test_what_the_provider_bills_of_a_restated_day_takes_the_entry_back(
+    amount: str, days: int, left: str
+) -> None:
+    """
+    It is in the later bill, and counts once: as much as was restated, in the same direction. Without that bill the
+    entry stands again.
+    """
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.use("ads", 20)
+    world.told.kept += [line("input", "10")]
+    await world.close("10")
+    world.told.kept[0] = line("input", "6")
+    await looked(world)
+    assert Decimal(-4) == (await world.paid("billed_cost", "charge"))["restated",]
+    before = len(world.told.kept)
+    corrected(world, amount, days=days)
+    for later in (1, 0):
+        await looked(world, later)
+        for name in TYPES:
+            by_charge = await world.paid(name, "charge")
+            assert (Decimal(left), Decimal(amount)) == (by_charge["restated",], by_charge["correction",]), (
+                name
+            )
+            assert Decimal(10) + Decimal(left) + Decimal(amount) == sum(by_charge.values())
+    within = await world.paid("discounted_cost", "team", "charge")
+    assert Decimal(left) * 3 / 4 == within["search", "restated"]
+    if days == 1:
+        assert Decimal(amount) * 3 / 4 == within["search", "correction"]
+    assert {(): Decimal(10)} == await world.of_month("billed_cost")
+    del world.told.kept[before:]
+    await looked(world, 1)
+    assert Decimal(-4) == (await world.paid("billed_cost", "charge"))["restated",]
+    assert Decimal(6) == sum((await world.paid("billed_cost", "team")).values())
+
+
+@pytest.mark.asyncio
+async def test_a_correction_of_days_that_nothing_restated_is_no_entry() -> None:
+    """The closed month is as it was told, whatever a later bill gives back; a restatement that follows counts once."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "10"), line("input", "3", day=1)]
+    await world.close("13")
+    corrected(world, "-4")
+    await looked(world)
+    assert [] == await world.ledger.billed_corrections()
+    assert Decimal(9) == sum((await world.paid("billed_cost", "charge")).values())
+    world.told.kept[0] = line("input", "6")
+    await looked(world, 1)
+    world.told.kept[1] = line("input", "2", day=1)
+    await looked(world, 1)
+    by_day = await world.paid("billed_cost", "charge", "corrects")
+    restated_days = {key[1]: amount for key, amount in by_day.items() if key[0] == "restated" and amount}
+    assert [Decimal(-1)] == [*restated_days.values()]
+    assert Decimal(8) == sum(by_day.values())
+
+
+@pytest.mark.asyncio
+async def test_a_restart_leaves_what_was_billed_of_a_restated_day() -> None:
+    """Whatever month is made first; another day has nothing new."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "10")]
+    await world.close("10")
+    world.told.kept[0] = line("input", "6")
+    corrected(world, "-4")
+    await looked(world)
+    expected = await world.paid("billed_cost", "team", "charge", "corrects")
+    assert [] == await world.ledger.billed_corrections()
+    world.biller = Biller(world.biller._sources, world.clock)
+    world.clock.at += DAY
+    assert 0 == await world.biller.look()
+    assert expected == await world.paid("billed_cost", "team", "charge", "corrects")
+
+
+signed = st.integers(-(10**30), 10**30)
+
+
+@given(
+    st.dictionaries(st.integers(0, 5).map(lambda day: FIRST + day * DAY), signed),
+    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 5), signed), max_size=6),
+)
+def test_no_more_is_billed_than_was_restated(
+    totals: dict[int, int], rows: list[tuple[int, int, int]]
+) -> None:
+    """Of each day at most what it was restated by, and of all rows at most their sum, in either direction."""
+    later = [BilledLater(days * DAY, FIRST + first * DAY, amount) for days, first, amount in rows]
+    found = billed_of(totals, later)
+    for day, amount in found.items():
+        assert abs(amount) <= abs(totals[day]) and amount * totals[day] >= 0
+    for sign in (1, -1):
+        taken = sum(abs(amount) for amount in found.values() if amount * sign > 0)
+        assert taken <= sum(abs(row.amount) for row in later if row.amount * sign > 0)
+    whole = BilledLater(6 * DAY, FIRST, 10**32)
+    assert {day: amount for day, amount in totals.items() if amount > 0} == +Counter(
+        billed_of(totals, [whole])
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from([15, 5, 10]), signed)),
+    signed,
+)
+def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], billed: int) -> None:
+    """All of it less what was billed, however many rows it has; each row loses the same part."""
+    found = Restated(EMPTY, [_sum(*each) for each in parts], {"no_calls": 7}, {})
+    left = found.unbilled(billed)
+    rest = max(0, abs(found.total) - abs(billed)) if found.total else 0
+    assert (rest if found.total > 0 else -rest) == left.total
+    if abs(billed) >= abs(found.total) > 0:
+        assert ([], {"no_calls": 0}) == (left.sums, left.reasons)
+    if not billed or not found.total:
+        assert found is left
+    for before, after in zip(found.sums, left.sums, strict=False):
+        assert abs(after.amount) <= abs(before.amount) or after.basis == "unallocated"
+
+
+@pytest.mark.asyncio
+async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> None:
+    """A bill that changed between the closing and a restart, or a ledger that was lost, leaves a difference."""
+    world = await ClosedWorld().open()
+    world.use("search", 60)
+    world.told.kept += [line("input", "1.003")]
+    invoice = Invoice(provider="openai", month=MONTH.name, number="1", total=money.units("1"))
+    found = await world.biller.figures(MONTH, "openai", [invoice])
+    world.closed[closed_id("openai", MONTH.name)] = closing.shown(found)
+    world.told.kept[0] = line("input", "1.5")
+    await world.biller.make(MONTH)
+    for cost_type in BILLED_TYPES:
+        assert Decimal(1) == sum((await world.of_month(cost_type, "team")).values())
+    by_charge = await world.of_month("billed_cost", "charge")
+    assert (Decimal("-0.003"), Decimal("-0.497")) == (by_charge["rounding",], by_charge["difference",])
+
+
+part = st.tuples(
+    st.integers(0, 3),
+    st.sampled_from("ab"),
+    st.sampled_from([15, 31, 5, 26]),
+    st.integers(-(10**30), 10**30),
+)
+amounts = st.lists(part, max_size=8)
+
+
+@given(amounts, amounts)
+def test_a_restatement_is_exactly_what_changed(before: list[Any], after: list[Any]) -> None:
+    """For each bit of an arrangement, set of dimensions and basis; of one that did not change there is none."""
+    kept, made = ([_sum(*each) for each in side] for side in (before, after))
+    found = restated(made, kept)
+    assert [] == restated(made, made)
+    for bit in (1, 2, 4, 8):
+        assert _added(made, bit) == _added([*kept, *found], bit)
+    assert not any(each.arranged & 16 or not each.amount for each in found)
+
+
+def _sum(team: int, basis: str, arranged: int, amount: int) -> BilledSum:
+    dimensions = closing.nobodys("openai")._replace(team=str(team))
+    return BilledSum(dimensions, "usage", basis, arranged, amount)
+
+
+def _added(sums: list[BilledSum], bit: int) -> dict[tuple[str | None, str], int]:
+    found: dict[tuple[str | None, str], int] = {}
+    for each in sums:
+        if each.arranged & bit:
+            place = (each.dimensions.team, each.basis)
+            found[place] = found.get(place, 0) + each.amount
+    return {place: amount for place, amount in found.items() if amount}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("month", "2026-13", "such as 2026-10"),
+        ("month", "October", "such as 2026-10"),
+        ("total", "a lot", "decimal number"),
+        ("issued", "yesterday", "a day such as"),
+        ("lines", 1_000_001, "1 to 1000000"),
+        ("currency", "EUR", "give the dollars"),
+        ("number", "", "number"),
+    ],
+)
+def test_a_wrong_invoice_is_refused_in_words(field: str, value: object, words: str) -> None:
+    """With the name of the field."""
+    given = {"provider": "openai", "month": "2026-10", "number": "1", "total": "1", field: value}
+    with pytest.raises(Invalid, match=words):
+        closing.invoice_of(given)

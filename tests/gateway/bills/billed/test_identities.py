@@ -1,0 +1,209 @@
+"""
+The identities I1 to I4 of the cost types, of any bill and any calls: all are one amount in several arrangements.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spool.ledger.billed import EVERY, SLICED_CHARGES, UNALLOCATED, BilledSum
+from spool.ledger.money import UNIT
+from spool.ledger.queries import BILLED, BILLED_TYPES
+from spool.statements.values import StatementRow
+from tests.gateway.bills.billed.worlds import Use, calls, divided_month, row
+from tests.rounds import examples
+
+DAYS = 3
+TEAMS = ("a", "b", "c")
+LINES = ("discount", "tax", "credit", "refund", "support", "throughput", "web_search", "rounding")
+_ROUNDED = 1000  # units: of some dozens of rows at most one each
+days, models = st.integers(0, DAYS - 1), st.sampled_from(["gpt-4o", "claude-opus-4"])
+tiers, keys = st.sampled_from([None, "batch"]), st.sampled_from([None, "k", "l"])
+dollars, tokens = st.decimals(-1000, 1000, places=6), st.integers(0, 10**9)
+use = st.tuples(
+    st.sampled_from(TEAMS),
+    tokens,
+    tokens,
+    st.sampled_from(["", "batch"]),
+    st.sampled_from(["", "k"]),
+    models,
+    days,
+)
+usage = st.tuples(
+    st.sampled_from(["input", "output", "cost", "input_total"]),
+    dollars,
+    tiers,
+    keys,
+    models | st.none(),
+    days,
+)
+metered = st.tuples(st.sampled_from(["input", "output"]), tokens, tiers, keys, models, days)
+line = st.tuples(st.sampled_from(LINES), dollars, keys, models | st.none(), days)
+fee = st.tuples(st.integers(0, 10**9), st.integers(0, 100), models)
+Uses = st.lists(use, max_size=6)
+
+
+def made(drawn: Iterable[Any]) -> list[Use]:
+    return [
+        calls(team, given, output=output, tier=tier, key=key, model=model, day=day)
+        for team, given, output, tier, key, model, day in drawn
+    ]
+
+
+def usage_rows(money: Iterable[Any], told: Iterable[Any] = ()) -> list[StatementRow]:
+    """What a bill has of tokens: amounts, and quantities."""
+    found = [_usage(*each) for each in money]
+    return found + [_usage(*each, unit="tokens") for each in told]
+
+
+def _usage(kind: str, amount: Any, tier: Any, key: Any, model: Any, day: int, **more: Any) -> StatementRow:
+    return row(kind, amount, tier=tier, key=key, model=model, day=day, **more)
+
+
+def line_rows(lines: Iterable[Any]) -> list[StatementRow]:
+    return [row(kind, amount, key=key, model=model, day=day) for kind, amount, key, model, day in lines]
+
+
+def fee_rows(micros: int, percent: int, model: str) -> list[StatementRow]:
+    """A purchase on the first day; each day has its part, so many percent of which cover usage."""
+    whole = Decimal(micros).scaleb(-6)
+    found = [row("throughput", whole, model=None)]
+    found.append(row("throughput", -whole, model=None, unit="accrued_usd"))
+    left = whole
+    for day in range(DAYS):
+        of_day = left if day == DAYS - 1 else round(whole / DAYS, 6)
+        left -= of_day
+        covered = round(of_day * percent / 100, 6)
+        found.append(row("cost", covered, model=model, day=day, unit="accrued_usd"))
+        unused = of_day - covered
+        found.append(row("unused", unused, model=None, day=day, unit="accrued_usd"))
+    return [each for each in found if each.amount]
+
+
+def whole(rows: Sequence[StatementRow], unit: str = "usd") -> int:
+    """What rows come to, in units of the ledger."""
+    amount = sum((Fraction(each.amount) for each in rows if each.unit == unit), Fraction(0)) * UNIT
+    assert amount.denominator == 1
+    return int(amount)
+
+
+def total(sums: Iterable[BilledSum], cost_type: str) -> int:
+    return sum(each.amount for each in sums if each.arranged & BILLED_TYPES[cost_type])
+
+
+def by(sums: Iterable[BilledSum], cost_type: str) -> dict[Any, int]:
+    """The rows of a cost type, without those of 0."""
+    found: Counter[Any] = Counter()
+    for each in sums:
+        if each.arranged & BILLED_TYPES[cost_type]:
+            found[each.dimensions, each.charge, each.basis] += each.amount
+    return {place: amount for place, amount in found.items() if amount}
+
+
+bills = st.tuples(
+    st.lists(usage, max_size=5),
+    st.lists(metered, max_size=4),
+    st.lists(line, max_size=5),
+    st.lists(fee, max_size=1),
+)
+
+
+def rows_of(drawn: Any) -> list[StatementRow]:
+    money, told, lines, fees = drawn
+    found = usage_rows(money, told) + line_rows(lines)
+    for each in fees:
+        found += fee_rows(*each)
+    return found
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(Uses, bills, st.randoms(use_true_random=False))
+def test_every_cost_type_is_the_bill(used: list[Any], drawn: Any, random: Random) -> None:
+    """
+    I1 and I2: billed = discounted = the bill, amortized = discounted amortized = the bill over the term, to the last
+    digit. Of closed days the invoiced type is the latter row by row; no order of rows or calls changes anything.
+    """
+    uses, rows = made(used), rows_of(drawn)
+    sums = divided_month(rows, uses, DAYS)
+    invoice = whole(rows)
+    assert 0 == whole(rows, "accrued_usd")
+    assert {invoice} == {total(sums, name) for name in BILLED_TYPES}
+    assert by(sums, "invoiced_amortized_cost") == by(sums, "discounted_amortized_cost")
+    random.shuffle(uses)
+    random.shuffle(rows)
+    assert sums == divided_month(rows, uses, DAYS)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(Uses, fee)
+def test_a_fee_is_all_of_its_parts(used: list[Any], drawn: tuple[int, int, str]) -> None:
+    """I3: over its term, what a commitment covers, what nobody used of it and the rests of rounding are its fee."""
+    rows = fee_rows(*drawn)
+    sums = divided_month(rows, made(used), DAYS)
+    for name in ("amortized_cost", "discounted_amortized_cost"):
+        charges: Counter[str] = Counter()
+        for place, amount in by(sums, name).items():
+            charges[place[1]] += amount
+        assert set(charges) <= {"commitment", "unused", "rounding"}
+        assert whole(rows) == charges.total()
+        assert abs(charges["rounding"]) < _ROUNDED
+    alone = by(sums, "billed_cost")
+    assert all(place[0].kind == BILLED and place[2] == UNALLOCATED for place in alone)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(Uses, st.lists(usage, max_size=5), st.lists(metered, max_size=4), st.lists(line, max_size=5))
+def test_without_layers_all_cost_types_are_equal(
+    used: list[Any], money: list[Any], told: list[Any], lines: list[Any]
+) -> None:
+    """I4: in every row, where there is no commitment, discount or tax."""
+    plain = [each for each in lines if each[0] not in ("discount", "tax")]
+    sums = divided_month(usage_rows(money, told) + line_rows(plain), made(used), DAYS)
+    assert all(each.arranged == EVERY for each in sums)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(Uses, bills)
+def test_a_bill_that_is_given_back_leaves_nothing(used: list[Any], drawn: Any) -> None:
+    """P7: a bill and the same with the other sign are 0 in every row of every cost type."""
+    rows = rows_of(drawn)
+    back = [row_of_back(each) for each in rows if each.unit != "tokens"]
+    assert [] == divided_month(rows + back, made(used), DAYS)
+
+
+def row_of_back(given: StatementRow) -> StatementRow:
+    edges: dict[str, Any] = {"day": 0, "start": given.start, "end": given.end}
+    told = {"tier": given.tier, "key": given.key, "model": given.model, "unit": given.unit}
+    return row(given.kind, -given.amount, **{**edges, **told})
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(Uses, bills)
+def test_slices_cut_each_cost_type_alike(used: list[Any], drawn: Any) -> None:
+    """
+    What the slices of all teams have and what is in none of them is the bill; usage of calls is in the same slices
+    in every cost type.
+    """
+    rows = rows_of(drawn)
+    sums = divided_month(rows, made(used), DAYS)
+    used_by: dict[str, dict[Any, int]] = {}
+    for name in BILLED_TYPES:
+        apart, slices = 0, 0
+        for (dimensions, charge, basis), amount in by(sums, name).items():
+            is_inside = charge in SLICED_CHARGES and basis != UNALLOCATED
+            assert not is_inside or dimensions.team in TEAMS
+            slices += amount * is_inside
+            apart += amount * (not is_inside)
+            if is_inside and charge == "usage":
+                used_by.setdefault(name, {})[dimensions, basis] = amount
+        assert whole(rows) == slices + apart
+    cuts = list(used_by.values())
+    assert all(each == cuts[0] for each in cuts)

@@ -1,0 +1,98 @@
+"""Where a bill is missing, a question of billed money may have what was counted, marked by its basis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from gateway.bills.billed.missing import WithMissing
+from spool.ledger.billed import COUNTED
+from spool.ledger.money import units
+from spool.ledger.queries import CostQuery
+from spool.ledger.slices import SlicedLedger
+from spool.ledger.sums import OTHER
+from spool.record import NS
+from spool.registry.roles import LedgerSlice, RoleFilter
+from tests.gateway.bills.billed.test_biller import DAY, FIRST, World, line
+from tests.spool.ledger_log import HOUR, call
+
+Paid = dict[tuple[str | None, ...], Decimal]
+
+
+async def billed_world() -> World:
+    """Two days with a bill, on the second of which another seller has none; a third day without any."""
+    world = await World().open()
+    for day in range(3):
+        world.use("search", 60 + day, day=day)
+    at = FIRST + DAY + HOUR
+    other = call(team="ads", provider="anthropic", cost="0.25", cost_source="reported", start_time=at * NS)
+    world.log.add([other], at=at)
+    world.told.kept += [line("input", "1"), line("input", "2", day=1)]
+    assert 2 == await world.biller.look()
+    return world
+
+
+async def filled(world: World, query: CostQuery) -> tuple[Paid, str]:
+    asks = WithMissing(world.ledger, world.ledger)
+    found = await asks.costs(query)
+    return {row.group: Decimal(row.cost) for row in found}, asks.counted
+
+
+@pytest.mark.asyncio
+async def test_days_and_sellers_without_a_bill_have_what_was_counted() -> None:
+    """To the last digit, in every grouping; all else is as it is billed."""
+    world = await billed_world()
+    query = world.asked("billed_cost", "team", "basis")
+    counted = await world.paid("real_cost", "team")
+    found, added = await filled(world, query)
+    [third] = [
+        Decimal(row.cost)
+        for row in await world.ledger.costs(
+            replace(world.asked("real_cost"), since=datetime.fromtimestamp(FIRST + 2 * DAY, UTC))
+        )
+    ]
+    assert {
+        ("search", "value"): Decimal(3), ("search", COUNTED): third, ("ads", COUNTED): Decimal("0.25")
+    } == found  # fmt: skip
+    assert Decimal("0.25") == counted["ads",]
+    assert third + Decimal("0.25") == Decimal(added)
+    for dimension in (*world.ledger.dimensions(), "charge"):
+        sums, _ = await filled(world, world.asked("discounted_cost", dimension))
+        assert Decimal(3) + Decimal(added) == sum(sums.values()), dimension
+
+
+@pytest.mark.asyncio
+async def test_filters_periods_and_the_largest_groups_hold_for_both() -> None:
+    """`basis=counted` is what was added; a period has both; others of the largest are one group."""
+    world = await billed_world()
+    query = world.asked("billed_cost", "team")
+    asks = WithMissing(world.ledger, world.ledger)
+    only = replace(query, include={"basis": (COUNTED,)})
+    assert asks.counted == "0"
+    assert sum(units(row.cost) for row in await asks.costs(only)) == units(asks.counted)
+    daily = await asks.costs(replace(query, granularity="daily"))
+    starts = [int(row.start.timestamp() - FIRST) // DAY for row in daily]
+    assert [(0, "search"), (1, "ads"), (1, "search"), (2, "search")] == [
+        (day, row.group[0]) for day, row in zip(starts, daily, strict=True)
+    ]
+    assert {("search",), (OTHER,)} == {row.group for row in await asks.costs(replace(query, top=1))}
+    hours = replace(query, since=datetime.fromtimestamp(FIRST + 2 * DAY + HOUR, UTC), granularity="hourly")
+    assert ["search"] == [row.group[0] for row in await asks.costs(hours)]
+
+
+@pytest.mark.asyncio
+async def test_who_sees_some_calls_has_what_was_counted_of_them() -> None:
+    """And of the type of final days alone, days that are not final have it, too."""
+    world = await billed_world()
+    mine = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",)),),))
+    asks = WithMissing(SlicedLedger(world.ledger, mine), world.ledger)
+    found = await asks.costs(world.asked("billed_cost", "team", "basis"))
+    assert [("ads", COUNTED)] == [row.group for row in found]
+    world.told.settled = False
+    world.told.read_at = 2.0
+    await world.biller.look()
+    of_final, _ = await filled(world, world.asked("invoiced_amortized_cost", "basis"))
+    assert {(COUNTED,)} == set(of_final)

@@ -1,0 +1,142 @@
+"""
+Months of clusters: nodes that a provider bills, nodes that have a price, and both, in every cost type and dimension.
+`TOLLHOUSE_FAULTS=full` tries all pairs of causes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from gateway.bills.billed import connection_rows
+from gateway.bills.billed.row_book import RowBook
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.money import UNIT
+from spool.ledger.queries import BILLED_TYPES
+from spool.memory.ledger import MemoryLedger
+from tests.gateway.bills.billed.clusters_planted import (
+    CAUSES,
+    CLOUD,
+    DAY_S,
+    IDLE,
+    MARCH,
+    PRICED,
+    PlannedClusters,
+    billed,
+    by,
+    owed,
+    planned,
+    with_clusters,
+)
+from tests.gateway.bills.billed.simulated import NEAR, question
+from tests.rounds import IS_LONG
+from tests.spool.ledger_log import FakeClock
+
+pytestmark = pytest.mark.asyncio
+
+PLACES = ("provider", "charge", "team", "workload")
+
+
+class ClusterMonth:
+    """A ledger of clusters alone."""
+
+    async def open(self, causes: Sequence[str]) -> ClusterMonth:
+        self.clock = FakeClock(MARCH.end + 3 * DAY_S)
+        self.ledger = await Ledger(MemoryLedger(), clock=self.clock).load()
+        self.clusters: PlannedClusters = await with_clusters(self.ledger, self.clock, planned(causes))
+        return self
+
+    async def paid(self, cost_type: str, *dimensions: str, **filters: object) -> Counter[tuple[str, ...]]:
+        rows = await self.ledger.costs(question(cost_type, *dimensions, **filters))
+        found = Counter({tuple(name or "" for name in row.group): money.units(row.cost) for row in rows})
+        return Counter({group: amount for group, amount in found.items() if amount})
+
+    async def holds(self) -> None:
+        """All is the bill and the price, in every type and dimension; each place has what the plan says."""
+        for cost_type in BILLED_TYPES:
+            expected = owed(self.clusters.plan, cost_type)
+            bill = billed(self.clusters.plan, cost_type)
+            price = by(expected, 0)[PRICED,] * UNIT
+            for dimension in (*self.ledger.dimensions(), "charge", "basis"):
+                found: Counter[str] = Counter()
+                for group, amount in (await self.paid(cost_type, "origin", dimension)).items():
+                    found[group[0]] += amount
+                assert bill == found["billing"], (cost_type, dimension)
+                assert abs(price - found["containers"]) < NEAR, (cost_type, dimension)
+            found_by, planned_by = await self.paid(cost_type, *PLACES), by(expected, 0, 1, 2, 3)
+            for place in {*found_by, *planned_by}:
+                wanted = planned_by[place] * UNIT
+                assert abs(wanted - found_by[place]) < NEAR, (cost_type, place)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_one_cause(cause: str) -> None:
+    """Each alone: nothing is counted twice, and nothing is left out."""
+    await (await ClusterMonth().open([cause])).holds()
+
+
+def pairs() -> list[tuple[str, str]]:
+    every = [*combinations(CAUSES, 2)]
+    always = [pair for pair in every if pair in ALWAYS]
+    return every if IS_LONG else [*always, *Random("pairs of clusters").sample(every, 4)]
+
+
+# Pairs that were once wrong: usage whose node nobody told had its price beside the bills of all nodes, nodes of one
+# name in two clusters were one, and a node on which nothing ran was no idle one.
+ALWAYS = [("nodes", "nowhere"), ("some nodes", "nowhere"), ("nodes", "same names"), ("nodes", "idle")]
+
+
+@pytest.mark.parametrize("causes", pairs())
+async def test_two_causes(causes: tuple[str, str]) -> None:
+    await (await ClusterMonth().open(causes)).holds()
+
+
+@pytest.mark.parametrize("causes", [("some nodes", "others"), ("clusters", "others"), ("free", "others")])
+async def test_very_many_rows_of_a_day_hide_no_node(
+    causes: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small rows of a day are added up; those about a node are divided nevertheless, and it has no price."""
+    monkeypatch.setattr(connection_rows, "MAX_SETS", 3)
+    monkeypatch.setattr(connection_rows, "FOLD_AT", 6)
+    month = await ClusterMonth().open(causes)
+    for cost_type in BILLED_TYPES:
+        expected = by(owed(month.clusters.plan, cost_type), 0)
+        found = await month.paid(cost_type, "provider")
+        assert billed(month.clusters.plan, cost_type) == found[CLOUD,]
+        assert abs(expected[PRICED,] * UNIT - found[PRICED,]) < NEAR
+
+
+async def test_a_bill_that_comes_and_goes_leaves_the_price() -> None:
+    """In place of the price, then without a row again; a restart between them changes nothing."""
+    month = await ClusterMonth().open(["some nodes"])
+    before = {name: await month.paid(name, *PLACES) for name in BILLED_TYPES}
+    clusters = month.clusters
+    whole = clusters.plan.lines
+    clusters.plan.lines = [line for line in whole if line.day != clusters.plan.days[1]]
+    clusters.put()
+    assert 1 <= await clusters.book.look()
+    await month.holds()
+    clusters.book = RowBook(clusters.book._sources, month.clock)
+    assert 0 == await clusters.book.look()
+    clusters.plan.lines = whole
+    clusters.put()
+    await clusters.book.look()
+    await month.holds()
+    assert before == {name: await month.paid(name, *PLACES) for name in BILLED_TYPES}
+
+
+async def test_what_nobody_used_is_idle_and_of_nobody() -> None:
+    """Of a node on which nothing ran all of it, with the reason."""
+    month = await ClusterMonth().open(["nodes", "idle"])
+    expected = by(owed(month.clusters.plan, "billed_cost"), 3)
+    found = await month.paid("billed_cost", "workload", "team", "basis")
+    assert abs(expected[IDLE,] * UNIT - found[IDLE, "", "unallocated"]) < NEAR
+    reasons: Counter[str] = Counter()
+    for day in await month.ledger.billed_days(MARCH.start, MARCH.end):
+        reasons.update(day.reasons)
+    assert found[IDLE, "", "unallocated"] == reasons["idle"]

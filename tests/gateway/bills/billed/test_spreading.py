@@ -1,0 +1,99 @@
+"""Properties of the rule that divides billed money: exact, alike for everybody, and blind to other teams."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.bills.billed.spreading import in_turn, spread
+
+LARGEST = 10**45
+amounts = st.integers(-LARGEST, LARGEST)
+counts = st.integers(0, 10**15)
+weights = st.dictionaries(st.integers(0, 50), st.integers(-(10**6), 10**15), max_size=12)
+quantities = st.none() | counts
+
+
+class NoFloat(int):
+    """A whole number that becomes no float, and is divided by no true division."""
+
+    def __float__(self) -> float:
+        raise AssertionError("money became a float")
+
+    def __truediv__(self, other: object) -> float:
+        raise AssertionError("money was divided as a float")
+
+    __rtruediv__ = __truediv__
+
+
+@given(amounts, weights, quantities)
+def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity: int | None) -> None:
+    """Shares, what nobody reported and the rest are the amount; each has its sign; the rest is below a unit a share."""
+    found = spread(amount, by, quantity=quantity)
+    assert amount == sum(found.shares.values()) + found.unreported + found.rest
+    sign = -1 if amount < 0 else 1
+    assert all(sign * each > 0 for each in found.shares.values())
+    assert 0 <= sign * found.unreported and 0 <= sign * found.rest <= len(by) + 1
+
+
+@given(amounts, weights, quantities)
+def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quantity: int | None) -> None:
+    """Each share is computed from its own weight and the whole alone; a weight of 0 or below has none."""
+    found = spread(amount, by, quantity=quantity)
+    known = sum(weight for weight in by.values() if weight > 0)
+    whole = max(known, quantity or 0)
+    for key, weight in by.items():
+        size = abs(amount) * max(0, weight) // whole if whole else 0
+        assert (-size if amount < 0 else size) == found.shares.get(key, 0)
+
+
+@given(amounts, weights, quantities, st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(
+    amount: int, by: dict[int, int], quantity: int | None, random: Random
+) -> None:
+    """Rows in another order, and one more row of weight 0, change nothing."""
+    items = [*by.items(), (99, 0)]
+    random.shuffle(items)
+    assert spread(amount, by, quantity=quantity) == spread(amount, dict(items), quantity=quantity)
+
+
+@given(amounts, weights, quantities)
+def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], quantity: int | None) -> None:
+    """An amount and its negative are 0 in every row."""
+    paid, back = spread(amount, by, quantity=quantity), spread(-amount, by, quantity=quantity)
+    assert {key: -each for key, each in paid.shares.items()} == back.shares
+    assert (0, 0) == (paid.unreported + back.unreported, paid.rest + back.rest)
+
+
+@given(st.integers(0, 10**30), counts, weights, counts, counts)
+def test_a_team_pays_the_billed_rate_whatever_others_use(
+    price: int, mine: int, others: dict[int, int], more: int, unreported: int
+) -> None:
+    """Where the bill tells the quantity and one rate, a share changes by no digit when other calls change."""
+    used = sum(max(0, weight) for weight in others.values())
+    alone, together = mine + unreported, mine + used + more
+    first = spread(price * alone, {"mine": mine}, quantity=alone)
+    second = spread(price * together, {"mine": mine, **others}, quantity=together)
+    assert first.shares.get("mine", 0) == second.shares.get("mine", 0) == price * mine
+
+
+@given(amounts, weights, quantities)
+def test_no_step_computes_with_floats(amount: int, by: dict[int, int], quantity: int | None) -> None:
+    """The same comes of numbers that refuse to become floats."""
+    plain = spread(amount, by, quantity=quantity)
+    strict = {key: NoFloat(weight) for key, weight in by.items()}
+    asked = None if quantity is None else NoFloat(quantity)
+    assert plain == spread(NoFloat(amount), strict, quantity=asked)
+    days = [max(0, weight) for weight in by.values()]
+    assert in_turn(amount, days) == in_turn(NoFloat(amount), [*map(NoFloat, days)])
+
+
+@given(amounts, st.integers(1, 400))
+def test_equal_parts_never_turn_their_sign(amount: int, count: int) -> None:
+    """The parts of a fee over its days are the fee, differ by a unit at most, and have its sign."""
+    parts = in_turn(amount, [0] * count)
+    assert (amount, count) == (sum(parts), len(parts))
+    assert max(parts) - min(parts) <= 1
+    assert all(part * amount >= 0 for part in parts)

@@ -1,0 +1,161 @@
+"""Billing cycles that begin on any day of the month, and the parts of them that months have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from gateway.bills.plans.declared import AssistantPlan, Seat
+from gateway.bills.plans.sums import AskedDays, SeatMonth, SeatUse, Uses, cycles, month_of_plan
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from spool.currencies.exchange import Converter, no_rates
+from spool.ledger import money
+from spool.record import CURRENCY
+from spool.statements.rules import day_from, day_text
+from spool.statements.values import DAY_S
+
+ONE: int = money.UNIT
+
+
+def begun(day: int, start: str, end: str) -> list[str]:
+    return [day_text(each.start) for each in cycles(day, day_from(start), day_from(end))]
+
+
+@pytest.mark.parametrize(
+    ("day", "starts"),
+    [
+        (1, ["2026-01-01", "2026-02-01", "2026-03-01"]),
+        (15, ["2025-12-15", "2026-01-15", "2026-02-15", "2026-03-15"]),
+        (29, ["2025-12-29", "2026-01-29", "2026-02-28", "2026-03-29"]),
+        (30, ["2025-12-30", "2026-01-30", "2026-02-28", "2026-03-30"]),
+        (31, ["2025-12-31", "2026-01-31", "2026-02-28", "2026-03-31"]),
+    ],
+)
+def test_a_short_month_begins_a_cycle_on_its_last_day(day: int, starts: list[str]) -> None:
+    assert starts == begun(day, "2026-01-01", "2026-04-01")
+
+
+def test_a_leap_year() -> None:
+    assert ["2028-01-31", "2028-02-29"] == begun(31, "2028-02-01", "2028-03-01")
+
+
+@pytest.mark.parametrize("day", range(1, 32))
+def test_every_day_is_in_one_cycle(day: int) -> None:
+    """Over three years, one cycle ends where the next begins."""
+    start, end = day_from("2026-01-01"), day_from("2029-01-01")
+    found = list(cycles(day, start, end))
+    assert found[0].start <= start < found[0].end and found[-1].start < end <= found[-1].end
+    assert all(one.end == other.start for one, other in pairwise(found))
+    assert all(28 <= len(each.days) <= 31 for each in found)
+    for at in range(start, end, 97 * DAY_S):
+        [only] = cycles(day, at, at + DAY_S)
+        assert only in found
+
+
+def plan(*seats: Seat, **fields: Any) -> AssistantPlan:
+    kept: dict[str, Any] = {"name": "Plan", "view_id": "v", "id": "p", "created": 0, "last_updated": 0}
+    return AssistantPlan(**kept | fields, seats=seats)
+
+
+def asked(month: str) -> AskedDays:
+    days = CalendarMonth.of(month).days
+    return AskedDays(days=days, begun=len(days), converter=Converter(no_rates, CURRENCY))
+
+
+def uses_of(by_day: dict[str, dict[int, SeatUse]]) -> Uses:
+    """The spans here are days: they begin and end where cycles and months do."""
+    uses = Uses()
+    for mark, days in by_day.items():
+        for day, use in days.items():
+            uses.put(mark, day, use)
+    return uses
+
+
+def spent(day: str, dollars: int) -> dict[int, SeatUse]:
+    return {day_from(day): SeatUse(value=dollars * ONE, worth=dollars * ONE, calls=1)}
+
+
+def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
+    """Ten dollars of a cycle from the 20th on are used up on 3 November, by the calls of two months."""
+    own = plan(
+        Seat(user="ann", since="2026-01-01"), cycle_day=20, fee="31", included="10", overage_price="1.5"
+    )
+    days = {
+        **spent("2026-10-19", 9), **spent("2026-10-25", 8), **spent("2026-11-03", 5),
+        **spent("2026-11-19", 2), **spent("2026-11-20", 10),
+    }  # fmt: skip
+    uses = uses_of({"p:0": days})
+    [october], [november] = (month_of_plan(own, asked(month), uses) for month in ("2026-10", "2026-11"))
+    assert (0, 0) == (october.overage, october.beyond)
+    assert (5 * ONE, 15 * ONE // 2, 12 * ONE) == (november.beyond, november.overage, november.included_value)
+    # 19 days of 30 of a cycle and 12 of 31; then 19 of 31 and 11 of 30
+    assert abs(october.fee - ONE * Fraction(31 * 19, 30) - 12 * ONE) < 2
+    assert abs(november.fee - 19 * ONE - ONE * Fraction(31 * 11, 30)) < 2
+
+
+def months_from(first: str, count: int) -> Iterator[AskedDays]:
+    month = CalendarMonth.of(first)
+    for _ in range(count):
+        yield asked(month.name)
+        month = CalendarMonth.at(month.end)
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+@pytest.mark.parametrize("day", [1, 17, 29, 31])
+def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
+    """
+    A made-up year without use at its edges: the fees of each cycle are the fee, and what was beyond in all months is
+    what was beyond in all cycles. No seat has more beyond than it used.
+    """
+    chance = random.Random(day)
+    seats = [Seat(user=user, since="2025-01-01") for user in ("ann", "bob", "cid")]
+    own = plan(*seats, cycle_day=day, fee="19.99", included="40", overage_price="1.37", is_pooled=is_pooled)
+    whole = list(cycles(day, day_from("2026-02-15"), day_from("2026-11-15")))
+    by_seat = {
+        f"p:{place}": {
+            at: SeatUse(value=chance.randrange(5 * ONE), calls=1)
+            for at in range(whole[0].start, whole[-1].end, DAY_S)
+            if chance.random() < 0.5
+        }
+        for place in range(3)
+    }
+    uses = uses_of(by_seat)
+    months = [month_of_plan(own, each, uses) for each in months_from("2026-01", 12)]
+    converter = asked("2026-01").converter
+    of_cycles = [
+        month_of_plan(own, AskedDays(days=each.days, begun=len(each.days), converter=converter), uses)
+        for each in whole
+    ]
+    for cycle, found in zip(whole, of_cycles, strict=True):
+        assert {money.units("19.99")} == {seat.fee for seat in found}
+        assert beyond_by_hand(by_seat, cycle.days, is_pooled) == sum(seat.beyond for seat in found)
+    for seat in (seat for found in (*months, *of_cycles) for seat in found):
+        assert 0 <= seat.beyond <= seat.used and 0 <= seat.included_value <= seat.use.value
+    assert total(of_cycles) == total(months)
+
+
+def total(found: Sequence[Sequence[SeatMonth]]) -> tuple[int, int]:
+    """Return what was beyond, and what it costs."""
+    seats = [seat for each in found for seat in each]
+    return sum(seat.beyond for seat in seats), sum(seat.overage for seat in seats)
+
+
+def beyond_by_hand(by_seat: dict[str, dict[int, SeatUse]], days: range, is_pooled: bool) -> int:
+    used = [sum(use.value for at, use in own.items() if at in days) for own in by_seat.values()]
+    if is_pooled:
+        return max(0, sum(used) - 3 * 40 * ONE)
+    return sum(max(0, each - 40 * ONE) for each in used)
+
+
+def test_what_is_taken_back_leaves_the_sum_of_the_cycle() -> None:
+    """A correction that takes back more than its day has: the days add up to what was used in all of them."""
+    own = plan(Seat(user="ann", since="2026-01-01"), included="10", overage_price="1")
+    days = {**spent("2026-10-02", 20), **spent("2026-10-05", -4), **spent("2026-10-09", 1)}
+    [month] = month_of_plan(own, asked("2026-10"), uses_of({"p:0": days}))
+    assert (17 * ONE, 7 * ONE, 7 * ONE) == (month.used, month.beyond, month.overage)
+    assert 10 * ONE == month.included_value

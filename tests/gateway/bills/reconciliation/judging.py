@@ -1,0 +1,220 @@
+"""Whether what is said of a simulated month is what was planted in it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import combinations
+
+from gateway.bills.reconciliation.causes.list import ANY_PRICE
+from gateway.bills.reconciliation.choices import PARTS
+from gateway.bills.reconciliation.claims import OF_PRICES
+from gateway.bills.reconciliation.comparing import Reconciliation
+from spool.ledger import money
+from tests.gateway.bills.reconciliation.plants import Plant, difference, no_call, same_calls
+
+RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED = (
+    "right",
+    "said to be inseparable",
+    "unexplained",
+    "wrong",
+    "invented",
+)
+NEAR = Decimal("0.02")  # of what was planted
+HALF_A_CENT = Decimal("0.005")  # where that is more: of amounts below a quarter of a dollar
+PENNY = Decimal("0.01")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """`error`: how far claims are from what was planted, of it, at worst. `words`: what was planted and found."""
+
+    state: str
+    error: Decimal
+    words: str
+
+
+def dollars(units: int) -> Decimal:
+    return Decimal(money.text(units))
+
+
+def holds(found: Reconciliation) -> None:
+    """The identities, of all and of each line, to the last digit."""
+    for line in (found.total, *found.days, *found.models, *found.keys):
+        assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
+        assert line.difference == sum(line.causes.values()) + line.unexplained
+    assert found.total.difference == sum(claim.amount for claim in found.claims) + found.total.unexplained
+
+
+def sums_of(found: Reconciliation, planted: Sequence[Plant] = ()) -> dict[str, Decimal]:
+    """What each cause claims; of less than a cent what was planted alone."""
+    known = {cause for plant in planted for cause in plant.causes}
+    sums: dict[str, Decimal] = defaultdict(Decimal)
+    for claim in found.claims:
+        sums[claim.cause] += dollars(claim.amount)
+    moved: Counter[str] = Counter()
+    for claim in found.claims:
+        moved[claim.cause] += claim.moved
+    return {
+        cause: amount for cause, amount in sums.items() if cause in known or dollars(moved[cause]) >= PENNY
+    }
+
+
+def judged_alone(found: Reconciliation, plant: Plant) -> Verdict:
+    """One cause: it is claimed, all of it, and no other."""
+    holds(found)
+    sums, whole = sums_of(found, [plant]), dollars(found.total.difference)
+    claimed = sum((amount for cause, amount in sums.items() if cause in plant.causes), Decimal(0))
+    others = {cause: amount for cause, amount in sums.items() if cause not in plant.causes}
+    words = f"planted {whole:.4f}, found {_words(sums)}"
+    error = abs(claimed - whole) / abs(whole) if whole else Decimal(0)
+    if others:
+        return Verdict(state=INVENTED, error=error, words=words)
+    is_right = is_near(claimed, whole, whole)
+    return Verdict(state=RIGHT if is_right else WRONG if claimed else UNEXPLAINED, error=error, words=words)
+
+
+def is_near(claimed: Decimal, wanted: Decimal, size: Decimal) -> bool:
+    return abs(claimed - wanted) <= max(NEAR * abs(size), HALF_A_CENT)
+
+
+def judged_together(provider: str, seed: int, found: Reconciliation, plants: Sequence[Plant]) -> Verdict:
+    """
+    Two causes or more: each is claimed; or a claim says of some of just these that they cannot be told apart,
+    and what these come to together is claimed; or what is not claimed is unexplained.
+
+    What some causes do together may be in any of them: a price of calls that nobody reports, or of a tier
+    that nobody tells.
+    """
+    holds(found)
+    assert found.total.difference == difference(provider, seed, plants)
+    sums, months = sums_of(found, plants), Months(provider, seed, plants)
+    claimed = [sum((sums.get(cause, Decimal(0)) for cause in plant.causes), Decimal(0)) for plant in plants]
+    shares = [months.shares(frozenset({place})) for place in range(len(plants))]
+    planted = [f"{min(share):.3f} to {max(share):.3f}" for share in shares]
+    in_all = dollars(found.total.difference)
+    words = f"planted {planted}, found {_words(sums)}, in all {in_all:.3f}{_said_words(found)}"
+    if sums.keys() - {cause for plant in plants for cause in plant.causes}:
+        return Verdict(state=INVENTED, error=Decimal(0), words=words)
+    error = max(map(_error, claimed, shares))
+    right = {place for place, share in enumerate(shares) if _is_of_share(claimed[place], share)}
+    short = {place for place, share in enumerate(shares) if _is_of_share(claimed[place], share, is_part=True)}
+    if len(right) == len(plants):
+        return Verdict(state=RIGHT, error=error, words=words)
+    is_said = False
+    for group in _inseparable(found, plants):
+        if group <= right:
+            continue
+        is_said = True
+        together = sum((claimed[place] for place in group), Decimal(0))
+        joint = months.shares(group)
+        right |= group if _is_of_share(together, joint) else set()
+        short |= group if _is_of_share(together, joint, is_part=True) else set()
+    if is_said and len(right) == len(plants):
+        return Verdict(state=SAID, error=Decimal(0), words=words)
+    return Verdict(
+        state=UNEXPLAINED if len(right | short) == len(plants) else WRONG, error=error, words=words
+    )
+
+
+def _error(claimed: Decimal, share: Sequence[Decimal]) -> Decimal:
+    off = max(min(share) - claimed, claimed - max(share), Decimal(0))
+    return off / max(map(abs, share)) if off > HALF_A_CENT else Decimal(0)
+
+
+def _is_of_share(claimed: Decimal, share: Sequence[Decimal], *, is_part: bool = False) -> bool:
+    """Whether what is claimed is one of the amounts that a share may be, between them, or a part of one."""
+    near = max(NEAR * max(map(abs, share)), HALF_A_CENT)
+    amounts = (*share, Decimal(0)) if is_part else share
+    return min(amounts) - near <= claimed <= max(amounts) + near
+
+
+def _inseparable(found: Reconciliation, plants: Sequence[Plant]) -> list[frozenset[int]]:
+    """
+    The plants that claims of more than a cent name together as inseparable, by place; none where a claim
+    names a cause that is none of theirs.
+    """
+    groups: list[frozenset[int]] = []
+    for claim in found.claims:
+        if not claim.beside or dollars(claim.moved) < PENNY:
+            continue
+        named = (claim.cause, *claim.beside)
+        places = [{at for at, plant in enumerate(plants) if _is_of(cause, plant)} for cause in named]
+        if not all(places):
+            return []
+        group = frozenset().union(*places)
+        apart = [each for each in groups if group.isdisjoint(each)]
+        groups = [*apart, group.union(*(each for each in groups if each not in apart))]
+    return [group for group in groups if len(group) > 1]
+
+
+def _is_of(cause: str, plant: Plant) -> bool:
+    return cause in plant.causes or (cause == ANY_PRICE and set(plant.causes) <= OF_PRICES)
+
+
+def _said_words(found: Reconciliation) -> str:
+    said = [f"{claim.cause} beside {', '.join(claim.beside)}" for claim in found.claims if claim.beside]
+    return f"; {'; '.join(said)}" if said else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Calls:
+    """The calls of a month without those that a plant leaves untold, or all as it tells them."""
+
+    place: int
+    are_told: bool
+
+
+class Months:
+    """What plants come to in a month, alone and together: of all calls, of the told ones, and as they are told."""
+
+    def __init__(self, provider: str, seed: int, plants: Sequence[Plant]) -> None:
+        self._provider = provider
+        self._seed = seed
+        self._plants = plants
+        self._known: dict[tuple[frozenset[int], _Calls | None], Decimal] = {}
+
+    def shares(self, group: frozenset[int]) -> list[Decimal]:
+        """What some of the plants may be said to come to: before others and after them, and of other calls."""
+        every = frozenset(range(len(self._plants)))
+        found = [self._amount(some | group) - self._amount(some) for some in _subsets(every - group)]
+        for calls in self._others():
+            of_it = calls.place in group
+            for some in _subsets(every - group - {calls.place}):
+                together = self._amount(some | group, None if of_it else calls)
+                found.append(together - self._amount(some, calls))
+        return found
+
+    def _others(self) -> Iterator[_Calls]:
+        for place, plant in enumerate(self._plants):
+            if plant.lost is not no_call or plant.unsized is not no_call:
+                yield _Calls(place=place, are_told=False)
+            if plant.told is not same_calls:
+                yield _Calls(place=place, are_told=True)
+
+    def _amount(self, chosen: frozenset[int], calls: _Calls | None = None) -> Decimal:
+        """The difference of a month with these plants."""
+        if chosen and (chosen, calls) not in self._known:
+            plants = [self._plants[place] for place in sorted(chosen)]
+            self._known[chosen, calls] = dollars(self._difference(plants, calls))
+        return self._known[chosen, calls] if chosen else Decimal(0)
+
+    def _difference(self, plants: Sequence[Plant], calls: _Calls | None) -> int:
+        if calls is None:
+            return difference(self._provider, self._seed, plants)
+        of = self._plants[calls.place]
+        if calls.are_told:
+            return difference(self._provider, self._seed, plants, base=lambda month: of.told(of.done(month)))
+        return difference(
+            self._provider, self._seed, plants, without=lambda call: of.lost(call) or of.unsized(call)
+        )
+
+
+def _subsets(places: frozenset[int]) -> list[frozenset[int]]:
+    return [frozenset(some) for size in range(len(places) + 1) for some in combinations(sorted(places), size)]
+
+
+def _words(sums: dict[str, Decimal]) -> str:
+    return ", ".join(f"{cause} {amount:.4f}" for cause, amount in sorted(sums.items())) or "nothing"

@@ -1,0 +1,337 @@
+"""
+What is planted in a simulated month, each with the cause that is to claim it: what the provider does to the
+calls, what our sources tell of them, and what the bill does to its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import lru_cache
+from random import Random
+
+import msgspec
+
+from gateway.bills.reconciliation.comparing import Reconciliation
+from spool.ledger import money
+from spool.record import NS, Inference
+from spool.statements.values import StatementRow
+from tests.gateway.bills.reconciliation.simulator import (
+    ALL_PROVIDERS,
+    ANTHROPIC,
+    DAY_S,
+    DAYS,
+    KEYS,
+    MODELS,
+    OPENAI,
+    Call,
+    book,
+    count,
+    month,
+    reconcile,
+    record,
+    statements,
+)
+
+HAVE_KEYS = (OPENAI, ANTHROPIC)  # whose bills tell the key of tokens
+HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
+A_DAY = 30  # calls
+_DAYS = frozenset(DAYS)
+Calls = Sequence[Call]
+Rows = Sequence[StatementRow]
+
+
+def no_call(call: Call) -> bool:
+    return False
+
+
+def same_calls(calls: Calls) -> Calls:
+    return calls
+
+
+def _same_reports(reports: Sequence[Inference]) -> Sequence[Inference]:
+    return reports
+
+
+def _same_rows(rows: Rows) -> Rows:
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plant:
+    """
+    `causes`: one of them claims it. `done`: what the provider does to calls; `billed`: what its bill makes of
+    them beside; `rows`: what becomes of the rows of the bill. `lost`: calls that no source tells; `unsized`:
+    those that are told without their tokens; `told`, `reports`: what becomes of the others.
+    """
+
+    causes: tuple[str, ...]
+    lost: Callable[[Call], bool] = no_call
+    unsized: Callable[[Call], bool] = no_call
+    done: Callable[[Calls], Calls] = same_calls
+    billed: Callable[[Calls], Calls] = same_calls
+    told: Callable[[Calls], Calls] = same_calls
+    reports: Callable[[Sequence[Inference]], Sequence[Inference]] = _same_reports
+    rows: Callable[[Rows], Rows] = _same_rows
+    providers: tuple[str, ...] = ALL_PROVIDERS
+
+
+Planting = Callable[[Random, str], Plant]  # by chance, of a provider
+
+
+def lost(is_lost: Callable[[Call], bool], *causes: str) -> Plant:
+    return Plant(causes=causes, lost=is_lost)
+
+
+def _silent_days(random: Random, number: int) -> Plant:
+    days = set(random.sample(DAYS, number))
+    return lost(lambda call: call.day in days, "no_telemetry")
+
+
+def _half_day(random: Random, provider: str) -> Plant:
+    begin = random.choice(DAYS) + random.randint(7, 10) * 3600
+    return lost(lambda call: begin <= call.time < begin + DAY_S // 2, "no_telemetry")
+
+
+def _key(random: Random, provider: str) -> Plant:
+    key = random.choice(KEYS)
+    return lost(
+        lambda call: call.key == key, "unreported_traffic" if provider in HAVE_KEYS else "unreported_calls"
+    )
+
+
+def _model(random: Random, provider: str) -> Plant:
+    model = random.choice(sorted(MODELS[provider]))
+    return replace(lost(lambda call: call.model == model, "unreported_traffic"), providers=HAVE_MODELS)
+
+
+def _share(random: Random, provider: str) -> Plant:
+    seed = random.random()
+    return lost(lambda call: Random(f"{seed} {call.time} {call.tokens}").random() < 0.08, "unreported_calls")
+
+
+def _untold_batch(is_batch: Callable[[Call], bool]) -> Plant:
+    """Calls that ran as a batch, and that no source tells as one; those of others are told."""
+    return Plant(
+        causes=("tier_unknown",),
+        done=lambda calls: [replace(call, batch=call.batch or is_batch(call)) for call in calls],
+        told=lambda calls: [replace(call, batch=call.batch and not is_batch(call)) for call in calls],
+    )
+
+
+def _batch_key(random: Random, provider: str) -> Plant:
+    key = random.choice(KEYS)
+    return _untold_batch(lambda call: call.key == key)
+
+
+def _batch_share(random: Random, provider: str) -> Plant:
+    return _untold_batch(lambda call: Random(f"b {call.time} {call.tokens}").random() < 0.2)
+
+
+def _region(random: Random, provider: str) -> Plant:
+    key = random.choice(KEYS)
+    return Plant(
+        causes=("region",),
+        done=lambda calls: [replace(call, region="eu-west-1") if call.key == key else call for call in calls],
+    )
+
+
+def _money(factor: Callable[[StatementRow], Decimal], *causes: str) -> Plant:
+    return Plant(
+        causes=causes,
+        rows=lambda rows: [
+            msgspec.structs.replace(row, amount=row.amount * factor(row)) if row.unit == "usd" else row
+            for row in rows
+        ],
+    )
+
+
+def _price(random: Random, provider: str) -> Plant:
+    factor, since = Decimal(random.choice(("1.2", "1.25", "1.3"))), random.choice(DAYS[5:25])
+    return _money(lambda row: factor if row.start >= since else Decimal(1), "price_change")
+
+
+def _input_price(random: Random, provider: str) -> Plant:
+    since = random.choice(DAYS[5:25])
+    return _money(
+        lambda row: Decimal("1.1") if row.kind == "input" and row.start >= since else Decimal(1),
+        "price_change",
+    )
+
+
+def _discount(random: Random, provider: str) -> Plant:
+    factor = Decimal(random.choice(("0.9", "0.95")))
+    return _money(lambda row: factor, "discount")
+
+
+def _half(random: Random, provider: str) -> Plant:
+    return _money(lambda row: Decimal("0.5"), "tier")
+
+
+def _dear_days(random: Random, provider: str) -> Plant:
+    days = set(random.sample(DAYS[:-3], 6))
+    return _money(lambda row: Decimal(2 if row.start in days else 1), "price_on_days")
+
+
+def _uncached(call: Call) -> int:
+    return call.tokens["input"] + call.tokens["cache_read"]
+
+
+def _plain_cache(random: Random, provider: str) -> Plant:
+    """What a cache had is metered and billed as if no cache had it."""
+    return Plant(
+        causes=("cache_split",),
+        billed=lambda calls: [
+            replace(call, tokens={**call.tokens, "input": _uncached(call), "cache_read": 0}) for call in calls
+        ],
+    )
+
+
+def _twice(random: Random, provider: str) -> Plant:
+    """All rows of some days stand in the export once more."""
+    days = set(random.sample(DAYS, 2))
+    return Plant(
+        causes=("billed_twice",), rows=lambda rows: [*rows, *(row for row in rows if row.start in days)]
+    )
+
+
+def _double_report(random: Random, provider: str) -> Plant:
+    key = random.choice(KEYS)
+    return Plant(
+        causes=("double_report",),
+        reports=lambda reports: [
+            *reports,
+            *(msgspec.structs.replace(each, source="otel") for each in reports if each.api_key == key),
+        ],
+    )
+
+
+def _pacific(random: Random, provider: str) -> Plant:
+    """Days of the bill begin at eight (UTC)."""
+    return Plant(
+        causes=("time_edge",),
+        billed=lambda calls: [
+            replace(call, time=call.time - 8 * 3600) for call in calls if call.time - 8 * 3600 >= DAYS[0]
+        ],
+    )
+
+
+def _local_hours(random: Random, provider: str) -> Plant:
+    """A source tells its local time as UTC, seven hours behind."""
+    return Plant(
+        causes=("time_edge",), told=lambda calls: [replace(call, time=call.time - 7 * 3600) for call in calls]
+    )
+
+
+def _unsized(random: Random, provider: str) -> Plant:
+    """Streams without their tokens."""
+    return Plant(
+        causes=("usage_missing",), unsized=lambda call: Random(f"u {call.time} {call.key}").random() < 0.1
+    )
+
+
+def _report(call: Call, plants: Sequence[Plant]) -> Inference:
+    found = record(call)
+    if any(plant.unsized(call) for plant in plants):
+        found.input_tokens = found.output_tokens = found.cache_read_tokens = found.cache_write_tokens = None
+        found.cache_write_1h_tokens = None
+    return found
+
+
+def _line(kind: str, cause: str, share: str) -> Planting:
+    """A line of the bill beside tokens, on the last day."""
+
+    def plant(random: Random, provider: str) -> Plant:
+        def rows(given: Rows) -> Rows:
+            of = next(row for row in reversed(given) if row.unit == "usd")
+            amount = sum((row.amount for row in given if row.unit == "usd"), Decimal(0)) * Decimal(share)
+            line = msgspec.structs.replace(of, kind=kind, model=None, amount=amount.quantize(Decimal("0.01")))
+            return [*given, line]
+
+        return Plant(causes=(cause,), rows=rows)
+
+    return plant
+
+
+PLANTS: dict[str, Planting] = {
+    "key": _key,
+    "model": _model,
+    "share": _share,
+    "a day": lambda random, provider: _silent_days(random, 1),
+    "three days": lambda random, provider: _silent_days(random, 3),
+    "four days": lambda random, provider: lost(lambda call: call.day >= DAYS[-4], "no_telemetry"),
+    "half a day": _half_day,
+    "batch": lambda random, provider: _untold_batch(lambda call: True),
+    "batch since": lambda random, provider: _untold_batch(lambda call: call.day >= DAYS[13]),
+    "batch share": _batch_share,
+    "batch key": _batch_key,
+    "region": _region,
+    "price": _price,
+    "input price": _input_price,
+    "discount": _discount,
+    "half": _half,
+    "dear days": _dear_days,
+    "plain cache": _plain_cache,
+    "twice": _twice,
+    "double report": _double_report,
+    "local hours": _local_hours,
+    "pacific": _pacific,
+    "unsized": _unsized,
+    "tax": _line("tax", "tax", "0.19"),
+    "refund": _line("refund", "credit", "-0.05"),
+    "credit": _line("credit", "credit", "-0.1"),
+    "searches": _line("web_search", "not_tokens", "0.02"),
+}
+
+
+@lru_cache(maxsize=8)
+def _month(provider: str, seed: int) -> Calls:
+    """The calls of a month in which nothing is planted."""
+    return tuple(month(seed=seed, a_day=A_DAY, providers=(provider,)))
+
+
+async def planted(provider: str, seed: int, plants: Iterable[Plant]) -> Reconciliation:
+    """The comparison of a month with some plants in it."""
+    rows, reports = both_sides(_month(provider, seed), list(plants))
+    return reconcile(provider, rows, await count(reports, book()))
+
+
+def difference(
+    provider: str,
+    seed: int,
+    plants: Sequence[Plant],
+    *,
+    without: Callable[[Call], bool] = no_call,
+    base: Callable[[Calls], Calls] = same_calls,
+) -> int:
+    """
+    What a month with some plants in it is billed above the estimates of its reports, in units: summed up here, apart
+    from ledger and comparison. `without` some of its calls; `base` changes them first.
+    """
+    calls = [call for call in _month(provider, seed) if not without(call)]
+    rows, reports = both_sides(base(calls), plants)
+    found, prices = 0, book()
+    for row in rows:
+        if row.unit == "usd" and row.start in _DAYS:
+            found += money.units(f"{row.amount:f}")
+    for report in reports:
+        cost = prices.estimate(report) if (report.start_time or 0) // NS // DAY_S * DAY_S in _DAYS else None
+        found -= money.units(cost or "0")
+    return found
+
+
+def both_sides(calls: Calls, plants: Sequence[Plant]) -> tuple[Rows, Sequence[Inference]]:
+    """Return the rows of the bill and the reports of calls, with some plants in them."""
+    done = calls
+    for plant in plants:
+        done = plant.done(done)
+    billed, told = done, done
+    for plant in plants:
+        told = plant.told([call for call in told if not plant.lost(call)])
+        billed = plant.billed(billed)
+    rows: Rows = statements(billed)
+    reports: Sequence[Inference] = [_report(call, plants) for call in told]
+    for plant in plants:
+        rows, reports = plant.rows(rows), plant.reports(reports)
+    return rows, reports

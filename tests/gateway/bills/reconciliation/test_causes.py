@@ -1,0 +1,445 @@
+"""Each cause on a bill and a ledger that are equal but for it: it alone is claimed, with the whole difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.bills.reconciliation.causes.list import claims
+from gateway.bills.reconciliation.cells import Levels, split
+from gateway.bills.reconciliation.claims import Case, Claim, Left
+from gateway.bills.reconciliation.sides import (
+    CACHE_READ,
+    INPUT,
+    METERS,
+    OUTPUT,
+    WRITE_1H,
+    WRITE_5M,
+    BilledMoney,
+    BilledTokens,
+    CountedUse,
+)
+from spool.ledger.money import UNIT
+
+DAY_S = 86400
+DAYS = [20_000 * DAY_S + number * DAY_S for number in range(10)]
+TOKENS = {INPUT: 1_000_000, CACHE_READ: 400_000, WRITE_5M: 200_000, WRITE_1H: 100_000, OUTPUT: 50_000}
+MICRO = UNIT // 10**6
+PRICES = {
+    INPUT: 3 * MICRO,
+    CACHE_READ: 3 * MICRO // 10,
+    WRITE_5M: 15 * MICRO // 4,
+    WRITE_1H: 6 * MICRO,
+    OUTPUT: 15 * MICRO,
+}
+LEVELS = Levels(key=True, tier=True, money_key=False, money_tier=False)
+
+
+def listed(model: str, tier: str, day: int) -> Mapping[str, int]:
+    return {meter: price // 2 if tier == "batch" else price for meter, price in PRICES.items()}
+
+
+def use(day: int, tokens: Mapping[str, int] = TOKENS, **fields: Any) -> CountedUse:
+    """Ten calls of a day."""
+    price = listed("", fields.get("tier", ""), day)
+    values = {meter: count * price[meter] for meter, count in tokens.items()}
+    given: dict[str, Any] = {
+        "day": day, "source": "litellm", "key": "a", "team": "", "model": "sonnet", "tier": "", "calls": 10,
+        "errors": 0, "unsized": 0, "tokens": tokens, "values": values, "cost": sum(values.values()),
+    }  # fmt: skip
+    return CountedUse(**{**given, **fields})
+
+
+def told_of(of: CountedUse) -> list[BilledTokens]:
+    """Usage of a provider about the same calls."""
+    place = {
+        "source": "usage",
+        "day": of.day,
+        "account": "",
+        "key": of.key,
+        "model": of.model,
+        "tier": of.tier,
+    }
+    meters = [(meter, of.tokens.get(meter, 0)) for meter in METERS]
+    counts = [*meters, (None, of.calls)]
+    return [BilledTokens(**place, meter=meter, quantity=count) for meter, count in counts]  # type: ignore[arg-type]
+
+
+def paid(of: CountedUse) -> list[BilledMoney]:
+    """What a provider takes for the same calls."""
+    return [
+        BilledMoney(
+            source="costs",
+            day=of.day,
+            account="",
+            key="",
+            model=of.model,
+            tier=None,
+            meter=meter,
+            amount=value,
+        )
+        for meter, value in of.values.items()
+    ]
+
+
+Sides = tuple[list[BilledTokens], list[BilledMoney], list[CountedUse]]
+
+
+def equal() -> Sides:
+    """Two keys, of which the second is half of the first."""
+    half = {meter: count // 2 for meter, count in TOKENS.items()}
+    uses = [each for day in DAYS for each in (use(day), use(day, half, key="b", calls=5))]
+    return [row for each in uses for row in told_of(each)], [row for each in uses for row in paid(each)], uses
+
+
+def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
+    """What is claimed, what is left, and the difference."""
+    tokens, money, counted = sides
+    parts = split(tokens, money, counted, prices=listed, levels=LEVELS)
+    case = Case(split=parts, left=Left(parts), days=tuple(DAYS), **fields)
+    return claims(case), case.left.unexplained, parts.billed_total - parts.counted_total
+
+
+def the_one(sides: Sides, cause: str, **fields: Any) -> Claim:
+    claimed, left, difference = found(sides, **fields)
+    assert [cause] == [each.cause for each in claimed]
+    assert 0 == left
+    assert difference == claimed[0].amount
+    assert claimed[0].evidence
+    assert claimed[0].advice
+    return claimed[0]
+
+
+def test_nothing_to_claim() -> None:
+    assert ([], 0, 0) == found(equal())
+
+
+def test_a_model_that_only_the_bill_has() -> None:
+    tokens, money, counted = equal()
+    other = [use(day, model="haiku") for day in DAYS]
+    claim = the_one(
+        ([*tokens, *(row for each in other for row in told_of(each))],
+         [*money, *(row for each in other for row in paid(each))], counted),
+        "unreported_traffic",
+    )  # fmt: skip
+    assert ("exact", ("haiku",)) == (claim.sure, claim.models)
+    assert sum(sum(each.tokens.values()) for each in other) == claim.tokens
+
+
+def test_a_provider_of_which_nothing_reports() -> None:
+    """All of the bill is traffic that nobody reports, and not a difference without a cause."""
+    tokens, money, _ = equal()
+    claim = the_one((tokens, money, []), "unreported_traffic")
+    assert (sum(row.amount for row in money), ("sonnet",)) == (claim.amount, claim.models)
+
+
+def test_a_model_that_only_the_ledger_has() -> None:
+    tokens, money, counted = equal()
+    claim = the_one((tokens, money, [*counted, *(use(day, model="llama") for day in DAYS)]), "other_account")
+    assert claim.amount < 0
+
+
+def test_days_that_exchange() -> None:
+    """What the ledger has of a day, the bill has on the next; without hours to look at it is a guess."""
+    tokens, money, counted = equal()
+    sizes = [3, 9, 4, 8, 2, 7, 5, 9, 3]
+    moved = {meter: count // 20 for meter, count in TOKENS.items()}
+
+    def changed(day: int, factor: int) -> CountedUse:
+        return use(day, {meter: count * factor for meter, count in moved.items()}, calls=0)
+
+    late = [changed(day, size) for day, size in zip(DAYS[1:], sizes, strict=True)]
+    early = [changed(day, size) for day, size in zip(DAYS, sizes, strict=False)]
+    claim = the_one(
+        ([*tokens, *(row for each in late for row in told_of(each))],
+         [*money, *(row for each in late for row in paid(each))], [*counted, *early]),
+        "time_edge",
+    )  # fmt: skip
+    assert (0, 0, "weak") == (claim.amount, claim.tokens, claim.sure)
+    assert claim.moved > 0
+
+
+def test_a_tier_that_is_not_reported() -> None:
+    """The bill has half of the calls as a batch, at half the price."""
+    tokens, money, counted = equal()
+    batch = [use(each.day, each.tokens, key=each.key, tier="batch", calls=each.calls) for each in counted]
+    tokens += [row for each in batch for row in told_of(each)]
+    money += [row for each in batch for row in paid(each)]
+    claim = the_one(
+        (tokens, money, [*counted, *(replace(each, tier="") for each in counted)]), "tier_unknown"
+    )
+    assert claim.amount < 0
+    assert "batch" in claim.evidence
+
+
+@pytest.mark.parametrize(("to", "cause"), [(INPUT, "cache_split"), (WRITE_1H, "cache_ttl_1h")])
+def test_cached_input_under_another_kind(to: str, cause: str) -> None:
+    """The ledger has writes for five minutes where the bill has something else."""
+    tokens, money, counted = equal()
+    wrong = []
+    for each in counted:
+        moved = {**each.tokens, to: each.tokens[to] - each.tokens[to] // 2, WRITE_5M: each.tokens[WRITE_5M]}
+        moved[WRITE_5M] += each.tokens[to] // 2
+        wrong.append(use(each.day, moved, key=each.key, calls=each.calls))
+    claim = the_one((tokens, money, wrong), cause)
+    assert (0, "exact") == (claim.tokens, claim.sure)
+
+
+def test_everything_twice_by_one_source() -> None:
+    tokens, money, counted = equal()
+    claim = the_one((tokens, money, [*counted, *counted]), "double_report")
+    assert ("weak", -sum(each.cost for each in counted)) == (claim.sure, claim.amount)
+
+
+def test_calls_without_their_tokens() -> None:
+    """A fifth of the calls came as streams without usage."""
+    tokens, money, _ = equal()
+    four = {meter: count // 5 * 4 for meter, count in TOKENS.items()}
+    less = [
+        each
+        for day in DAYS
+        for each in (
+            use(day, four, calls=8),
+            use(day, {}, calls=2, unsized=2, cost=0),
+            use(day, {meter: count // 2 for meter, count in TOKENS.items()}, key="b", calls=5),
+        )
+    ]
+    claim = the_one((tokens, money, less), "usage_missing")
+    assert "strong" == claim.sure
+    assert "20 calls" in claim.evidence
+
+
+def test_calls_that_nobody_reports() -> None:
+    """A fifth of the calls of each key are retries within an SDK."""
+    tokens, money, counted = equal()
+    less = [
+        use(each.day, {meter: count // 5 * 4 for meter, count in each.tokens.items()}, key=each.key,
+            calls=each.calls // 5 * 4)
+        for each in counted
+    ]  # fmt: skip
+    assert "strong" == the_one((tokens, money, less), "unreported_calls").sure
+
+
+def test_batches_that_nobody_reports() -> None:
+    tokens, money, counted = equal()
+    batch = [use(day, tier="batch") for day in DAYS]
+    tokens += [row for each in batch for row in told_of(each)]
+    money += [row for each in batch for row in paid(each)]
+    assert sum(each.cost for each in batch) == the_one((tokens, money, counted), "batch_unreported").amount
+
+
+@pytest.mark.parametrize(
+    ("numerator", "denominator", "cause"),
+    [(1, 2, "tier"), (11, 10, "region"), (2, 1, "tier"), (9, 10, "discount"), (13, 10, "price_change")],
+)
+def test_one_factor_for_all(numerator: int, denominator: int, cause: str) -> None:
+    tokens, money, counted = equal()
+    other = [replace(row, amount=row.amount * numerator // denominator) for row in money]
+    the_one((tokens, other, counted), cause)
+
+
+# By day, tenths of the calls that were processed in a region.
+SHARES = [3, 7, 2, 5, 6, 1, 4, 8, 2, 5]
+
+
+def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides:
+    """
+    A share of the calls of each day is billed at more tenths of the price; `regions` divide that share, in
+    tenths. They are told by the ledger, or by the statement.
+    """
+    tokens, money, counted = [], [], []
+    for place, day in enumerate(DAYS):
+        shares = {name: SHARES[place] * part for name, part in regions.items()} | {
+            "": 100 - 10 * SHARES[place]
+        }
+        for name, share in shares.items():
+            each = use(day, {meter: count * share // 100 for meter, count in TOKENS.items()}, region=name)
+            dear = [replace(row, amount=row.amount * (at if name else 10) // 10) for row in paid(each)]
+            money += dear
+            tokens += [replace(row, region=name if told == "bill" else "") for row in told_of(each)]
+            counted.append(each if told == "ledger" else replace(each, region=""))
+    return tokens, money, counted
+
+
+@pytest.mark.parametrize("told", ["ledger", "bill"])
+@pytest.mark.parametrize("at", [11, 14])
+@pytest.mark.parametrize("regions", [{"us": 10}, {"eu-west-1": 4, "us-east-1": 6}])
+def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str) -> None:
+    """Whatever share of the calls it has on a day, and whether its factor is published or not."""
+    claim = the_one(dearer_in(regions, told, at), "region")
+    assert ("strong", tuple(sorted(regions))) == (claim.sure, claim.regions)
+    assert all(name in claim.evidence for name in regions)
+    assert f"billed at {at / 10:.3f} of our price" in claim.evidence
+    assert ("by the ledger" in claim.evidence) == (told == "ledger")
+
+
+def test_one_region_of_several_that_is_dearer() -> None:
+    """The others have the price of calls that are processed anywhere."""
+    tokens, money, counted = dearer_in({"us": 10}, "ledger")
+    named = [
+        replace(each, region=each.region or ("global" if place % 4 else "eu"))
+        for place, each in enumerate(counted)
+    ]
+    assert ("us",) == the_one((tokens, money, named), "region").regions
+
+
+def test_regions_with_a_price_each() -> None:
+    """Each region's factor is found, and a region that costs what calls anywhere cost is not named."""
+    tokens, money, counted = [], [], []
+    for place, day in enumerate(DAYS):
+        for share, name, at in (
+            (SHARES[place], "eu", 11), (SHARES[-1 - place] + 1, "ap", 13), (place + 2, "us", 10), (4, "", 10)
+        ):  # fmt: skip
+            each = use(day, {meter: count * share // 10 for meter, count in TOKENS.items()}, region=name)
+            money += [replace(row, amount=row.amount * at // 10) for row in paid(each)]
+            tokens += told_of(each)
+            counted.append(each)
+    claim = the_one((tokens, money, counted), "region")
+    assert ("strong", ("ap", "eu")) == (claim.sure, claim.regions)
+    assert "processed in ap at 1.300, eu at 1.100 of our price" in claim.evidence
+
+
+def test_all_calls_in_one_region() -> None:
+    """
+    A tenth more for all of them is the region's; any other price all along is a price, and none of the region's.
+    """
+    tokens, money, counted = equal()
+    within = [replace(each, region="us-east-1") for each in counted]
+    tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
+    assert "100.0% by value" in the_one((tokens, tenth, within), "region").evidence
+    third = [replace(row, amount=row.amount * 13 // 10) for row in money]
+    the_one((tokens, third, within), "price_change")
+    everywhere = [replace(each, region="global") for each in counted]
+    the_one((tokens, tenth, everywhere), "price_change")
+
+
+def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
+    """The days of the calls that tell it are the region's; the others are so by the shape alone, or stay open."""
+    later = DAYS[len(DAYS) // 2]
+    tokens, money, counted = equal()
+    tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
+    claimed, left, _ = found(
+        (tokens, tenth, [replace(each, region="us" * (each.day >= later)) for each in counted])
+    )
+    assert [("region", "strong", ("us",)), ("region", "weak", ())] == sorted(
+        (each.cause, each.sure, each.regions) for each in claimed
+    )
+    assert (0, claimed[0].amount) == (left, claimed[1].amount)
+    assert "on the days of which it tells regions, 100.0% by value" in claimed[0].evidence
+    tokens, money, counted = dearer_in({"us": 10}, "ledger")
+    told = [replace(each, region=each.region * (each.day >= later)) for each in counted]
+    [claim], left, difference = found((tokens, money, told))
+    assert ("region", "strong", ("us",)) == (claim.cause, claim.sure, claim.regions)
+    assert (difference, True) == (claim.amount + left, left > 0)
+    by_bill, _, _ = dearer_in({"us": 10}, "bill")
+    assert "by the statement" in the_one((by_bill, money, told), "region").evidence
+
+
+def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
+    """The shape alone: a factor that regions have."""
+    tokens, money, counted = equal()
+    claim = the_one(
+        (tokens, [replace(row, amount=row.amount * 11 // 10) for row in money], counted), "region"
+    )
+    assert ("weak", ()) == (claim.sure, claim.regions)
+
+
+def test_large_inputs() -> None:
+    """A quarter of the tokens are of large inputs: 2 and 1.5 times the price."""
+    tokens, money, counted = equal()
+    other = [
+        replace(row, amount=row.amount + row.amount // (8 if row.meter == OUTPUT else 4)) for row in money
+    ]  # fmt: skip
+    assert "25%" in the_one((tokens, other, counted), "long_context").evidence
+
+
+def test_writes_alone() -> None:
+    """The bill has writes of an hour as writes, and tells nothing of how long."""
+    tokens, money, counted = equal()
+    other = [replace(row, amount=row.amount * 13 // 10) if row.meter == WRITE_5M else row for row in money]
+    assert "50%" in the_one((tokens, other, counted), "cache_ttl_1h").evidence
+
+
+def test_a_price_from_a_day_on() -> None:
+    tokens, money, counted = equal()
+    other = [
+        replace(row, amount=row.amount * 4 // 3) if row.meter == INPUT and row.day >= DAYS[6] else row
+        for row in money
+    ]
+    claim = the_one((tokens, other, counted), "price_change")
+    assert (DAYS[6], "exact") == (claim.since, claim.sure)
+    assert "input $4 a million, ours $3" in claim.evidence
+
+
+def test_a_price_that_sources_know() -> None:
+    """Sources report what was billed; the price book alone is wrong, and nothing is left of it."""
+    tokens, money, counted = equal()
+    other = [replace(row, amount=row.amount * 5 // 4) for row in money]
+    claim = the_one(
+        (tokens, other, [replace(each, cost=each.cost * 5 // 4) for each in counted]), "reported_cost"
+    )
+    assert 0 == claim.amount
+
+
+def test_lines_that_are_no_tokens() -> None:
+    """Each kind is a claim of its own, credits with their sign."""
+    tokens, money, counted = equal()
+    lines = {"web_search": 5 * UNIT, "credit": -2 * UNIT, "tax": UNIT}
+    money += [replace(money[0], meter=kind, amount=amount) for kind, amount in lines.items()]
+    claimed, left, difference = found((tokens, money, counted))
+    assert [("not_tokens", 5 * UNIT), ("credit", -2 * UNIT), ("tax", UNIT)] == [
+        (each.cause, each.amount) for each in claimed
+    ]
+    assert (0, 4 * UNIT) == (left, difference)
+
+
+def test_searches_that_calls_tell_as_well() -> None:
+    """They meet the bill's lines: only what is left is a difference, and none of the ledger's own prices."""
+    tokens, money, counted = equal()
+    fees = {"web_search": 3 * UNIT}
+    searching = [replace(counted[0], fees=fees, cost=counted[0].cost + 3 * UNIT), *counted[1:]]
+    money.append(replace(money[0], meter="web_search", amount=3 * UNIT))
+    assert ([], 0, 0) == found((tokens, money, searching))
+    money[-1] = replace(money[-1], amount=5 * UNIT)
+    claim = the_one((tokens, money, searching), "meter_differs")
+    assert (2 * UNIT, True) == (claim.amount, "of which calls tell $3" in claim.evidence)
+
+
+def test_calls_without_a_price() -> None:
+    """They count as 0 in the ledger and are billed."""
+    tokens, money, counted = equal()
+    unpriced = [replace(each, cost=0) if each.key == "b" else each for each in counted]
+    assert (
+        sum(each.cost for each in counted if each.key == "b")
+        == the_one((tokens, money, unpriced), "own_price").amount
+    )
+
+
+def test_what_nothing_explains() -> None:
+    """A difference of no known shape stays unexplained, all of it."""
+    tokens, money, counted = equal()
+    other = [
+        replace(row, amount=row.amount * (10 + (row.day // DAY_S * 7) % 5) // 10)
+        if row.meter == INPUT
+        else row
+        for row in money
+    ]
+    claimed, left, difference = found((tokens, other, counted))
+    assert [] == claimed
+    assert left == difference > 0
+
+
+def test_two_causes_at_once() -> None:
+    """A batch that nobody reports, and a price that changed: each has its own share, and nothing is left."""
+    tokens, money, counted = equal()
+    batch = [use(day, tier="batch") for day in DAYS]
+    tokens += [row for each in batch for row in told_of(each)]
+    money += [row for each in batch for row in paid(each)]
+    other = [replace(row, amount=row.amount * 6 // 5) if row.meter == OUTPUT else row for row in money]
+    claimed, left, difference = found((tokens, other, counted))
+    assert {"batch_unreported", "price_change"} == {each.cause for each in claimed}
+    assert 0 == left
+    assert difference == sum(each.amount for each in claimed)

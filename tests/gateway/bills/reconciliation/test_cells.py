@@ -1,0 +1,122 @@
+"""Billed is counted, volume, rate, other and own, for any statement and any ledger, in whole and in every cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.bills.reconciliation.cells import Levels, split
+from gateway.bills.reconciliation.choices import OTHER, OWN, RATE, VOLUME
+from gateway.bills.reconciliation.sides import METERS, POOLED, WHOLE, BilledMoney, BilledTokens, CountedUse
+from spool.ledger.money import UNIT
+
+DAY = 20_000 * 86400
+PLACES: dict[str, Any] = {
+    "day": st.sampled_from([DAY, DAY + 86400]),
+    "key": st.sampled_from(["", "a", "b"]),
+    "model": st.sampled_from(["", "gpt-4o", "o3"]),
+}
+TOKENS = st.integers(0, 10**12)
+MONEY = st.integers(-(10**6) * UNIT, 10**6 * UNIT)
+KINDS = (*METERS, *POOLED)
+BILLED_TOKENS = st.builds(
+    BilledTokens,
+    source=st.just("usage"),
+    account=st.just(""),
+    tier=st.sampled_from([None, "batch", "standard"]),
+    meter=st.sampled_from([None, *KINDS]),
+    quantity=TOKENS,
+    **PLACES,
+)
+BILLED_MONEY = st.builds(
+    BilledMoney,
+    source=st.just("costs"),
+    account=st.just(""),
+    tier=st.sampled_from([None, "batch"]),
+    meter=st.sampled_from([*KINDS, WHOLE, "web_search", "credit"]),
+    amount=MONEY,
+    **PLACES,
+)
+COUNTED = st.builds(
+    CountedUse,
+    source=st.sampled_from(["litellm", "otel"]),
+    team=st.just(""),
+    tier=st.sampled_from(["", "batch"]),
+    calls=st.integers(0, 9),
+    errors=st.integers(0, 9),
+    unsized=st.integers(0, 9),
+    tokens=st.dictionaries(st.sampled_from(METERS), TOKENS),
+    values=st.dictionaries(st.sampled_from(METERS), st.integers(0, 10**6 * UNIT)),
+    cost=MONEY,
+    **PLACES,
+)
+LEVELS = st.builds(
+    Levels,
+    key=st.booleans(),
+    model=st.booleans(),
+    tier=st.booleans(),
+    money_key=st.booleans(),
+    money_model=st.booleans(),
+    money_tier=st.booleans(),
+)
+
+
+def listed(model: str, tier: str, day: int) -> Mapping[str, int]:
+    """A price book that knows one model, and not all of its meters."""
+    return {"input": 7 * UNIT // 10**6 + 1, "output": UNIT // 10**5} if model == "gpt-4o" else {}
+
+
+@given(
+    st.lists(BILLED_TOKENS, max_size=6),
+    st.lists(BILLED_MONEY, max_size=6),
+    st.lists(COUNTED, max_size=6),
+    LEVELS,
+    st.booleans(),
+)
+def test_identity(
+    tokens: list[BilledTokens],
+    money: list[BilledMoney],
+    counted: list[CountedUse],
+    levels: Levels,
+    imputed: bool,
+) -> None:
+    """Nothing is lost and nothing is rounded, whatever the two sides tell apart."""
+    found = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
+    assert sum(row.cost for row in counted) == found.counted_total
+    if not imputed:
+        assert sum(row.amount for row in money) == found.billed_total
+    parts = [found.part(name) for name in (VOLUME, RATE, OTHER, OWN)]
+    assert found.billed_total == found.counted_total + sum(parts)
+    by_cell = {levels.coarse(cell): 0 for cell in found.counted} | dict.fromkeys(found.billed_money, 0)
+    for (_, cell, _), amount in found.parts.items():
+        by_cell[levels.coarse(cell)] = by_cell.get(levels.coarse(cell), 0) + amount
+    for cell, sums in found.counted.items():
+        by_cell[levels.coarse(cell)] += sums.cost
+    assert {cell: amount for cell, amount in found.billed_money.items() if amount} == {
+        cell: amount for cell, amount in by_cell.items() if amount
+    }
+
+
+@given(st.lists(COUNTED, min_size=1, max_size=6))
+def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
+    """A statement that says what was counted, at the same prices, leaves nothing but the ledger's own difference."""
+    tokens = [
+        BilledTokens(
+            source="usage",
+            day=row.day,
+            account="",
+            key=row.key,
+            model=row.model,
+            tier=row.tier,
+            meter=meter,
+            quantity=quantity,
+        )
+        for row in counted
+        for meter, quantity in row.tokens.items()
+    ]
+    found = split(tokens, [], counted, prices=listed, levels=Levels(key=True, tier=True), imputed=True)
+    assert {} == found.extra
+    assert [0, 0, 0] == [found.part(name) for name in (VOLUME, RATE, OTHER)]

@@ -1,0 +1,138 @@
+"""
+Lines of bills for sound, images, seconds, characters, pages and searches meet the same meters of calls: nothing is
+claimed where they agree, and the difference of the one unit where they do not.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.bills.reconciliation.causes.list import claims
+from gateway.bills.reconciliation.cells import Levels, split
+from gateway.bills.reconciliation.claims import Case, Left
+from gateway.bills.reconciliation.counting import TokenPrices, counted_use
+from gateway.bills.reconciliation.matching import meter_of
+from gateway.bills.reconciliation.sides import BilledMoney, BilledTokens, CountedUse
+from gateway.bills.statements import cloud_meters
+from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards import card as cards
+from gateway.service.configuration.sections import PriceOverride
+from spool.ledger import money
+from spool.ledger.days.usage import UsageSum
+from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import Dimensions
+from spool.meters import SCALE
+from spool.record import NS
+
+MILLION = 10**6
+DAY = 20_760 * 86400  # in November 2026
+OWN = PriceOverride(model="dall-e-3", meters={"output_images": Decimal("0.04")})
+BOOK = PriceBook(cards.packaged(), (OWN,))
+PRICES = TokenPrices(BOOK)
+LEVELS = Levels(key=False, tier=False, money_key=False, money_tier=False)
+
+
+def counted(provider: str, model: str, meters: dict[str, int], **counts: int) -> CountedUse:
+    """A day of calls, which cost what the price book says."""
+    named = {"input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0, "cache_write_tokens": 0}
+    total = TokenSum(
+        provider=provider, response_model=None, request_model=model, mode="", time=DAY * NS, beyond=0, calls=10,
+        reasoning_tokens=0, cache_write_1h_tokens=0, meters={name: told * SCALE for name, told in meters.items()},
+        **{**named, **counts},
+    )  # fmt: skip
+    of = Dimensions(
+        "call", "litellm", provider, model, model, None, None, None, None, "", "ok", "estimated", "", 0
+    )
+    cost = money.units(BOOK.estimate_sum(total) or "0")
+    return counted_use(UsageSum(day=DAY, dimensions=of, tokens=total, sized=True, cost=cost), PRICES)
+
+
+def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list[tuple[str, str]]:
+    """What is claimed where a statement has these tokens and these amounts, by its kinds; nothing is left over."""
+    place: dict[str, Any] = {"day": DAY, "account": "", "key": "", "model": use.model, "tier": None}
+    told = [
+        BilledTokens(source="usage", meter=meter_of(kind), quantity=count, **place)
+        for kind, count in tokens.items()
+    ]
+    bill = [
+        BilledMoney(source="costs", meter=meter_of(kind), amount=money.units(amount), **place)
+        for kind, amount in paid.items()
+    ]
+
+    def listed(model: str, tier: str, day: int) -> Any:
+        return PRICES.listed("", model, tier, day)
+
+    parts = split(told, bill, [use], prices=listed, levels=LEVELS)
+    case = Case(split=parts, left=Left(parts), days=(DAY,))
+    found = [(claim.cause, money.text(claim.amount)) for claim in claims(case)]
+    assert 0 == case.left.unexplained
+    return found
+
+
+def test_tokens_of_sound_and_images_meet_the_lines_of_a_bill() -> None:
+    """2 million of text at 0.3 and 1 of audio at 1; of another model 1 at 5 and 1 of images at 8, and 1 at 32."""
+    use = counted(
+        "gcp.gemini", "gemini-2.5-flash", {"input_audio_tokens": MILLION},
+        input_tokens=3 * MILLION, output_tokens=MILLION,
+    )  # fmt: skip
+    tokens = {"input": 2 * MILLION, "audio_input": MILLION, "output": MILLION}
+    paid = {"input": "0.6", "audio_input": "1", "output": "2.5"}
+    assert [] == apart(use, tokens, paid)
+    assert [("price_change", "1")] == apart(use, tokens, {**paid, "audio_input": "2"})
+    use = counted(
+        "openai", "gpt-image-1.5", {"input_image_tokens": MILLION, "output_image_tokens": MILLION},
+        input_tokens=2 * MILLION, output_tokens=MILLION,
+    )  # fmt: skip
+    tokens = {"input": MILLION, "image_input": MILLION, "image_output": MILLION}
+    assert [] == apart(use, tokens, {"input": "5", "image_input": "8", "image_output": "32"})
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "meters", "kind", "paid"),
+    [
+        ("openai", "dall-e-3", {"output_images": 25}, "dall_e_3", "1"),
+        ("openai", "whisper-1", {"input_audio_seconds": 7200}, "whisper_1", "0.72"),
+        ("openai", "tts-1", {"input_characters": 2 * MILLION}, "tts_1", "30"),
+        ("mistral_ai", "mistral-ocr-2512", {"input_document_pages": 500}, "ocr_pages", "1"),
+        ("anthropic", "claude-opus-5", {"web_searches": 300}, "web_search", "3"),
+        ("openai", "gpt-5.6-terra", {"storage_searches": 400}, "file_search", "1"),
+    ],
+)
+def test_other_units_meet_the_lines_of_a_bill(
+    provider: str, model: str, meters: dict[str, int], kind: str, paid: str
+) -> None:
+    """25 images at 0.04, two hours at 0.36, 2 million characters at 15, 500 pages at 2 and searches at 10 and 2.5."""
+    use = counted(provider, model, meters)
+    assert money.units(paid) == use.cost == sum(use.fees.values())
+    assert [] == apart(use, {}, {kind: paid})
+    assert [("meter_differs", "2")] == apart(use, {}, {kind: f"{Decimal(paid) + 2}"})
+
+
+def test_a_line_of_a_unit_that_no_call_tells_is_none_of_theirs() -> None:
+    """Searches of calls do not meet a line of images."""
+    use = counted("anthropic", "claude-opus-5", {"web_searches": 300})
+    found = apart(use, {}, {"web_search": "3", "images": "4"})
+    assert [("not_tokens", "4")] == found
+
+
+@pytest.mark.parametrize(
+    ("unit", "meter", "kind"),
+    [
+        ("Images", "output_images", "images"),
+        ("1 image", "NovaCanvas-T2I-1024-Standard", "images"),
+        ("Seconds", "input_audio_seconds", "seconds"),
+        ("1M Characters", "Neural Text to Speech", "characters"),
+        ("1K Pages", "Read", "pages"),
+        ("Requests", "web_searches", "web_search"),
+        ("1K", "Grounding with Google Search", "web_search"),
+        ("Requests", "storage_searches", "file_search"),
+        ("count", "Imagen 4 Generation", "images"),
+        ("1 Hour", "Provisioned Managed", None),
+        ("GB", "Storage", None),
+    ],
+)
+def test_the_unit_of_a_line_says_what_it_is_of(unit: str, meter: str, kind: str | None) -> None:
+    assert kind == cloud_meters.beside(unit, cloud_meters.words(meter))

@@ -1,0 +1,377 @@
+"""A month of three providers: complete reports reconcile to the last digit; a planted defect is the first cause."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from gateway.bills.reconciliation.choices import PARTS
+from gateway.bills.reconciliation.comparing import AGREES, OPEN, Reconciliation, Tolerance
+from gateway.bills.reconciliation.matching import Owner
+from spool.ledger import money
+from spool.statements.values import StatementRow
+from tests.gateway.bills.reconciliation.simulator import (
+    ANTHROPIC,
+    BEDROCK,
+    DAY_S,
+    DAYS,
+    KEYS,
+    MODELS,
+    OPENAI,
+    PROVIDERS,
+    Call,
+    book,
+    count,
+    month,
+    reconcile,
+    record,
+    statements,
+)
+
+pytestmark = pytest.mark.asyncio
+
+CALLS = month()
+ROWS = statements(CALLS)
+
+
+def dollars(units: int) -> Decimal:
+    return Decimal(money.text(units))
+
+
+def cost(calls: list[Call]) -> Decimal:
+    return sum((call.cost() for call in calls), Decimal(0))
+
+
+def of(provider: str) -> list[Call]:
+    return [call for call in CALLS if call.provider == provider]
+
+
+def holds(found: Reconciliation) -> None:
+    """The identity, of all and of each line of each level; lines add up to all."""
+    for line in (found.total, *found.days, *found.models, *found.keys):
+        assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
+    for lines in filter(None, (found.days, found.models, found.keys)):
+        assert found.total.billed == sum(line.billed for line in lines)
+        assert found.total.counted == sum(line.counted for line in lines)
+    assert found.total.difference == sum(claim.amount for claim in found.claims) + found.total.unexplained
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_all_was_reported(provider: str) -> None:
+    """Every token agrees, by day, model and tier; money agrees but for the digits that the provider rounds away."""
+    counts = await count([record(call) for call in CALLS], book())
+    found = reconcile(provider, ROWS, counts)
+    holds(found)
+    total = found.total
+    tokens = sum(sum(call.tokens.values()) for call in of(provider))
+    assert tokens == total.billed_tokens == total.counted_tokens == total.captured_tokens
+    assert cost(of(provider)) == dollars(total.counted)
+    assert 0 == total.unexplained == total.parts["volume"] == total.parts["own"] == total.parts["other"]
+    assert abs(dollars(total.difference)) < Decimal("0.0001")
+    assert (provider == OPENAI) == (total.difference == 0)
+    assert {AGREES} == {line.state for line in found.days}
+    assert {"rounding"} >= {claim.cause for claim in found.claims}
+
+
+@pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
+@pytest.mark.parametrize("named_alike", [True, False])
+async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> None:
+    """Whether our keys are named as the provider's are or not: it is the provider's key, with what it costs."""
+    silent = KEYS[1]
+    reported = [
+        record(call, key=None if named_alike else f"team {call.key}") for call in CALLS if call.key != silent
+    ]
+    found = reconcile(provider, ROWS, await count(reported, book()))
+    holds(found)
+    first, expected = found.claims[0], cost([call for call in of(provider) if call.key == silent])
+    assert "unreported_traffic" == first.cause
+    assert silent in first.evidence
+    assert abs(dollars(first.amount) - expected) <= expected / 50
+    assert abs(dollars(found.total.unexplained)) <= expected / 50
+    tokens = sum(sum(call.tokens.values()) for call in of(provider) if call.key == silent)
+    assert tokens == sum(claim.tokens for claim in found.claims)
+    if not named_alike:
+        pairs = {pair.billed: pair.api_key for pair in found.owners}
+        assert {key: f"team {key}" for key in KEYS if key != silent} == pairs
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_source_twice(provider: str) -> None:
+    """An SDK reports every call of one key that the gateway reports, too, under other ids."""
+    again = [record(call, source="otel") for call in CALLS if call.key == KEYS[0]]
+    found = reconcile(provider, ROWS, await count([*map(record, CALLS), *again], book()))
+    holds(found)
+    first, expected = found.claims[0], cost([call for call in of(provider) if call.key == KEYS[0]])
+    assert "double_report" == first.cause
+    assert "otel" in first.evidence
+    assert "[sources.otel]" in first.advice
+    assert abs(dollars(first.amount) + expected) <= expected / 50
+
+
+def regional(provider: str) -> list[Call]:
+    """A third of the calls of a provider in a region, which costs a tenth more."""
+    return [
+        replace(call, region="us-east-1") if call.provider == provider and number % 3 == 0 else call
+        for number, call in enumerate(CALLS)
+    ]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_region_that_is_dearer(provider: str) -> None:
+    """The ledger knows which calls they were: the amount is theirs and no guess, whether the bill tells it or not."""
+    calls = regional(provider)
+    found = reconcile(provider, statements(calls), await count([record(call) for call in calls], book()))
+    holds(found)
+    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    expected = cost(calls) - cost(CALLS)
+    assert {("region", "strong", ("us-east-1",))} == {
+        (each.cause, each.sure, each.regions) for each in claims
+    }
+    assert abs(dollars(sum(each.amount for each in claims)) - expected) <= expected / 50
+    assert all("by the ledger" in each.evidence for each in claims)
+    assert abs(dollars(found.total.unexplained)) <= expected / 50
+
+
+async def test_a_region_that_the_bill_alone_tells() -> None:
+    """Records of before, and sources that do not say it: the statement's own regions explain it."""
+    calls = regional(ANTHROPIC)
+    untold = [replace(call, region="") for call in calls]
+    found = reconcile(ANTHROPIC, statements(calls), await count([record(call) for call in untold], book()))
+    holds(found)
+    expected = cost(calls) - cost(CALLS)
+    claims = [claim for claim in found.claims if claim.cause == "region"]
+    assert abs(dollars(sum(each.amount for each in claims)) - expected) <= expected / 50
+    assert all("by the statement" in each.evidence for each in claims)
+
+
+@pytest.mark.parametrize("since", [0, 14])
+@pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
+async def test_a_stale_price(provider: str, since: int) -> None:
+    """A model's price changed, before the month or within it, and the price book does not know."""
+    model = min(MODELS[provider])
+    changed = {**MODELS[provider], model: replace(MODELS[provider][model], input="3.25", output="11.25")}
+    new = {**MODELS, provider: changed}
+    rows = statements(CALLS, rates=lambda call: new if call.day >= DAYS[since] else MODELS)
+    found = reconcile(provider, rows, await count([record(call) for call in CALLS], book()))
+    holds(found)
+    first = found.claims[0]
+    expected = sum(
+        (call.cost(new) - call.cost() for call in of(provider) if call.day >= DAYS[since]), Decimal(0)
+    )
+    assert "price_change" == first.cause
+    assert (model.rpartition("-20")[0],) == first.models
+    assert abs(dollars(first.amount) - expected) <= abs(expected) / 50
+    [override] = found.overrides
+    assert model == override.model
+    assert ("2026-03-15" if since else "") == override.since
+    prices = {name: Decimal(override.prices[name]) for name in ("input", "output")}
+    assert abs(prices["input"] - Decimal("3.25")) < Decimal("0.001")
+    assert abs(prices["output"] - Decimal("11.25")) < Decimal("0.001")
+
+
+async def test_a_wrong_zone() -> None:
+    """A source writes its local time, eight hours ahead, as UTC: what moved to another day, and how far."""
+    records = [record(replace(call, time=call.time + 8 * 3600)) for call in CALLS]
+    for provider in PROVIDERS:
+        found = reconcile(provider, ROWS, await count(records, book()))
+        holds(found)
+        moved: dict[int, Decimal] = defaultdict(Decimal)
+        for call in of(provider):
+            moved[call.day] += call.cost()
+            later = (call.time + 8 * 3600) // DAY_S * DAY_S
+            if later <= DAYS[-1]:
+                moved[later] -= call.cost()
+        expected = sum(map(abs, moved.values()), Decimal(0)) / 2
+        first = found.claims[0]
+        assert "time_edge" == first.cause
+        assert "8 h earlier" in first.evidence
+        assert abs(dollars(first.moved) - expected) <= expected / 50
+
+
+async def test_late_rows_and_a_restatement() -> None:
+    """A day that may be restated is open and in no sum; what the provider restates replaces what it said."""
+    counts = await count([record(call) for call in CALLS], book())
+    late = {call.time for call in CALLS[::17]}
+    horizon = DAYS[-2]
+    seen = [call for call in CALLS if call.day < horizon or call.time not in late]
+    first = statements(seen, settled=lambda day: day < horizon)
+    found = reconcile(OPENAI, first, counts)
+    assert [OPEN, OPEN] == [line.state for line in found.days[-2:]]
+    assert {AGREES} == {line.state for line in found.days[:-2]}
+    assert cost([call for call in of(OPENAI) if call.day < horizon]) == dollars(found.total.billed)
+    restated = reconcile(OPENAI, ROWS, counts)
+    assert {AGREES} == {line.state for line in restated.days}
+    assert cost(of(OPENAI)) == dollars(restated.total.billed)
+
+
+async def test_a_day_without_a_statement() -> None:
+    """It is not known to be nothing, unless a statement is about that day."""
+    counts = await count([record(call) for call in CALLS], book())
+    rows = [row for row in ROWS if row.start != DAYS[3]]
+    found = reconcile(BEDROCK, rows, counts)
+    assert {DAYS[3]: "no statement"} == {
+        int(line.name): line.state for line in found.days if line.state != AGREES
+    }
+    told = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
+    assert {DAYS[3]: "differs"} == {int(line.name): line.state for line in told.days if line.state != AGREES}
+    assert told.days[3].parts["volume"] == -told.days[3].counted < 0 == told.days[3].billed_tokens
+    nothing = reconcile(BEDROCK, [], counts, covered={"aws_cur": frozenset(DAYS)})
+    assert {"differs"} == {line.state for line in nothing.days}
+    assert (0, 0) == (nothing.total.billed, nothing.total.billed_tokens)
+    assert nothing.total.counted == -nothing.total.parts["volume"] > 0
+
+
+@pytest.mark.parametrize("by", ["api_key", "team"])
+async def test_owners(by: str) -> None:
+    """Keys that have other names here are compared where the operator says whose calls they have."""
+    names = {key: f"{by} {key}" for key in KEYS}
+    records = [record(call, key=names[call.key] if by == "api_key" else "shared") for call in CALLS]
+    for each, call in zip(records, CALLS, strict=True):
+        each.team = names[call.key] if by == "team" else None
+    owners = [Owner(provider=ANTHROPIC, billed=key, **{by: name}) for key, name in names.items()]
+    counts = await count(records, book())
+    found = reconcile(ANTHROPIC, ROWS, counts, owners=owners)
+    holds(found)
+    assert set(KEYS) == {line.name for line in found.keys} - {""}
+    for line in found.keys:
+        tokens = sum(sum(call.tokens.values()) for call in of(ANTHROPIC) if call.key == line.name)
+        assert tokens == line.billed_tokens == line.counted_tokens
+    assert {key: {by: [name]} for key, name in names.items()} == {
+        line.name: line.where for line in found.keys if line.name
+    }
+    assert {name for line in found.models for name in line.where["model"]} == set(MODELS[ANTHROPIC])
+    without = reconcile(ANTHROPIC, ROWS, counts)
+    assert () == without.keys
+    assert (len(KEYS) if by == "api_key" else 0) == len(without.owners)
+
+
+async def test_tolerance() -> None:
+    """A day within it agrees; at its edge, and one token beyond."""
+    counts = await count([record(call) for call in CALLS], book())
+    [day] = [line for line in reconcile(BEDROCK, ROWS, counts).days if line.name == str(DAYS[5])]
+    row = next(row for row in ROWS if (row.provider, row.start, row.unit) == (BEDROCK, DAYS[5], "tokens"))
+    more = day.counted_tokens // 99  # a hundredth of what is billed then
+    for extra, state in ((more, AGREES), (more + day.counted_tokens // 1000, "differs")):
+        rows = [replace_amount(each, extra) if each is row else each for each in ROWS]
+        found = reconcile(BEDROCK, rows, counts, tolerance=Tolerance(money=Decimal(100)))
+        assert [state] == [line.state for line in found.days if line.name == str(DAYS[5])]
+
+
+def replace_amount(row: StatementRow, extra: int) -> StatementRow:
+    return msgspec.structs.replace(row, amount=row.amount + extra)
+
+
+SILENT: Mapping[str, Callable[[Call], bool]] = {
+    "a day": lambda call: call.day == DAYS[9],
+    "three days": lambda call: call.day in (DAYS[3], DAYS[11], DAYS[12]),
+    "the last four days": lambda call: call.day >= DAYS[-4],
+    "half a day": lambda call: DAYS[9] + 10 * 3600 <= call.time < DAYS[9] + 22 * 3600,
+}
+
+
+@pytest.mark.parametrize("silent", SILENT)
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_time_without_telemetry(provider: str, silent: str) -> None:
+    """What was billed of it, whatever the report tells of calls, is one cause with its days, and nothing else is."""
+    lost = [call for call in of(provider) if SILENT[silent](call)]
+    reported = [record(call) for call in CALLS if not SILENT[silent](call)]
+    found = reconcile(provider, ROWS, await count(reported, book()))
+    holds(found)
+    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    assert ["no_telemetry"] == [claim.cause for claim in claims]
+    assert (set(claims[0].days), "strong" if silent == "half a day" else "exact") == (
+        {call.day for call in lost},
+        claims[0].sure,
+    )
+    assert abs(dollars(claims[0].amount) - cost(lost)) <= cost(lost) / 50
+    assert sum(sum(call.tokens.values()) for call in lost) == claims[0].tokens
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
+    """Of all keys and days: with the number of calls in the bill or without, the calls that nobody reports."""
+    calls = month(seed=11, a_day=40)
+    lost = {id(call) for number, call in enumerate(calls) if number % 12 == 5}
+    found = reconcile(
+        provider,
+        statements(calls),
+        await count([record(call) for call in calls if id(call) not in lost], book()),
+    )
+    holds(found)
+    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    expected = cost([call for call in calls if call.provider == provider and id(call) in lost])
+    assert {("unreported_calls", "strong" if provider == OPENAI else "weak")} == {
+        (c.cause, c.sure) for c in claims
+    }
+    assert abs(dollars(sum(claim.amount for claim in claims)) - expected) <= expected / 50
+
+
+async def test_days_that_were_not_billed() -> None:
+    """A statement that is about them and has nothing, while it has something of others."""
+    free = {DAYS[4], DAYS[5]}
+    rows = [row for row in ROWS if row.start not in free]
+    counts = await count([record(call) for call in CALLS], book())
+    found = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
+    holds(found)
+    [claim] = [claim for claim in found.claims if claim.cause != "rounding"]
+    assert ("no_bill", "exact", free) == (claim.cause, claim.sure, set(claim.days))
+    assert -cost([call for call in of(BEDROCK) if call.day in free]) == dollars(claim.amount)
+
+
+@pytest.mark.parametrize(
+    ("kind", "amount", "cause"),
+    [
+        ("credit_grant", -7, "credit"),
+        ("promotion", -7, "credit"),
+        ("refund_of_web_searches", -7, "credit"),
+        ("throughput", -7, "credit"),
+        ("discount", -7, "discount"),
+        ("tax", -7, "tax"),
+        ("rounding", -7, "rounding"),
+        ("web_search", 7, "not_tokens"),
+    ],
+)
+async def test_what_is_given_back_is_a_credit(kind: str, amount: int, cause: str) -> None:
+    """A negative line of no tokens, whatever the bill calls it, unless it names what it is."""
+    first = next(row for row in ROWS if (row.provider, row.unit) == (OPENAI, "usd"))
+    line = msgspec.structs.replace(first, model=None, kind=kind, amount=Decimal(amount))
+    found = reconcile(OPENAI, [*ROWS, line], await count([record(call) for call in of(OPENAI)], book()))
+    holds(found)
+    assert [(cause, Decimal(amount))] == [(claim.cause, dollars(claim.amount)) for claim in found.claims]
+
+
+DEAR_DAYS = {
+    "six at twice": dict.fromkeys((DAYS[3], DAYS[4], DAYS[9], DAYS[10], DAYS[11], DAYS[20]), "2"),
+    "three at half": dict.fromkeys(DAYS[12:15], "0.5"),
+    "two sets": {**dict.fromkeys(DAYS[5:8], "2"), **dict.fromkeys(DAYS[21:25], "0.7")},
+    "one day": {DAYS[17]: "2"},
+}
+
+
+@pytest.mark.parametrize("days", DEAR_DAYS)
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_days_at_another_price(provider: str, days: str) -> None:
+    """The same tokens at a factor that comes and goes: each set of days is named with what it came to."""
+    factors = {day: Decimal(factor) for day, factor in DEAR_DAYS[days].items()}
+    rows = [
+        msgspec.structs.replace(row, amount=row.amount * factors.get(row.start, Decimal(1)))
+        if row.unit == "usd"
+        else row
+        for row in ROWS
+    ]
+    found = reconcile(provider, rows, await count([record(call) for call in of(provider)], book()))
+    holds(found)
+    claims = [claim for claim in found.claims if claim.cause != "rounding"]
+    assert {"price_on_days"} == {claim.cause for claim in claims}
+    assert set(factors) == {day for claim in claims for day in claim.days}
+    for factor in set(factors.values()):
+        own = {day for day, each in factors.items() if each == factor}
+        planted = (factor - 1) * cost([call for call in of(provider) if call.day in own])
+        claimed = dollars(sum(claim.amount for claim in claims if set(claim.days) <= own))
+        assert abs(claimed - planted) <= abs(planted) / 50
+    assert abs(dollars(found.total.unexplained)) < Decimal("0.0001")

@@ -1,0 +1,167 @@
+"""Two causes in one month: each has its own amount, none is invented, and what cannot be told apart is said."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from gateway.bills.reconciliation.choices import PARTS
+from gateway.bills.reconciliation.comparing import Reconciliation
+from spool.ledger import money
+from spool.statements.values import StatementRow
+from tests.gateway.bills.reconciliation.simulator import (
+    ANTHROPIC,
+    BEDROCK,
+    DAYS,
+    KEYS,
+    OPENAI,
+    Call,
+    book,
+    count,
+    month,
+    reconcile,
+    record,
+    statements,
+)
+
+pytestmark = pytest.mark.asyncio
+
+CALLS = month()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plant:
+    """
+    What the provider does to a call, how our source tells it (None: not at all), and what the bill does to a row.
+    """
+
+    cause: str
+    done: Callable[[Call], Call] = lambda call: call
+    told: Callable[[Call], Call | None] = lambda call: call
+    factor: Callable[[StatementRow], str] = lambda row: "1"
+
+
+PLANTS = {
+    "a day": Plant(cause="no_telemetry", told=lambda call: None if call.day == DAYS[9] else call),
+    "batch": Plant(
+        cause="tier_unknown", told=lambda call: replace(call, batch=False) if call.key == KEYS[2] else call
+    ),
+    "region": Plant(
+        cause="region", done=lambda call: replace(call, region="us") if call.key == KEYS[1] else call
+    ),
+    "price": Plant(cause="price_change", factor=lambda row: "1.2" if row.start >= DAYS[14] else "1"),
+    "days": Plant(cause="price_on_days", factor=lambda row: "2" if row.start in DAYS[3:7] else "1"),
+}
+
+
+async def found(provider: str, *names: str) -> Reconciliation:
+    bill = [call for call in CALLS if call.provider == provider]
+    for name in names:
+        bill = [PLANTS[name].done(call) for call in bill]
+    told: list[Call] = bill
+    for name in names:
+        told = [each for call in told if (each := PLANTS[name].told(call)) is not None]
+    rows = statements(bill)
+    for name in names:
+        factor = PLANTS[name].factor
+        rows = [
+            msgspec.structs.replace(row, amount=row.amount * Decimal(factor(row)))
+            if row.unit == "usd"
+            else row
+            for row in rows
+        ]
+    return reconcile(provider, rows, await count([record(call) for call in told], book()))
+
+
+def claimed(of: Reconciliation) -> dict[str, Decimal]:
+    sums: dict[str, Decimal] = defaultdict(Decimal)
+    for claim in of.claims:
+        if claim.cause != "rounding":
+            sums[claim.cause] += Decimal(money.text(claim.amount))
+    return dict(sums)
+
+
+@pytest.mark.parametrize(
+    ("provider", "first", "second"),
+    [
+        (ANTHROPIC, "a day", "price"),
+        (ANTHROPIC, "a day", "days"),
+        (ANTHROPIC, "price", "days"),
+        (ANTHROPIC, "batch", "price"),
+        (ANTHROPIC, "region", "price"),
+        (BEDROCK, "region", "days"),
+        (BEDROCK, "batch", "price"),
+        (BEDROCK, "batch", "days"),
+        (BEDROCK, "price", "days"),
+        (OPENAI, "batch", "region"),
+        (OPENAI, "batch", "price"),
+    ],
+)
+async def test_two_causes(provider: str, first: str, second: str) -> None:
+    """
+    Within 2 % of what each is alone, or after the other: a dearer region at a price that changed is dearer by it.
+    """
+    both = await found(provider, first, second)
+    sums, difference = claimed(both), Decimal(money.text(both.total.difference))
+    assert {PLANTS[first].cause, PLANTS[second].cause} == set(sums)
+    alone = {
+        name: Decimal(money.text((await found(provider, name)).total.difference)) for name in (first, second)
+    }
+    for name, other in ((first, second), (second, first)):
+        share = (alone[name], difference - alone[other])
+        near = max(map(abs, share)) / 50
+        assert min(share) - near <= sums[PLANTS[name].cause] <= max(share) + near, (name, share, sums)
+    total = both.total
+    assert total.billed == total.counted + sum(total.parts[name] for name in PARTS)
+    assert total.difference == sum(claim.amount for claim in both.claims) + total.unexplained
+
+
+@pytest.mark.parametrize("provider", [ANTHROPIC, BEDROCK, OPENAI])
+@pytest.mark.parametrize("name", PLANTS)
+async def test_one_cause(provider: str, name: str) -> None:
+    """It alone, of all of the difference; large inputs of another tier are as dear as the ledger says."""
+    alone = await found(provider, name)
+    sums, difference = claimed(alone), Decimal(money.text(alone.total.difference))
+    assert [PLANTS[name].cause] == list(sums)
+    assert abs(sums[PLANTS[name].cause] - difference) <= abs(difference) / 50
+
+
+async def of_a_lost_key(lost: str, regional: str) -> Reconciliation:
+    """Calls of one key that nobody reports, and of one in a dearer region, which the ledger tells."""
+    bill = [
+        replace(call, region="us") if call.key == regional else call
+        for call in CALLS
+        if call.provider == BEDROCK
+    ]
+    return reconcile(
+        BEDROCK, statements(bill), await count([record(c) for c in bill if c.key != lost], book())
+    )
+
+
+async def test_what_cannot_be_told_apart_is_said() -> None:
+    """Calls that nobody reports, in a region that nobody tells: the dearer price is one with them."""
+    found = await of_a_lost_key(KEYS[1], KEYS[1])
+    [claim] = [each for each in found.claims if each.cause != "rounding"]
+    assert "unreported_calls" == claim.cause
+    assert ("another_price",) == claim.beside
+    assert claim.evidence.endswith("unreported calls and another price cannot be told apart here")
+
+
+async def test_a_price_of_others_is_none_of_the_missing_calls() -> None:
+    """The dearer region is of calls that the ledger has: it is not taken for the price of those that it lacks."""
+    sums = claimed(await of_a_lost_key(KEYS[0], KEYS[1]))
+    lost = sum(
+        (call.cost() for call in CALLS if call.provider == BEDROCK and call.key == KEYS[0]), Decimal(0)
+    )
+    dearer = (
+        sum((call.cost() for call in CALLS if call.provider == BEDROCK and call.key == KEYS[1]), Decimal(0))
+        / 10
+    )
+    assert {"unreported_calls", "region"} == set(sums)
+    assert abs(sums["unreported_calls"] - lost) <= lost / 50
+    assert abs(sums["region"] - dearer) <= dearer / 50

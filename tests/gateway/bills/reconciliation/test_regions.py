@@ -1,0 +1,62 @@
+"""Regions are compared where both sides mean the same by them: a dearer one beside another cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from random import Random
+
+import pytest
+
+from tests.gateway.bills.reconciliation.judging import dollars, holds, sums_of
+from tests.gateway.bills.reconciliation.plants import PLANTS, Plant, difference, planted
+from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, AZURE, GOOGLE
+
+pytestmark = pytest.mark.asyncio
+
+SEED = 3486783679
+
+
+def plant(name: str, provider: str) -> Plant:
+    return PLANTS[name](Random(f"{SEED} {name} {provider}"), provider)
+
+
+@pytest.mark.parametrize(
+    ("provider", "other"),
+    [(GOOGLE, "batch share"), (AZURE, "half"), (GOOGLE, "discount"), (ANTHROPIC, "discount")],
+)
+async def test_beside_another_cause(provider: str, other: str) -> None:
+    """Within 2 % of what each is alone, or after the other, and nothing else is claimed."""
+    plants = [plant("region", provider), plant(other, provider)]
+    found = await planted(provider, SEED, plants)
+    holds(found)
+    sums, whole = sums_of(found), dollars(found.total.difference)
+    first, second = [dollars(difference(provider, SEED, [each])) for each in plants]
+    assert {"region", *plants[1].causes} == set(sums)
+    [cause] = plants[1].causes
+    for claimed, share in (
+        (sums["region"], (first, whole - second)),
+        (sums[cause], (second, whole - first)),
+    ):
+        near = max(map(abs, share)) / 50 + Decimal("0.005")
+        assert min(share) - near <= claimed <= max(share) + near
+
+
+async def test_other_names() -> None:
+    """Where a source names a region otherwise, or tells it of some calls alone, nothing goes by regions."""
+    regional = plant("region", GOOGLE)
+
+    def otherwise(name: str, keys: int) -> Plant:
+        return Plant(
+            causes=(),
+            told=lambda calls: [
+                replace(call, region=name) if call.region and call.time % 2 < keys else call for call in calls
+            ],
+        )
+
+    assert "day, model, tier, region" == (await planted(GOOGLE, SEED, [regional])).finest
+    for told in (otherwise("europe", 2), otherwise("", 1)):
+        found = await planted(GOOGLE, SEED, [regional, told])
+        assert "day, model, tier" == found.finest
+        assert found.total.parts["volume"] == 0
+        assert {"region"} == set(sums_of(found))

@@ -1,0 +1,41 @@
+"""What one side has more than once, beside another cause: each has its own amount, to the cent."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from random import Random
+
+import pytest
+
+from tests.gateway.bills.reconciliation.judging import dollars, holds, sums_of
+from tests.gateway.bills.reconciliation.plants import PLANTS, difference, planted
+from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, OPENAI
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize(
+    ("provider", "again", "other"),
+    [
+        (ANTHROPIC, "twice", "batch share"),
+        (OPENAI, "twice", "plain cache"),
+        (ANTHROPIC, "double report", "batch share"),
+        (ANTHROPIC, "double report", "plain cache"),
+        (OPENAI, "double report", "twice"),
+    ],
+)
+async def test_beside_another_cause(provider: str, again: str, other: str) -> None:
+    """
+    Tokens of another tier or kind are looked for in those of one time, so that large inputs that changed
+    their tier are no price. What is repeated has the price that was billed, or the one that was counted.
+    """
+    seed = 3016937225
+    plants = {name: PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in (again, other)}
+    found = await planted(provider, seed, plants.values())
+    holds(found)
+    sums = sums_of(found)
+    alone = dollars(difference(provider, seed, [plants[other]]))
+    assert {cause for plant in plants.values() for cause in plant.causes} == set(sums)
+    [cause] = plants[other].causes
+    assert abs(sums[cause] - alone) <= Decimal("0.005")
+    assert abs(dollars(found.total.unexplained)) <= Decimal("0.005")

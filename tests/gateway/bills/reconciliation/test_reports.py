@@ -1,0 +1,81 @@
+"""The reports of every source that is read, compared with a ledger that has nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.bills.reconciliation.choices import OTHER, PARTS
+from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, compare
+from gateway.bills.reconciliation.matching import billed, day_of
+from gateway.bills.statements.importing import ReportFile, read_reports
+from spool.ledger.money import UNIT
+from spool.statements.values import StatementRow
+
+CASES = Path(__file__).parents[2] / "statements"
+FILES = sorted(path for path in CASES.glob("*/*") if not path.name.endswith(".expected.json"))
+DAY_S = 86400
+READ_AT = 1_790_812_800  # two months after what the reports are about
+
+
+def rows_of(path: Path) -> dict[str, list[StatementRow]]:
+    """The rows of a report, by provider."""
+    file = ReportFile(name=path.name, content=path.read_bytes(), read_at=READ_AT)
+    found: dict[str, list[StatementRow]] = {}
+    for read in read_reports([file], source=None, account=None, most=10**6):
+        for row in read.statement.rows if read.statement else ():
+            found.setdefault(row.provider, []).append(row)
+    return found
+
+
+def unpriced(model: str, tier: str, day: int) -> Mapping[str, int]:
+    return {}
+
+
+def compared(provider: str, rows: list[StatementRow]) -> Reconciliation:
+    """All days from the first to the last, whatever is still open."""
+    first, last = min(day_of(row) for row in rows), max(row.end for row in rows)
+    sides = BothSides(
+        provider=provider,
+        days=range(min(first, min(row.start for row in rows) // DAY_S * DAY_S), last + DAY_S, DAY_S),
+        open_from=last + 2 * DAY_S,
+        rows=rows,
+        counted=(),
+        prices=unpriced,
+    )
+    return compare(sides)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_reports_of_each_source(path: Path) -> None:
+    """Nothing of the money is lost, lines add up, and every amount has its cause or is unexplained."""
+    by_provider = rows_of(path)
+    assert by_provider
+    for provider, rows in by_provider.items():
+        settled = [msgspec.structs.replace(row, settled=True) for row in rows]
+        found = compared(provider, settled)
+        money = sum(row.amount for row in billed(settled).money)
+        assert 0 == found.total.counted
+        if found.has_money:
+            assert money == found.total.billed == sum(line.billed for line in found.days)
+        for line in (found.total, *found.days, *found.models):
+            assert line.billed == line.counted + sum(line.parts[name] for name in PARTS)
+        assert found.total.difference == sum(claim.amount for claim in found.claims) + found.total.unexplained
+        beside = sum(row.amount for row in billed(settled).money if not row.is_for_tokens)
+        assert (beside if found.has_money else 0) == found.total.parts[OTHER]
+        assert abs(found.total.billed) < 10**9 * UNIT
+
+
+@pytest.mark.parametrize("kind", ["throughput", "tax", "cost", "input"])
+def test_a_line_of_a_month_stands_beside_lines_of_days(kind: str) -> None:
+    """No day within it is lost, whether the long line is of calls or is none."""
+    path = CASES / "focus/commitment.csv"
+    rows = [msgspec.structs.replace(row, settled=True) for row in rows_of(path)["aws.bedrock"]]
+    changed = [msgspec.structs.replace(row, kind=kind) if row.kind == "throughput" else row for row in rows]
+    found = compared("aws.bedrock", changed)
+    assert 310 * UNIT + UNIT // 10 == found.total.billed == sum(line.billed for line in found.days)
+    days = {line.name for line in found.days if line.billed}
+    assert (1 if kind in ("cost", "input") else 2) == len(days)

@@ -1,0 +1,175 @@
+"""
+Files of the simulated month through the store: what a provider restates replaces what it said, late rows
+come, days stay open until they have settled, and then all of it agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOWN, Reconciliation, compare
+from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, gather
+from gateway.bills.statements.importing import ReportFile, read_reports
+from gateway.bills.statements.sources.list import SOURCES
+from gateway.http.resources.list import declared_tables
+from spool.engines import MEMORY, open_storage
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.memory.ledger import MemoryLedger
+from spool.registry.operators import Actor
+from spool.settings import SpoolSettings
+from spool.statements.rules import billed, tokens
+from spool.statements.values import StatementOutcome
+from spool.storage import StorageOptions
+from tests.gateway.bills.reconciliation.report_files import files
+from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS, PROVIDERS, Call, book, month, record
+from tests.moved_clock import MovedClock
+from tests.spool.ledger_log import FakeClock, FakeLog
+
+pytestmark = pytest.mark.asyncio
+
+CALLS = month(a_day=6)
+NEWEST = 20  # the number of the day that is restated
+DAY = DAYS[NEWEST]
+REPORTED = DAYS[: NEWEST + 1]
+ADA = Actor("ada@example.com", "command")
+ON_DAY = {name: [call for call in CALLS if (call.provider, call.day) == (name, DAY)] for name in PROVIDERS}
+TWICE = [call for calls in ON_DAY.values() for call in calls[::3]]  # what the provider counted twice at first
+LATE = {id(call) for calls in ON_DAY.values() for call in calls[1::2]}
+
+
+@dataclass
+class Books:
+    """A ledger that counted every call, and a store of statements."""
+
+    sources: StatementSources
+    provider: str
+
+    @property
+    def settle_s(self) -> int:
+        return max(SOURCES[name].settle_s for name in files(self.provider, CALLS, REPORTED))
+
+    async def take(self, calls: Sequence[Call], *, read_at: float) -> list[StatementOutcome]:
+        """Import what the provider reports of these calls."""
+        outcomes = []
+        for name, content in files(self.provider, calls, REPORTED).items():
+            [report] = read_reports(
+                [ReportFile(name=name, content=content, read_at=read_at)],
+                source=None,
+                account=None,
+                most=10_000,
+            )
+            assert (name, 0) == (report.source.name, report.damaged), report.named
+            assert report.statement is not None
+            outcomes.append(await self.sources.statements.put(report.statement, actor=ADA))
+        return outcomes
+
+    async def compare(self, *, now: float) -> Reconciliation:
+        found = await gather(self.sources, CalendarMonth.of("2026-03"), now=now, provider=self.provider)
+        [sides] = found.sides
+        return compare(sides)
+
+    async def said(self) -> tuple[int, Decimal]:
+        """Tokens and dollars that are kept of the whole month."""
+        rows = await self.sources.statements.rows(provider=self.provider, start=0, end=2**40)
+        return int(tokens(rows)), billed(rows)
+
+    def used(self, calls: Sequence[Call]) -> tuple[int, Decimal]:
+        own = [call for call in calls if call.provider == self.provider and call.day in REPORTED]
+        return sum(sum(call.tokens.values()) for call in own), sum((call.cost() for call in own), Decimal(0))
+
+    async def holds(self, calls: Sequence[Call]) -> None:
+        """What is kept is what these calls come to, once; but for digits that providers round away."""
+        kept, wanted = await self.said(), self.used(calls)
+        assert wanted[0] == kept[0]
+        assert abs(wanted[1] - kept[1]) < Decimal("0.001")
+
+
+@pytest_asyncio.fixture(params=PROVIDERS)
+async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Books]:
+    prices, log, clock = book(), FakeLog(), FakeClock(DAYS[-1] + 3 * DAY_S)
+    records = [record(call) for call in CALLS if call.provider == request.param and call.day in REPORTED]
+    for each in records:
+        prices.price(each)
+    log.add(records, at=clock.at)
+    ledger = await Ledger(MemoryLedger(), clock=clock).load()
+    async with AsyncExitStack() as stack:
+        options = StorageOptions(
+            declared=declared_tables(),
+            settings=SpoolSettings(hold=0),
+            clock=MovedClock(clock.at),
+            directory=tmp_path,
+        )
+        storage = await open_storage(options, engine=MEMORY)
+        stack.push_async_callback(storage.close)
+        assert storage.registry is not None
+        statements = storage.registry.statements
+        sources = StatementSources(ledger=ledger, log=log, prices=lambda: prices, statements=statements)  # type: ignore[arg-type]
+        yield Books(sources, request.param)
+
+
+async def test_a_restated_day_and_late_rows(books: Books) -> None:
+    """The day is open and in no sum until the provider had its time; after the last file all of it agrees."""
+    begun = [call for call in CALLS if id(call) not in LATE]
+    over = DAY + DAY_S
+    await books.take([*begun, *TWICE], read_at=over)
+    await books.holds([*begun, *TWICE])
+    first = await books.compare(now=over)
+    states = {int(line.name): line.state for line in first.days}
+    open_from = over - books.settle_s
+    assert all(states[day] == (AGREES if day + DAY_S <= open_from else OPEN) for day in REPORTED), states
+    assert {OPEN, UNKNOWN} >= {state for day, state in states.items() if day not in REPORTED}
+
+    restated = await books.take(begun, read_at=over + 3600)
+    await books.holds(begun)
+    assert {DAY} == {revision.day for outcome in restated for revision in outcome.revisions}
+    assert all(
+        (each.billed, each.tokens) != (each.billed_before, each.tokens_before)
+        and each.billed <= each.billed_before
+        and each.tokens <= each.tokens_before
+        for outcome in restated
+        for each in outcome.revisions
+    )
+
+    late = await books.take(CALLS, read_at=over + books.settle_s - 1)
+    await books.holds(CALLS)
+    assert {DAY} == {revision.day for outcome in late for revision in outcome.revisions}
+    assert (
+        OPEN
+        == {int(line.name): line.state for line in (await books.compare(now=over + books.settle_s)).days}[DAY]
+    )
+
+    last = await books.take(CALLS, read_at=over + books.settle_s)
+    await books.holds(CALLS)
+    assert [] == [revision for outcome in last for revision in outcome.revisions]
+    found = await books.compare(now=over + books.settle_s)
+    states = {int(line.name): line.state for line in found.days}
+    assert {AGREES} == {states[day] for day in REPORTED}
+    used, dollars = books.used(CALLS)
+    assert used == found.total.billed_tokens == found.total.counted_tokens == found.total.captured_tokens
+    assert dollars == Decimal(money.text(found.total.counted))
+    assert 0 == found.total.unexplained == found.total.parts["volume"]
+    assert {"rounding"} >= {claim.cause for claim in found.claims}
+
+
+async def test_the_same_file_again(books: Books) -> None:
+    """Changes nothing; and rows that never came are named when the day has settled."""
+    begun = [call for call in CALLS if id(call) not in LATE]
+    settled = DAY + DAY_S + books.settle_s
+    await books.take(begun, read_at=settled)
+    for _ in range(2):
+        outcomes = await books.take(begun, read_at=settled)
+        assert {(0, 0, ())} == {(each.days_new, each.days_changed, each.revisions) for each in outcomes}
+    await books.holds(begun)
+    found = await books.compare(now=settled)
+    differing = {int(line.name) for line in found.days if line.state == DIFFERS}
+    assert {DAY} == differing
+    missing = books.used(CALLS)[0] - books.used(begun)[0]
+    assert missing == found.total.counted_tokens - found.total.billed_tokens

@@ -1,0 +1,176 @@
+"""
+Months of five providers with causes planted in them: each alone, in pairs, in threes, and none. A claim is
+within 2 % of what was planted, or half a cent, none is invented, and all adds up; of those that are said to be
+inseparable it is said by name, and together they are within 2 %. In a long run (`TOLLHOUSE_FAULTS=full`) of
+other seeds, and of many pairs and threes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+from itertools import combinations
+from random import Random, SystemRandom
+
+import msgspec
+import pytest
+
+from tests.gateway.bills.reconciliation.judging import (
+    INVENTED,
+    RIGHT,
+    SAID,
+    UNEXPLAINED,
+    WRONG,
+    Verdict,
+    holds,
+    judged_alone,
+    judged_together,
+    sums_of,
+)
+from tests.gateway.bills.reconciliation.plants import PLANTS, Plant, Rows, planted
+from tests.gateway.bills.reconciliation.simulator import (
+    ALL_PROVIDERS,
+    ANTHROPIC,
+    AZURE,
+    BEDROCK,
+    DAYS,
+    GOOGLE,
+    OPENAI,
+)
+from tests.rounds import IS_LONG
+
+pytestmark = pytest.mark.asyncio
+
+SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
+SEED = os.environ.get("TOLLHOUSE_SEED")
+LONG = {2: 40, 3: 20}  # so many pairs and threes of each provider and seed
+SHORT = {2: 1, 3: 1}  # and of causes alone each provider has its part
+ONCE_WRONG = (
+    (ANTHROPIC, 18001, ("batch key", "pacific")),  # a rate left on one day was taken for a price
+    (ANTHROPIC, 12001, ("key", "local hours", "unsized")),  # a key had the rates of others as well
+    (GOOGLE, 22001, ("key", "half a day")),  # hours without a call were not named beside what each day lacks
+    (AZURE, 23001, ("half a day", "local hours")),  # half a day that the ledger lacks was billed twice
+    (GOOGLE, 23001, ("half a day", "price")),  # the price of a day's calls was of those that it lacks
+    (AZURE, 16001, ("input price", "discount", "dear days")),  # a discount of all days was a price of some
+    (OPENAI, 23001, ("key", "four days", "region")),  # days without a call had a price
+    (ANTHROPIC, 23002, ("batch share", "region")),  # single days had prices of their own
+    (GOOGLE, 23001, ("half a day", "pacific", "unsized")),  # a model that lacks nothing was silent
+    (GOOGLE, 23001, ("key", "half a day", "twice")),  # hours without a call had all the rates of their day
+    (GOOGLE, 23002, ("half a day", "twice", "searches")),  # a day without calls for hours was billed twice
+    (
+        GOOGLE,
+        23002,
+        ("share", "four days", "twice"),
+    ),  # a day twice, where less than half of the others lack calls
+    (
+        BEDROCK,
+        23003,
+        ("twice", "local hours", "unsized"),
+    ),  # calls without tokens at other times were unreported
+    (GOOGLE, 31007, ("key", "input price")),  # a price that missing calls hide was theirs
+    (ANTHROPIC, 23001, ("model", "batch key", "pacific")),  # a model without a counted call had another price
+)
+
+
+def seeds() -> list[int]:
+    if SEED:
+        return [int(SEED)]
+    return [SystemRandom().randrange(2**32) for _ in range(SEEDS)] if IS_LONG else [1]
+
+
+def plants_of(seed: int, provider: str) -> dict[str, Plant]:
+    """By chance, those that a provider's bill can show."""
+    found = {name: plant(Random(f"{seed} {name} {provider}"), provider) for name, plant in PLANTS.items()}
+    return {name: plant for name, plant in found.items() if provider in plant.providers}
+
+
+def together(seed: int, provider: str, plants: dict[str, Plant], number: int) -> list[tuple[str, ...]]:
+    """Some pairs or threes of causes that have different names: others for each provider and seed."""
+    every = [names for names in combinations(plants, number) if _are_apart([plants[name] for name in names])]
+    most = (LONG if IS_LONG else SHORT)[number]
+    return Random(f"{seed} {provider} {number}").sample(every, min(len(every), most))
+
+
+def _are_apart(plants: Sequence[Plant]) -> bool:
+    causes = [cause for plant in plants for cause in plant.causes]
+    return len(set(causes)) == len(causes)
+
+
+@pytest.mark.parametrize("provider", ALL_PROVIDERS)
+async def test_nothing_is_planted(provider: str) -> None:
+    """Nothing is claimed, and each day agrees."""
+    for seed in seeds():
+        found = await planted(provider, seed, [])
+        holds(found)
+        assert {} == sums_of(found)
+        assert {"agrees"} == {line.state for line in found.days}
+
+
+@pytest.mark.parametrize("provider", ALL_PROVIDERS)
+async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None:
+    """Days that another source tells as well are not added, and money that is not in dollars is not compared."""
+
+    def told_again(rows: Rows) -> Rows:
+        return [
+            *rows,
+            *(msgspec.structs.replace(row, source="focus") for row in rows if row.start in DAYS[4:8]),
+        ]
+
+    def in_euros(rows: Rows) -> Rows:
+        return [msgspec.structs.replace(row, currency="EUR") if row.unit == "usd" else row for row in rows]
+
+    found = await planted(provider, 1, [Plant(causes=(), rows=told_again)])
+    holds(found)
+    assert ({}, {"agrees"}) == (sums_of(found), {line.state for line in found.days})
+    found = await planted(provider, 1, [Plant(causes=(), rows=in_euros)])
+    holds(found)
+    assert ({}, ["EUR"], False) == (sums_of(found), list(found.foreign), found.has_money)
+
+
+@pytest.mark.parametrize("provider", ALL_PROVIDERS)
+async def test_one_cause(provider: str) -> None:
+    """By name, all of it, and no other."""
+    verdicts: dict[str, Verdict] = {}
+    for seed in seeds():
+        plants = plants_of(seed, provider)
+        for name in [*plants] if IS_LONG else [*plants][ALL_PROVIDERS.index(provider) % 3 :: 3]:
+            plant = plants[name]
+            verdicts[f"{name} {seed}"] = judged_alone(await planted(provider, seed, [plant]), plant)
+    _tell(provider, verdicts)
+    assert {} == {name: each.words for name, each in verdicts.items() if each.state != RIGHT}
+
+
+@pytest.mark.parametrize("provider", ALL_PROVIDERS)
+@pytest.mark.parametrize("number", [2, 3])
+async def test_causes_together(provider: str, number: int) -> None:
+    """Each has its own amount, or it is said that some are one; what nothing explains is unexplained."""
+    verdicts: dict[str, Verdict] = {}
+    for seed in seeds():
+        plants = plants_of(seed, provider)
+        for names in together(seed, provider, plants, number):
+            chosen = [plants[name] for name in names]
+            found = await planted(provider, seed, chosen)
+            verdicts[f"{', '.join(names)} {seed}"] = judged_together(provider, seed, found, chosen)
+    _tell(f"{provider}, {number} causes", verdicts)
+    assert {} == {name: each.words for name, each in verdicts.items() if each.state in (WRONG, INVENTED)}
+
+
+@pytest.mark.parametrize(("provider", "seed", "names"), ONCE_WRONG)
+async def test_months_that_were_told_wrongly(provider: str, seed: int, names: tuple[str, ...]) -> None:
+    """Causes together that long rounds once found wrong."""
+    plants = [plants_of(seed, provider)[name] for name in names]
+    verdict = judged_together(provider, seed, await planted(provider, seed, plants), plants)
+    assert verdict.state not in (WRONG, INVENTED), verdict.words
+
+
+def _tell(title: str, verdicts: dict[str, Verdict]) -> None:
+    """A line for who looks at a long run."""
+    counts = Counter(each.state for each in verdicts.values())
+    worst = max((each.error for each in verdicts.values() if each.state == RIGHT), default=Decimal(0))
+    states = ", ".join(f"{counts[state]} {state}" for state in (RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED))
+    print(f"{title}: {len(verdicts)} months, {states}; worst error {worst:.4%}")
+    for name, each in sorted(verdicts.items()):
+        if each.state != RIGHT:
+            print(f"    {each.state}: {name}: {each.words}")

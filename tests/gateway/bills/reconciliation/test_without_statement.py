@@ -1,0 +1,52 @@
+"""What was counted of sellers without a statement is asked of the ledger as one question."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gateway.bills.reconciliation.counting import seller
+from gateway.bills.reconciliation.gathering import CalendarMonth, counted_by_seller
+from spool.record import NS
+from spool.sqlite.ledger.store import open_ledger
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
+
+PROVIDERS = ("openai", "azure", None, "anthropic")
+NOW = BEGIN + 30 * HOUR
+
+
+@pytest.mark.asyncio
+async def test_the_sums_are_those_of_all_days(tmp_path: Path) -> None:
+    """Of calls that a gateway's cache answered, of makers and products, of amounts in other currencies, too."""
+    ledger = await open_ledger(tmp_path, clock=FakeClock(NOW))
+    log = FakeLog()
+    log.add(
+        [
+            call(
+                start_time=(BEGIN + number * HOUR) * NS,
+                source=("litellm", "cursor", "github-copilot")[number % 3],
+                provider=PROVIDERS[number % 4],
+                request_model=("gpt-4o", "claude-sonnet-4-5", "own")[number % 3],
+                status=("ok", "cached", "error")[number % 5 % 3],
+                cost=f"{number}.000000000000000001",
+                cost_source="reported",
+                charges={"EUR": "1.5"} if number % 7 == 0 else {},
+            )
+            for number in range(28)
+        ]
+    )
+    try:
+        await ledger.catch_up(log)
+        month = CalendarMonth.of(f"{datetime.fromtimestamp(BEGIN, UTC):%Y-%m}")
+        expected: dict[str, int] = defaultdict(int)
+        for day in month.days:
+            for each in await ledger.usage_of_day(day):
+                of = each.dimensions
+                expected[seller(of.source, of.provider, of.model)] += each.cost
+        assert dict(expected) == dict(await counted_by_seller(ledger, month, NOW))
+        assert len(expected) > 2
+    finally:
+        await ledger.close()

@@ -1,0 +1,47 @@
+"""Until when reports have come, of each kind and account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.bills.statements.arrivals import arrivals
+from gateway.bills.statements.puller import DONE, FAILED, PullState
+from spool.statements.values import DAY_S, StatementInfo
+
+FIRST = 1_785_542_400  # 2026-08-01
+
+
+def info(source: str = "openai_costs", account: str = "", days: int = 10, **fields: Any) -> StatementInfo:
+    values: dict[str, Any] = {"provider": "openai", "start": FIRST, "end": FIRST + days * DAY_S, "settled": True,
+                              "imported_at": 0.0, "rows": 1}  # fmt: skip
+    return StatementInfo(source=source, account=account, **{**values, **fields})
+
+
+def pull(**fields: Any) -> PullState:
+    values: dict[str, Any] = {
+        "name": "costs", "source": "openai_costs", "account": "", "every": 3600.0, "state": DONE, "reason": "",
+        "pulled_to": None, "last_success": None, "next_at": None,
+    }  # fmt: skip
+    return PullState(**{**values, **fields})
+
+
+def test_a_pull_is_known_to_the_day_that_it_asked_for() -> None:
+    """Also where the provider had nothing to tell; before its first end, to what is kept of its source."""
+    assert [FIRST + 10 * DAY_S] == [each.until for each in arrivals([info()], [pull()])]
+    [asked] = arrivals([info()], [pull(pulled_to="2026-08-20")])
+    assert (FIRST + 20 * DAY_S, "costs", 2 * DAY_S) == (asked.until, asked.pull, asked.settle_s)
+    [never] = arrivals([], [pull(state=FAILED, reason="401")])
+    assert (None, "401") == (never.until, never.failure)
+    assert [""] == [each.failure for each in arrivals([], [pull(reason="3 rows cannot be read")])]
+
+
+def test_an_account_is_pulled_or_imported() -> None:
+    """A pull with an account is of that one; the other accounts of the source are imported."""
+    infos = [info(account="acme"), info(account="other", days=40), info("aws_cur", days=3)]
+    found = {(each.source, each.account, each.pull): each for each in arrivals(infos, [pull(account="acme")])}
+    assert {("openai_costs", "acme", "costs"), ("openai_costs", "other", ""), ("aws_cur", "", "")} == set(
+        found
+    )
+    assert ["2026-08", "2026-09"] == found["openai_costs", "other", ""].months
+    assert 3 * DAY_S == found["aws_cur", "", ""].settle_s
+    assert {7 * DAY_S} == {each.settle_s for each in arrivals(infos, [pull()], settle_s=7 * DAY_S)}

@@ -1,0 +1,319 @@
+"""Files of reports: recognised, bounded, put together where they are parts, and never a crash."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from gateway.bills.statements.importing import (
+    ReadReport,
+    ReportFile,
+    ReportReader,
+    open_document,
+    open_report,
+    read_reports,
+)
+from gateway.bills.statements.sources.list import SOURCES
+from spool.bounded_reading import MAX_ROW, KnownDigests
+from spool.errors import Invalid
+from spool.statements.values import DAY_S
+from tests.gateway.bills.statements.test_cases import INPUTS, READ_AT
+
+USAGE = next(path for path in INPUTS if path.parent.name == "openai_usage" and path.suffix == ".json")
+CUR = next(path for path in INPUTS if path.parent.name == "aws_cur")
+
+
+def reports(
+    *contents: bytes, source: str | None = None, most: int = 1000, read_at: float = READ_AT
+) -> list[ReadReport]:
+    files = [
+        ReportFile(name=f"{place}", content=each, read_at=read_at) for place, each in enumerate(contents)
+    ]
+    return read_reports(files, source=source, account=None, most=most)
+
+
+def test_parts_of_one_report_are_one_statement() -> None:
+    """Files of a source whose reports are cut into parts; the same file twice is one."""
+    head, *lines = CUR.read_bytes().splitlines(keepends=True)
+    whole, split = reports(CUR.read_bytes()), reports(head + b"".join(lines[:5]), head + b"".join(lines[5:]))
+    assert 1 == len(split)
+    assert whole[0].statement is not None
+    assert split[0].statement is not None
+    assert set(whole[0].statement.rows) == set(split[0].statement.rows)
+    [twice] = reports(CUR.read_bytes(), CUR.read_bytes())
+    assert twice.statement is not None
+    assert whole[0].statement.rows == twice.statement.rows
+
+
+def test_whole_pages_stand_apart() -> None:
+    """A bucket that two files hold is one of them, not both."""
+    again = USAGE.read_bytes() + b" "
+    assert 2 == len(reports(USAGE.read_bytes(), again))
+
+
+def test_days_are_open_until_they_have_settled() -> None:
+    """By when the provider said it, and by what the report says itself."""
+    first = reports(USAGE.read_bytes())[0].statement
+    assert first is not None
+    read_at = first.start + DAY_S + SOURCES["openai_usage"].settle_s
+    for late, settled in ((0, {True}), (-1, {False})):
+        [report] = reports(USAGE.read_bytes(), read_at=read_at + late)
+        assert report.statement is not None
+        assert settled == {row.settled for row in report.statement.rows}
+
+
+def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
+    """As far as the limit, which counts what is inflated; a file was read at the latest when it was written."""
+    path = tmp_path / "report.csv.gz"
+    content = CUR.read_bytes()
+    path.write_bytes(gzip.compress(content))
+    os.utime(path, (READ_AT, READ_AT))
+    opened = open_report(path, most=len(content), now=READ_AT + 9.0)
+    with opened.opened() as file:
+        assert (content, float(READ_AT)) == (file.read(), opened.read_at)
+    assert READ_AT - 9 == open_report(path, most=len(content), now=READ_AT - 9.0).read_at
+    too_large = open_report(path, most=len(content) - 1, now=READ_AT)
+    with pytest.raises(Invalid, match="max_file_bytes"), too_large.opened():
+        pass
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", None])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """With its name."""
+    path = tmp_path / "report.gz"
+    if content is not None:
+        path.write_bytes(content)
+    with (
+        pytest.raises(Invalid, match=r"report\.gz cannot be read"),
+        open_report(path, most=1000, now=READ_AT).opened(),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\x00", b"{", b"[]", b"{}", b"[1]", b"null", b"a,b\n1,2\n", b"\xff\xfe\x00", b"[" * 100_000,
+        b'{"data": 5}', b'{"data": [5]}', b'{"data": [{"results": 5}]}', b'{"ResultsByTime"', b"a\x00,b\n",
+    ],
+)  # fmt: skip
+def test_what_is_no_report_is_refused(content: bytes) -> None:
+    """With the sources that there are."""
+    with pytest.raises(Invalid):
+        reports(content)
+
+
+def test_what_is_named_is_not_guessed() -> None:
+    """A page without data is of no known source until it is named."""
+    empty = b'{"data": [{"start_time": 1785542400, "end_time": 1785628800, "results": []}]}'
+    with pytest.raises(Invalid, match="--source"):
+        reports(empty)
+    [report] = reports(empty, source="openai_usage")
+    assert report.statement is not None
+    assert (1785542400, 1785628800, ()) == (
+        report.statement.start,
+        report.statement.end,
+        report.statement.rows,
+    )
+    for wrong in ("openai", "aws_cur"):
+        with pytest.raises(Invalid):
+            reports(empty, source=wrong)
+
+
+def test_cells_are_bounded() -> None:
+    """Up to the limit they are read; one more is an error that names the setting."""
+    [report] = reports(CUR.read_bytes())
+    assert report.statement is not None
+    cells = len(report.statement.rows)
+    assert cells == len(reports(CUR.read_bytes(), most=cells)[0].statement.rows)  # type: ignore[union-attr]
+    with pytest.raises(Invalid, match=r"reconciliation\.max_rows"):
+        reports(CUR.read_bytes(), most=cells - 1)
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_damage_is_never_a_crash(path: Path) -> None:
+    """Whatever byte of a report is another one, or whatever value of its JSON, it is read or refused."""
+    chance = random.Random(path.name)
+    content = path.read_bytes()
+    source = path.parent.name
+    for _ in range(150):
+        place = chance.randrange(len(content))
+        damaged = (
+            content[:place] + bytes([chance.randrange(256)]) + content[place + 1 + chance.randrange(3) :]
+        )
+        try:
+            reports(damaged, source=source)
+        except Invalid:
+            continue
+    if path.suffix == ".json":
+        for swapped in _swapped(json.loads(content), chance):
+            try:
+                reports(json.dumps(swapped).encode(), source=source)
+            except Invalid:
+                continue
+
+
+def _swapped(document: object, chance: random.Random) -> list[object]:
+    """The document with one value of another kind, many times."""
+    found = []
+    for _ in range(150):
+        copy = json.loads(json.dumps(document))
+        at = copy
+        while True:
+            keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+            if not keys:
+                break
+            key = chance.choice(keys)
+            if not isinstance(at[key], dict | list) or chance.random() < 0.2:
+                at[key] = chance.choice([None, -1, "x", [], {}, [1], True, 1e300, {"a": [2]}, "", "1e999"])
+                break
+            at = at[key]
+        found.append(copy)
+    return found
+
+
+def test_nothing_of_another_time_than_was_asked_for() -> None:
+    """A row of another day is left out, a row of a longer time is named: neither is added to the days asked for."""
+    source = SOURCES["github_copilot"]
+    item = {"product": "Copilot", "sku": "Copilot AI Credits", "unitType": "ai-credits", "netAmount": 3}
+    day = 1_785_715_200  # 2026-08-03
+    periods: tuple[dict[str, int], ...] = ({"day": 2}, {"day": 3}, {"day": 4}, {})
+    reader = ReportReader(source, most=100, asked=(day, day + DAY_S))
+    for each in periods:
+        page = {"timePeriod": {"year": 2026, "month": 8, **each}, "usageItems": [item]}
+        file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
+        reader.add(file, open_document(file))
+    report = reader.report(account="acme")
+    assert report.statement is not None
+    assert (day, day + DAY_S) == (report.statement.start, report.statement.end)
+    assert [(day, Decimal(3))] == [(row.start, row.amount) for row in report.statement.rows]
+    assert ["page 1, item 1: the row is of a longer time than was asked for"] == list(report.named)
+
+
+def test_a_month_in_place_of_its_first_day() -> None:
+    """A provider that does not heed the day answers with the month: nothing of it is the first day's."""
+    page = {"timePeriod": {"year": 2026, "month": 8}, "usageItems": [{"netAmount": 3}]}
+    first = 1_785_542_400  # 2026-08-01
+    reader = ReportReader(SOURCES["github_copilot"], most=100, asked=(first, first + DAY_S))
+    file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
+    reader.add(file, open_document(file))
+    report = reader.report(account="acme")
+    assert ["page 1, item 1: the row is of a longer time than was asked for"] == list(report.named)
+    assert () == (report.statement.rows if report.statement else ())
+
+
+@pytest.mark.parametrize("period", [{"month": 0}, {"month": 13}, {"month": 2, "day": 0}, {"month": 2, "day": 30},
+                                    {"day": 3}, {"month": 7.5}, {"month": -1}])  # fmt: skip
+def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
+    """It is named, and nothing is read under it."""
+    page = {"timePeriod": {"year": 2026, **period}, "usageItems": [{"netAmount": 3}]}
+    file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
+    [report] = read_reports([file], source=None, account=None, most=100)
+    assert (report.statement, 2) == (None, report.damaged)
+    assert "timePeriod" in report.named[0]
+
+
+# Whose rows have an id, or are the only one of their bucket and group; others may honestly be equal.
+WITH_IDS = ("legacy.csv", "cur2.csv")
+COUNTED_ONCE = frozenset({
+    "anthropic_analytics_costs", "anthropic_analytics_usage", "anthropic_costs", "anthropic_usage", "aws_cost_explorer",
+    "cursor_usage_events", "github_copilot", "litellm_spend_logs", "openai_costs", "openai_usage",
+    "openai_usage_embeddings", "openrouter_activity",
+})  # fmt: skip
+
+
+def twice(path: Path) -> bytes:
+    """The same page, or the same rows, once more in one file."""
+    content = path.read_bytes()
+    if path.suffix == ".json":
+        return b"[" + content + b"," + content + b"]"
+    head, *lines = content.splitlines(keepends=True)
+    return content + b"".join([head, *lines] if path.suffix == ".ndjson" else lines)
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_what_stands_twice_is_told(path: Path) -> None:
+    """And counted once where the report tells that it is the same; elsewhere it is said how many rows are equal."""
+    [once], [again] = (
+        reports(path.read_bytes(), source=path.parent.name),
+        reports(twice(path), source=path.parent.name),
+    )
+    assert once.statement is not None
+    assert again.statement is not None
+    assert (0, 0) == (once.repeated, once.equal)
+    if (path.suffix == ".json" and path.parent.name in COUNTED_ONCE) or path.name in WITH_IDS:
+        assert again.repeated > 0 == again.equal
+        assert again.repeated == len(again.repeated_named)
+        assert set(once.statement.rows) == set(again.statement.rows)
+    else:
+        assert again.equal > 0 == again.repeated
+    [file] = reports(path.read_bytes(), path.read_bytes(), source=path.parent.name)
+    assert (f"1: the whole file, {once.read} rows",) == file.repeated_named
+    assert once.read == file.repeated > 0
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_lines_with_an_id_count_once(files: int) -> None:
+    """Within a file and over the part files of an export; another line of the same id is another line."""
+    head, *lines = CUR.read_text().splitlines()
+    first, second = (
+        "\n".join(
+            [f"identity_line_item_id,{head}", *(f"id{place},{line}" for place, line in enumerate(lines))]
+        )
+        for _ in range(2)
+    )
+    second = second.partition("\n")[2] if files == 1 else second + "\n"
+    contents = [f"{first}\n{second}".encode()] if files == 1 else [first.encode(), second.encode()]
+    [once], [again] = reports(first.encode()), reports(*contents)
+    assert once.statement is not None
+    assert again.statement is not None
+    assert set(once.statement.rows) == set(again.statement.rows)
+    assert again.repeated > 0 == again.equal
+    one_id = "\n".join([f"identity_line_item_id,{head}", *(f"id,{line}" for line in lines)])
+    [apart] = reports(one_id.encode())
+    assert apart.statement is not None
+    assert (0, set(once.statement.rows)) == (apart.repeated, set(apart.statement.rows))
+
+
+def test_a_large_page_of_the_usual_form_is_read() -> None:
+    """The bound on what JSON becomes is for lists of nothing, not for pages as providers answer them."""
+    page = json.loads(USAGE.read_bytes())
+    [bucket, *_] = page["data"]
+    [result, *_] = bucket["results"]
+    bucket["results"] = [{**result, "api_key_id": f"key_{place}"} for place in range(32_000)]
+    content = json.dumps({**page, "data": [bucket]}).encode()
+    assert 11 * 1024**2 < len(content)
+    document = open_document(ReportFile(name="page", content=content, read_at=READ_AT))
+    assert 32_000 == len(document.page()["data"][0]["results"])
+
+
+def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
+    """A wrong line is named, also far behind those by which the report was recognised."""
+    path = tmp_path / "lines.json"
+    row = {"sku": {"id": "a"}, "usage_start_time": "2026-08-01T00:00:00Z"}
+    path.write_text("\n".join([json.dumps(row)] * 1500) + "\n{broken\n")
+    file = open_report(path, most=10**6, now=READ_AT)
+    with pytest.raises(Invalid, match=r"lines\.json is neither JSON nor JSON lines: line 1501"):
+        read_reports([file], source=None, account=None, most=10)
+
+
+def test_a_row_that_does_not_end_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_bytes(CUR.read_bytes().splitlines(keepends=True)[0] + b"x" * (MAX_ROW + 1))
+    file = open_report(path, most=10**8, now=READ_AT)
+    with pytest.raises(Invalid, match=r"report\.csv: the row of line 2 has more than 1048576 characters"):
+        read_reports([file], source=None, account=None, most=10)
+
+
+def test_digests_are_known_again() -> None:
+    """Beyond what the table begins with, and none twice."""
+    digests = [place.to_bytes(8, "big") for place in range(20_000)]
+    known = KnownDigests()
+    assert not any(known.add(each) for each in digests)
+    assert all(known.add(each) for each in digests)
