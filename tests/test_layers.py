@@ -196,7 +196,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "grpc": "gateway/intake/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",
     "prometheus_client": "gateway/service/monitoring/",
-    "yaml": "gateway/allocation/reading.py",
+    "yaml": "gateway/money/allocation/reading.py",
 }
 
 

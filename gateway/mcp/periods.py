@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.api.times import parse_moment
+from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
 from spool.ledger.queries import end_of_hour
 from spool.ledger.ranges import Span, span

@@ -75,7 +75,7 @@ class DefinitionVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFault:
-    """As gateway.allocation.faults has it."""
+    """As gateway.money.allocation.faults has it."""
 
     error: str
     value: str

@@ -11,8 +11,8 @@ from time import process_time
 
 import pytest
 
-from gateway.allocation.language import joined, parse
-from gateway.allocation.published import Published
+from gateway.money.allocation.language import joined, parse
+from gateway.money.allocation.published import Published
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow

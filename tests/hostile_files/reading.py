@@ -55,7 +55,7 @@ def people(path: Path) -> object:
 
 
 def rates(path: Path) -> object:
-    from gateway.currencies.rate_files import RatesUnreadable, read
+    from gateway.money.currencies.rate_files import RatesUnreadable, read
     from gateway.service.configuration.sections import CurrencySettings
 
     try:
@@ -105,8 +105,8 @@ def sent(path: Path) -> object:
 
 
 def definition(path: Path) -> object:
-    from gateway.allocation.faults import InvalidDefinition
-    from gateway.allocation.language import parse
+    from gateway.money.allocation.faults import InvalidDefinition
+    from gateway.money.allocation.language import parse
 
     try:
         return len(parse(path.read_bytes(), ("model", "team")).dimensions)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.insights import inspector as inspecting
-from gateway.insights.detectors.list import DETECTORS
-from gateway.insights.facts import Facts
-from gateway.insights.inspector import run_detectors
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.operator.insights import inspector
+from gateway.money.calls.insights import inspector
+from gateway.money.insights import inspector as inspecting
+from gateway.money.insights.detectors.list import DETECTORS
+from gateway.money.insights.facts import Facts
+from gateway.money.insights.inspector import run_detectors
 from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY

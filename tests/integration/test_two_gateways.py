@@ -13,7 +13,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from gateway.operator.insights import inspector
+from gateway.money.calls.insights import inspector
 from gateway.service.configuration.sections import Config
 from spool.errors import SpoolUnavailable
 from spool.postgres.registry.follower import Follower

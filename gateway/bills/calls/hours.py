@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
-from gateway.api.times import parse_moment
 from gateway.http.holders.money import MoneyServices
 from gateway.http.operator.address import call
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.money.costs.times import parse_moment
 from spool.billing.hours import BillingPlan
 from spool.errors import Invalid
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS

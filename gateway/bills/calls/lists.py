@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.api.times import seconds
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows, yes_no
 from gateway.http.resources.connections import ConnectionItem
 from gateway.http.resources.declaration import answer
 from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
+from gateway.money.costs.times import seconds
 from spool.billing.drops import StoredDrop
 from spool.listing import SortField
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.allocation.language import Limits
-from gateway.allocation.published import Published
-from gateway.allocation.publishing import Publishing
 from gateway.http.holders.registry import WithRegistry
 from gateway.intake.prices import PriceBook
+from gateway.money.allocation.language import Limits
+from gateway.money.allocation.published import Published
+from gateway.money.allocation.publishing import Publishing
 from gateway.service.configuration.sections import (
     AllocationSettings,
     CurrencySettings,
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gateway.bills.billed.row_book import RowBook
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.bills.statements.puller import StatementPuller
-    from gateway.budgets.evaluator import BudgetEvaluator
     from gateway.intake.billing_connections import BillingConnections
-    from gateway.recommendations.adviser import Adviser
+    from gateway.money.budgets.evaluator import BudgetEvaluator
+    from gateway.money.recommendations.adviser import Adviser
     from spool.billing.hours import BillingPlan
     from spool.ledger.ledger import Ledger
     from spool.log.protocols import Log

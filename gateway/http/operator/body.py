@@ -9,9 +9,9 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.allocation.faults import InvalidDefinition
 from gateway.http.answers import uncached_json
 from gateway.http.error_table import operator_refusal_of
+from gateway.money.allocation.faults import InvalidDefinition
 from gateway.service.errors import Refusal
 from spool.errors import SpoolError
 

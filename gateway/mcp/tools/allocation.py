@@ -7,15 +7,15 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.allocation.definition import PREFIX, Definition, Dimension
-from gateway.allocation.faults import InvalidDefinition
-from gateway.allocation.wording import rule_text
-from gateway.api.allocation import find_version
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
+from gateway.money.allocation.definition import PREFIX, Definition, Dimension
+from gateway.money.allocation.faults import InvalidDefinition
+from gateway.money.allocation.wording import rule_text
+from gateway.money.calls.published_allocation import find_version
 from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.allocation import DEFAULT, DEFAULT_WORD, DefinitionVersion

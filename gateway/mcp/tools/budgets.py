@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.budgets.expansion import expanded
-from gateway.budgets.figures import BudgetFigures
 from gateway.http.holders.money import MoneyServices
 from gateway.http.resources.budgets import CURRENT, FORECAST
 from gateway.http.visible import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
+from gateway.money.budgets.expansion import expanded
+from gateway.money.budgets.figures import BudgetFigures
 from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words

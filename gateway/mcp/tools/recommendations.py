@@ -15,7 +15,7 @@ from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
-from gateway.recommendations.facts import recommendation_dimensions
+from gateway.money.recommendations.facts import recommendation_dimensions
 from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.recommendations import Processing, Recommendation

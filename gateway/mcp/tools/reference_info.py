@@ -14,7 +14,7 @@ from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import meanings
 from gateway.mcp.writing import cell, table
 from gateway.money.costs.measures import CURRENCY_UNIT
-from gateway.recommendations.list import TYPES
+from gateway.money.recommendations.list import TYPES
 from spool.meters import METERS
 
 ReferenceType = Literal[

@@ -13,7 +13,7 @@ from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.costs.questions import ONE_SPAN, times
+from gateway.money.calls.costs.questions import ONE_SPAN, times
 from gateway.operator.log import dates, newest, ranked
 from gateway.operator.log.amounts import AMOUNTS
 from gateway.operator.log.filters import DATE

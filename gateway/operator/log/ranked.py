@@ -15,7 +15,7 @@ from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import List, MemoryRows, PageQuery, passes
 from gateway.http.operator.requests import OperatorRequest
-from gateway.operator.costs.questions import ONE_SPAN, times
+from gateway.money.calls.costs.questions import ONE_SPAN, times
 from gateway.operator.log import newest
 from gateway.operator.log.amounts import AMOUNTS
 from gateway.operator.log.past import dates_of, past_records

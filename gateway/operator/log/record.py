@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from gateway.api.kept.records import KeptRecord, describe_place, describe_record
-from gateway.api.times import parse_moment
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.reasons import price_lines, reasons
+from gateway.money.costs.times import parse_moment
 from gateway.operator.dead_letters import describe_dead
 from gateway.operator.deliveries import describe_delivery
 from gateway.operator.log.listing import STEP

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.api.times import parse_moment
 from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
@@ -16,6 +15,7 @@ from gateway.http.operator.admission import lacks
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.money.costs.times import parse_moment
 from gateway.people.authentication.access import NOT_OPEN
 from gateway.people.calls.scopes import empty_scopes
 from gateway.service.schemas import TEXT

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.api.times import seconds
 from gateway.http.address import key_call
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
@@ -20,6 +19,7 @@ from gateway.http.resources.roles import (
     RoleChanges,
     RoleItem,
 )
+from gateway.money.costs.times import seconds
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS, PermissionSet
 from spool.registry.registry import Registry
 from spool.registry.roles import DATA_ACCESS, Role, RoleDraft, RoleFilter

@@ -113,25 +113,29 @@ FOR_SENDERS = (
     ),
     Area(
         modules=(
-            "gateway.api.costs",
-            "gateway.api.insights",
+            "gateway.money.calls.costs.published",
+            "gateway.money.calls.published_insights",
             "gateway.clusters.calls.published",
         ),
         paths=("/v2/billing", "/v2/insights", "/v2/container/clusters"),
         endpoints=("costs", "dimensions", "resource_tags", "insights", "clusters"),
     ),
-    Area(modules=("gateway.api.views",), paths=("/v2/views",), endpoints=("views",)),
+    Area(modules=("gateway.money.calls.views",), paths=("/v2/views",), endpoints=("views",)),
     Area(
-        modules=("gateway.api.budgets",),
+        modules=("gateway.money.calls.budgets",),
         paths=("/v2/budgets",),
         endpoints=("budgets", "budgets/one", "budgets/one/owners", "budgets/one/alerts"),
     ),
     Area(
-        modules=("gateway.api.allocation",),
+        modules=("gateway.money.calls.published_allocation",),
         paths=("/v2/allocation", "/v2/costformation"),
         endpoints=("allocation",),
     ),
-    Area(modules=("gateway.api.recommendations",), paths=("/v2/optimize",), endpoints=("optimize",)),
+    Area(
+        modules=("gateway.money.calls.published_recommendations",),
+        paths=("/v2/optimize",),
+        endpoints=("optimize",),
+    ),
     Area(
         modules=(
             "gateway.mcp.endpoint",
@@ -250,27 +254,31 @@ OPERATOR_AREAS = (
         is_in_demo=False,
     ),
     Area(
-        modules=("gateway.api.views", "gateway.api.budgets", "gateway.operator.costs.budgets"),
+        modules=(
+            "gateway.money.calls.views",
+            "gateway.money.calls.budgets",
+            "gateway.money.calls.costs.budgets",
+        ),
         paths=("/views", "/budgets"),
     ),
     Area(
         modules=(
-            "gateway.operator.overview",
-            "gateway.operator.costs.report",
-            "gateway.operator.costs.comparison",
-            "gateway.operator.costs.forecast",
-            "gateway.operator.costs.what_if",
-            "gateway.operator.costs.ledger",
+            "gateway.money.calls.overview",
+            "gateway.money.calls.costs.report",
+            "gateway.money.calls.costs.comparison",
+            "gateway.money.calls.costs.forecast",
+            "gateway.money.calls.costs.what_if",
+            "gateway.money.calls.costs.ledger",
         ),
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
     Area(
-        modules=("gateway.operator.allocation",),
+        modules=("gateway.money.calls.allocation",),
         paths=("/allocation",),
     ),
-    Area(modules=("gateway.operator.insights",), paths=("/insights",)),
+    Area(modules=("gateway.money.calls.insights",), paths=("/insights",)),
     Area(
-        modules=("gateway.operator.recommendations",),
+        modules=("gateway.money.calls.recommendations",),
         paths=(
             "/recommendations",
             "/recommendation-types",
@@ -280,21 +288,21 @@ OPERATOR_AREAS = (
     ),
     Area(
         modules=(
-            "gateway.operator.notifications",
-            "gateway.operator.channels",
+            "gateway.money.calls.notifications",
+            "gateway.money.calls.channels",
         ),
         paths=("/notifications", "/notification-channels", "/channel-names"),
     ),
     Area(
-        modules=("gateway.scheduled_reports.declared", "gateway.operator.costs.scheduled_reports"),
+        modules=("gateway.money.calls.reports.declared", "gateway.money.calls.costs.scheduled_reports"),
         paths=("/scheduled-reports",),
     ),
     Area(
-        modules=("gateway.money.annotations.declared", "gateway.operator.costs.marks"),
+        modules=("gateway.money.annotations.declared", "gateway.money.calls.costs.marks"),
         paths=("/annotations", "/marks"),
     ),
     Area(
-        modules=("gateway.bills.calls.plans", "gateway.operator.costs.plans"),
+        modules=("gateway.bills.calls.plans", "gateway.money.calls.costs.plans"),
         paths=("/plans", "/plan-costs"),
     ),
     Area(

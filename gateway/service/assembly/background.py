@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.http.services import Background, OperatorServices
 from gateway.intake.billing_connections import BillingConnections
+from gateway.money.calls.reports.declared import ScheduledReportTable
 from gateway.normalise.payload.body_limits import SliceClock
-from gateway.scheduled_reports.declared import ScheduledReportTable
 from gateway.service.assembly.money import bill, evaluate_budgets, keep_rows, until
 from gateway.service.assembly.parts import Assembler
 from gateway.service.first_use import Once, imported
@@ -114,7 +114,7 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
 async def _inspect(operators: OperatorServices) -> None:
     """Run the detectors again and again; they are imported for the first run, some time after the start."""
     await asyncio.sleep(FIRST_INSPECTION_S)
-    insights = await imported("gateway.operator.insights")
+    insights = await imported("gateway.money.calls.insights")
     await insights.inspector(operators).run()
 
 
@@ -131,14 +131,14 @@ async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
 async def _report(operators: OperatorServices) -> None:
     """Send scheduled reports, once there is one."""
     await until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
-    reports = await imported("gateway.operator.costs.scheduled_reports")
+    reports = await imported("gateway.money.calls.costs.scheduled_reports")
     await reports.sender(operators).run()
 
 
 async def _advise(operators: OperatorServices) -> None:
     """Look for savings again and again, as `_inspect` does for findings."""
     await asyncio.sleep(FIRST_ADVICE_S)
-    await imported("gateway.recommendations.adviser")
+    await imported("gateway.money.recommendations.adviser")
     await operators.money.require_adviser().run()
 
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from gateway.bills.reconciliation.gathering import StatementSources
     from gateway.bills.reconciliation.matching import Owner
     from gateway.bills.reconciliation.reconciler import Reconciler
-    from gateway.budgets.evaluator import BudgetEvaluator
     from gateway.intake.billing_connections import BillingConnections
-    from gateway.recommendations.adviser import Adviser
+    from gateway.money.budgets.evaluator import BudgetEvaluator
+    from gateway.money.recommendations.adviser import Adviser
     from spool.registry.shared.document_table import PlainDocuments
     from spool.registry.tables.budgets import BudgetTable
     from spool.statements.protocols import Statements
@@ -51,8 +51,8 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
         return None
 
     def make() -> Adviser:
-        from gateway.recommendations.adviser import Adviser
-        from gateway.recommendations.gathering import Sources
+        from gateway.money.recommendations.adviser import Adviser
+        from gateway.money.recommendations.gathering import Sources
 
         sources = Sources(
             ledger=storage.ledger,
@@ -209,7 +209,7 @@ def budget_evaluator(
         return None
 
     def make() -> BudgetEvaluator:
-        from gateway.budgets.evaluator import BudgetEvaluator
+        from gateway.money.budgets.evaluator import BudgetEvaluator
 
         return BudgetEvaluator(
             registry,
@@ -227,5 +227,5 @@ async def evaluate_budgets(evaluator: Once[BudgetEvaluator], budgets: BudgetTabl
     """Evaluate budgets again and again, once there is one."""
     while not budgets.all():  # noqa: ASYNC110 - another process may make it
         await asyncio.sleep(FIRST_BUDGET_S)
-    await imported("gateway.budgets.evaluator")
+    await imported("gateway.money.budgets.evaluator")
     await evaluator().run()

@@ -20,7 +20,7 @@ from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import Reconciler
-    from gateway.budgets.evaluator import BudgetEvaluator
+    from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.service.monitoring.snapshot import BudgetGauge
     from gateway.service.monitoring.spend import SpendSeries
 
@@ -121,7 +121,7 @@ def _names(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
 def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
     if not budgets.figures:
         return ()
-    from gateway.budgets.gauges import gauges
+    from gateway.money.budgets.gauges import gauges
 
     return [*gauges(budgets.figures.values())]
 

@@ -15,16 +15,16 @@ from pathlib import Path
 
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
-from gateway.insights.gathering import FactSources
-from gateway.insights.inspector import InspectionReport, Inspector
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
+from gateway.money.insights.gathering import FactSources
+from gateway.money.insights.inspector import InspectionReport, Inspector
+from gateway.money.recommendations.adviser import Adviser, Look
+from gateway.money.recommendations.gathering import Sources
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
-from gateway.recommendations.adviser import Adviser, Look
-from gateway.recommendations.gathering import Sources
 from gateway.service.assembly.storage import open_storage
 from gateway.service.configuration.sections import Config
 from gateway.service.demo.bills import Bills

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from gateway.allocation.language import Limits
-from gateway.allocation.published import Published
-from gateway.allocation.publishing import Publishing
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
+from gateway.money.allocation.language import Limits
+from gateway.money.allocation.published import Published
+from gateway.money.allocation.publishing import Publishing
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from gateway.service.configuration.sections import AllocationSettings
 from gateway.service.demo.plants import DAY_S, LATE_DAYS

@@ -16,11 +16,11 @@ from urllib.parse import urlencode
 import pytest
 from click.testing import CliRunner
 
-from gateway.allocation.language import parse
-from gateway.api import costs
 from gateway.cli import main
 from gateway.http.holders.money import MoneyServices
 from gateway.intake.billing_connections import BillingConnections
+from gateway.money.allocation.language import parse
+from gateway.money.calls.costs import published as costs
 from spool.clock import SystemClock
 from spool.identity import Identity
 from spool.ledger.billed import CONNECTION, EVERY, BilledDay

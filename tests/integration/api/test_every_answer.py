@@ -19,10 +19,10 @@ from gateway.http.encoding import SLICE_BYTES
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher
+from gateway.money.calls.insights import inspector
+from gateway.money.calls.reports.declared import ScheduledReport
+from gateway.money.calls.reports.figures import figures_of
 from gateway.money.costs.reader import CostReader
-from gateway.operator.insights import inspector
-from gateway.scheduled_reports.declared import ScheduledReport
-from gateway.scheduled_reports.figures import figures_of
 from gateway.service.configuration.sections import AnswerSettings, Config, McpSettings, Publication
 from gateway.service.monitoring.spend import SpendSeries
 from gateway.service.mounts import AS, OPERATOR_API, socket_path

@@ -8,8 +8,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from gateway.api import insights
 from gateway.http.address import collect
+from gateway.money.calls import published_insights as insights
 from spool.registry.insights import Draft, Finding
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.kept import audit_rows

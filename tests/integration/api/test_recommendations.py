@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.intake.prices import PriceBook
-from gateway.recommendations.list import TYPES
+from gateway.money.recommendations.list import TYPES
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, Inference

@@ -18,9 +18,9 @@ import orjson
 import psycopg
 import pytest
 
-from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.devices.reports import DeviceReport
 from gateway.intake.prices import PriceBook
+from gateway.money.budgets.evaluator import BudgetEvaluator
 from gateway.service.addresses.table import FOR_SENDERS
 from gateway.service.configuration.sections import McpSettings
 from spool.identity import Identity

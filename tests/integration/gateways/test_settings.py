@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.insights.detectors import service
-from gateway.operator.insights import inspector
+from gateway.money.calls.insights import inspector
+from gateway.money.insights.detectors import service
 from gateway.service.configuration.sections import PrivacySettings
 from tests.integration.conftest import Serve
 from tests.integration.test_two_gateways import shared_config, until

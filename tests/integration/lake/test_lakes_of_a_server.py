@@ -15,7 +15,7 @@ from exporters.lake import watch
 from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
 from gateway.cli.lake.command import lake as command
-from gateway.operator.insights import inspector
+from gateway.money.calls.insights import inspector
 from gateway.service.app import App
 from gateway.service.assembly.lakes import lake_states
 from gateway.service.configuration.sections import Config, ServerSettings

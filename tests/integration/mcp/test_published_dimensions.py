@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from gateway.allocation.language import parse
+from gateway.money.allocation.language import parse
 from tests.integration.mcp.conftest import Assistant
 
 OWNER = "User:Defined:Owner"

@@ -16,7 +16,7 @@ from gateway.mcp.tools.cost_data import CostDataQuestion, Measure
 from gateway.mcp.tools.list import TOOLS
 from gateway.mcp.tools.reference_info import ReferenceType
 from gateway.money.comparison.split import PARTS
-from gateway.recommendations.list import TYPES
+from gateway.money.recommendations.list import TYPES
 from gateway.service.configuration.sections import Config, McpSettings
 from spool.ledger.queries import BILLED_DIMENSIONS
 from spool.settings import SpoolSettings

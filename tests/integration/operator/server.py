@@ -21,7 +21,6 @@ from exporters.settings import UpstreamSettings
 from gateway.bills.billed.biller import Biller
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
-from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.clusters.clusters import Clusters
 from gateway.devices.calls.listed_devices import ListedDevices
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -38,6 +37,7 @@ from gateway.http.resources.list import declared_tables
 from gateway.http.services import OperatorServices
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.prices import PriceBook
+from gateway.money.budgets.evaluator import BudgetEvaluator
 from gateway.people.authentication.access import Access
 from gateway.service.addresses.application import operator_application
 from gateway.service.configuration.sections import (

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from gateway.devices import lifecycle as rules
 from gateway.devices.lifecycle import FIRST_KEY_S
 from gateway.devices.reports import DeviceReport
-from gateway.operator.insights import inspector
+from gateway.money.calls.insights import inspector
 from gateway.people.authentication.access import Bearer
 from gateway.service.app import App
 from gateway.service.configuration.sections import Config, DeviceSettings, ServerSettings

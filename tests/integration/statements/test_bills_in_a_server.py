@@ -15,7 +15,7 @@ import pytest_asyncio
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
-from gateway.operator.insights import inspector
+from gateway.money.calls.insights import inspector
 from gateway.service.app import App
 from gateway.service.configuration.sections import (
     Config,

@@ -8,7 +8,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import resource_commands
 from gateway.cli.output import as_json, show_json
-from gateway.scheduled_reports.declared import NewScheduledReport
+from gateway.money.calls.reports.declared import NewScheduledReport
 from spool.printable import printable
 
 COLUMNS = ("name", "view_name", "every", "day", "at", "time_zone", "channels", "people", "next", "problem")

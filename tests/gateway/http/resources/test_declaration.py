@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from gateway.api.allocation import NAMESPACE
-from gateway.api.budgets import BUDGET
-from gateway.api.views import VIEW
 from gateway.bills.calls.plans import PLAN
 from gateway.bills.calls.published_connections import CONNECTION
 from gateway.http.managed import ManagedResource
 from gateway.http.resources.declaration import answer, changes_of, item_of, stated, words
 from gateway.money.annotations.declared import ANNOTATION
+from gateway.money.calls.budgets import BUDGET
+from gateway.money.calls.published_allocation import NAMESPACE
+from gateway.money.calls.reports.declared import SCHEDULED_REPORT
+from gateway.money.calls.views import VIEW
 from gateway.people.calls.published_roles import ROLE
-from gateway.scheduled_reports.declared import SCHEDULED_REPORT
 
 
 class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

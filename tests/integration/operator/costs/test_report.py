@@ -14,7 +14,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from gateway.operator.costs.report import csv_rows
+from gateway.money.calls.costs.report import csv_rows
 from gateway.service.mounts import OPERATOR_API
 from spool.csv_cells import csv_lines
 from spool.engines import MEMORY, SQLITE

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from gateway.allocation.language import joined, parse
 from gateway.cli import main
+from gateway.money.allocation.language import joined, parse
 from spool.clock import SystemClock
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool

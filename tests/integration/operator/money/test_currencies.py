@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.insights.detectors.prices import missing_rate
-from gateway.insights.facts import Facts
+from gateway.money.insights.detectors.prices import missing_rate
+from gateway.money.insights.facts import Facts
 from gateway.service.assembly.storage import ledger_rates
 from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
 from spool.engines import MEMORY, SQLITE

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from gateway.bills.reconciliation.gauges import gauges
 from gateway.cli import main
-from gateway.operator.insights import inspector
+from gateway.money.calls.insights import inspector
 from spool import identity
 from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor

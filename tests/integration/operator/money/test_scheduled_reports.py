@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from exporters.notifications.notifier import Notifier
 from gateway.cli import main
 from gateway.http.resources.list import declared_tables
-from gateway.operator.costs.scheduled_reports import sender
-from gateway.scheduled_reports.declared import ScheduledReportTable
+from gateway.money.calls.costs.scheduled_reports import sender
+from gateway.money.calls.reports.declared import ScheduledReportTable
 from spool.engines import SQLITE
 from spool.registry.notices import SENT
 from spool.registry.operators import VIEWER, Actor

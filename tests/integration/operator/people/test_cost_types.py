@@ -19,7 +19,7 @@ import pytest
 
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.http.operator.address import SLICED, WHOLE, OperatorAddress
-from gateway.insights.findings import finding
+from gateway.money.insights.findings import finding
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.mounts import OPERATOR_API
 from spool.engines import MEMORY, SQLITE

@@ -19,12 +19,12 @@ import pytest
 
 from gateway.devices.reports import DeviceReport
 from gateway.http.operator.address import SLICED, WHOLE, OperatorAddress
-from gateway.insights.findings import finding
+from gateway.money.calls.reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.money.insights.findings import finding
+from gateway.money.recommendations.adviser import Adviser
+from gateway.money.recommendations.gathering import Sources
 from gateway.operator.log import changes
 from gateway.people.authentication.access import Bearer
-from gateway.recommendations.adviser import Adviser
-from gateway.recommendations.gathering import Sources
-from gateway.scheduled_reports.declared import ScheduledReportDraft, ScheduledReportTable
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.first_use import Once
 from gateway.service.mounts import OPERATOR_API

@@ -22,15 +22,15 @@ from click.testing import CliRunner
 
 from gateway.bills.plans.declared import PlanTable
 from gateway.cli import main
-from gateway.recommendations.adviser import Adviser
-from gateway.recommendations.gathering import Sources
+from gateway.money.recommendations.adviser import Adviser
+from gateway.money.recommendations.gathering import Sources
 from spool.engines import MEMORY, POSTGRES, SQLITE
 from spool.identity import Identity
 from spool.people import DROP
 from spool.record import NS, Correction, Inference, Record
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
-from tests.gateway.recommendations.examples import BOOK
+from tests.gateway.money.recommendations.examples import BOOK
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock

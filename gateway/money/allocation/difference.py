@@ -1,0 +1,145 @@
+"""What a span would become under another definition: each element before and after. Sums never change. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.money.allocation.definition import Definition, Dimension
+from gateway.money.allocation.evaluation import Decision, decisions
+from spool.ledger import money
+from spool.ledger.queries import CostRow
+from spool.ledger.sums import OTHER
+from spool.people import People
+
+NEW, CHANGED, UNCHANGED, GONE = "new", "changed", "unchanged", "gone"
+
+
+@dataclass(slots=True)
+class ElementSpend:
+    """In units of money, and calls."""
+
+    cost: int = 0
+    calls: int = 0
+
+    def add(self, row: CostRow) -> None:
+        self.cost += money.units(row.cost)
+        self.calls += row.calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElementDifference:
+    """`element` is "" for what has none. `before` or `after` is None where the dimension is not there."""
+
+    element: str
+    before: ElementSpend | None
+    after: ElementSpend | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionDifference:
+    """`elements` may be fewer than `element_count`: those that cost least are one then, OTHER."""
+
+    dimension: Dimension
+    elements: Sequence[ElementDifference]
+    element_count: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    total: ElementSpend
+    dimensions: Sequence[DimensionDifference]
+
+
+def sources_of(*definitions: Definition) -> Sequence[str]:
+    """The ledger's dimensions that the definitions look at: by these `difference` wants its rows."""
+    return tuple(
+        dict.fromkeys(name for each in definitions for made in decisions(each) for name in made.sources)
+    )
+
+
+def difference(
+    before: Definition,
+    after: Definition,
+    sources: Sequence[str],
+    rows: Sequence[CostRow],
+    *,
+    people: People | None = None,
+    most: int = sys.maxsize,
+    check: Callable[[], None] = lambda: None,
+) -> Difference:
+    """
+    Dimensions in the order of the new definition, then those that go; elements by what they cost, the most first,
+    and at most so many of a dimension. `check` is called between dimensions: it raises when the time is over.
+    """
+    was = {each.dimension.id: each for each in decisions(before, people)}
+    now = {each.dimension.id: each for each in decisions(after, people)}
+    total = ElementSpend()
+    for row in rows:
+        total.add(row)
+    differences = []
+    for id in (*now, *(id for id in was if id not in now)):
+        check()
+        old = _added_up(was.get(id), sources, rows)
+        new = _added_up(now.get(id), sources, rows)
+        elements = [
+            ElementDifference(element=element, before=_of(old, element), after=_of(new, element))
+            for element in {**(new or {}), **(old or {}), **({} if rows else {"": ElementSpend()})}
+        ]
+        elements.sort(key=lambda each: (-_largest(each), each.element))
+        dimension = (now.get(id) or was[id]).dimension
+        count = len(elements)
+        state = _state(elements)
+        if count > most:
+            elements[most - 1 :] = [_joined(elements[most - 1 :])]
+        differences.append(
+            DimensionDifference(dimension=dimension, elements=elements, element_count=count, state=state)
+        )
+    return Difference(total=total, dimensions=differences)
+
+
+def _added_up(
+    decision: Decision | None, sources: Sequence[str], rows: Sequence[CostRow]
+) -> Mapping[str, ElementSpend] | None:
+    if decision is None:
+        return None
+    places = [sources.index(name) for name in decision.sources]
+    found: dict[str, ElementSpend] = defaultdict(ElementSpend)
+    for row in rows:
+        found[decision.element(tuple(row.group[place] or "" for place in places))].add(row)
+    return dict(found)
+
+
+def _of(sums: Mapping[str, ElementSpend] | None, element: str) -> ElementSpend | None:
+    return None if sums is None else sums.get(element, ElementSpend())
+
+
+def _state(elements: Sequence[ElementDifference]) -> str:
+    if any(each.before is None for each in elements):
+        return NEW
+    if any(each.after is None for each in elements):
+        return GONE
+    return CHANGED if any(each.before != each.after for each in elements) else UNCHANGED
+
+
+def _joined(elements: Sequence[ElementDifference]) -> ElementDifference:
+    return ElementDifference(
+        element=OTHER,
+        before=_together([each.before for each in elements]),
+        after=_together([each.after for each in elements]),
+    )
+
+
+def _together(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
+    """None where the dimension is not there: of all elements, or of none."""
+    there = [each for each in spends if each is not None]
+    if not there:
+        return None
+    return ElementSpend(cost=sum(each.cost for each in there), calls=sum(each.calls for each in there))
+
+
+def _largest(each: ElementDifference) -> int:
+    return max(spend.cost for spend in (each.before, each.after) if spend is not None)

@@ -1,0 +1,202 @@
+"""Which element a combination of the ledger's values has in a dimension. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway.money.allocation.definition import (
+    BEGINS_WITH,
+    CONTAINS,
+    ENDS_WITH,
+    EQUALS,
+    LOWER,
+    NORMALIZE,
+    SPLIT,
+    TRIM,
+    UPPER,
+    AllOf,
+    AnyOf,
+    Condition,
+    Definition,
+    Dimension,
+    Group,
+    HasValue,
+    NoneOf,
+    Source,
+    Transform,
+    ValueCondition,
+)
+from spool.people import People
+
+MAX_VALUE = 256  # characters of an element, as much as the ledger keeps of a value
+MOST_REMEMBERED = 100_000  # elements of combinations, of all dimensions of a definition: 10 to 30 MB
+_NOT_WORD = re.compile(r"[\W_]+")
+
+Values = Mapping[str, str]  # by dimension; "" is unknown
+
+
+def element(dimension: Dimension, values: Values) -> str:
+    """The element of a combination, "" if unknown. `values` has every source, earlier dimensions included."""
+    for rule in dimension.rules:
+        if rule.condition is not None and not passes(rule.condition, values):
+            continue
+        if isinstance(rule, Group):
+            return rule.name
+        found = _read(rule.source, values)
+        if not rule.form:
+            named = next((value for value in found if value), "")
+        elif all(found):
+            named = joined_by(rule.form, found)
+        else:
+            named = ""
+        if named:
+            return named[:MAX_VALUE]
+    return dimension.default
+
+
+def passes(condition: Condition, values: Values) -> bool:
+    if isinstance(condition, AllOf):
+        return all(passes(each, values) for each in condition.conditions)
+    if isinstance(condition, AnyOf):
+        return any(passes(each, values) for each in condition.conditions)
+    if isinstance(condition, ValueCondition):
+        holds = _HOLDS[condition.operator]
+        return any(value and holds(value, condition.values) for value in _read(condition.source, values))
+    if isinstance(condition, HasValue):
+        return any(_read(condition.source, values)) is condition.wanted
+    return not any(passes(each, values) for each in condition.conditions)
+
+
+def transformed(value: str, transforms: Sequence[Transform]) -> str:
+    for each in transforms:
+        if each.type == SPLIT:
+            parts = value.split(each.delimiter)
+            value = parts[each.index] if each.index < len(parts) else ""
+        else:
+            value = _CHANGES[each.type](value)
+    return value
+
+
+def joined_by(form: str, values: Sequence[str]) -> str:
+    """`form` with the values in place of {0}, {1} and so on; a value is never read as a form."""
+    return PLACE.sub(lambda place: values[int(place[1])], form)
+
+
+PLACE = re.compile(r"\{(\d{1,2})\}")
+
+
+class _Memory:
+    """What was decided, of all dimensions of a definition; forgotten as a whole when there is too much of it."""
+
+    def __init__(self) -> None:
+        self._all: list[dict[tuple[str, ...], str]] = []
+        self._texts: dict[str, str] = {}
+        self._count = 0
+
+    def of_one(self) -> dict[tuple[str, ...], str]:
+        self._all.append({})
+        return self._all[-1]
+
+    def keep(self, elements: dict[tuple[str, ...], str], values: tuple[str, ...], element: str) -> None:
+        """The same text is kept once: an engine makes new ones for each row."""
+        if self._count >= MOST_REMEMBERED:
+            self._count = 0
+            self._texts.clear()
+            for each in self._all:
+                each.clear()
+        self._count += 1
+        texts = self._texts
+        elements[tuple([texts.setdefault(value, value) for value in values])] = texts.setdefault(
+            element, element
+        )
+
+
+class Decision:
+    """
+    A dimension as a function of the ledger's own dimensions: `sources`, in the order that `element` takes values.
+    """
+
+    def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _Memory) -> None:
+        self.dimension = dimension
+        self._memory = memory
+        self._needed = _needed(dimension, earlier)  # ends with the dimension itself
+        made = {each.id for each in self._needed}
+        names = (name for each in self._needed for name in each.sources if name not in made)
+        self.sources = tuple(dict.fromkeys(names))
+        self._elements = memory.of_one()
+
+    def element(self, values: tuple[str, ...]) -> str:
+        """Decided once for each combination. May be called by several threads: at worst one decides it again."""
+        found = self._elements.get(values)
+        if found is None:
+            known = dict(zip(self.sources, values, strict=True))
+            for each in self._needed:
+                known[each.id] = element(each, known)
+            found = known[self.dimension.id]
+            self._memory.keep(self._elements, values, found)
+        return found
+
+
+def decisions(definition: Definition, people: People | None = None) -> Sequence[Decision]:
+    """
+    Return one decision for each dimension, in their order. Conditions hold for every form of the `people`
+    that they name.
+    """
+    earlier: dict[str, Dimension] = {}
+    memory, found = _Memory(), []
+    for stated in definition.dimensions:
+        dimension = stated if people is None else _with_people(stated, people)
+        found.append(Decision(dimension, earlier, memory))
+        earlier[dimension.id] = dimension
+    return found
+
+
+def _with_people(dimension: Dimension, people: People) -> Dimension:
+    rules = [
+        rule if rule.condition is None else replace(rule, condition=_matched(rule.condition, people))
+        for rule in dimension.rules
+    ]
+    return replace(dimension, rules=tuple(rules))
+
+
+def _matched(condition: Condition, people: People) -> Any:
+    if isinstance(condition, AllOf | AnyOf | NoneOf):
+        return replace(condition, conditions=tuple(_matched(each, people) for each in condition.conditions))
+    if isinstance(condition, ValueCondition) and condition.operator == EQUALS:
+        return replace(condition, values=people.matched({"": condition.values})[""])
+    return condition
+
+
+def _needed(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dimension]:
+    """The dimension after all that it looks at, directly or not, in their order."""
+    needed = {dimension.id}
+    for each in (dimension, *reversed(earlier.values())):
+        if each.id in needed:
+            needed.update(each.sources)
+    return [*(each for each in earlier.values() if each.id in needed), dimension]
+
+
+def _read(source: Source, values: Values) -> Sequence[str]:
+    found = [transformed(values[name], source.transforms) if values[name] else "" for name in source.names]
+    return [next((value for value in found if value), "")] if source.first else found
+
+
+def _normalized(value: str) -> str:
+    return _NOT_WORD.sub("-", value.lower()).strip("-")
+
+
+_CHANGES: Mapping[str, Callable[[str], str]] = {
+    NORMALIZE: _normalized,
+    LOWER: str.lower,
+    UPPER: str.upper,
+    TRIM: str.strip,
+}
+_HOLDS: Mapping[str, Callable[[str, tuple[str, ...]], bool]] = {
+    EQUALS: lambda value, wanted: value in wanted,
+    BEGINS_WITH: str.startswith,
+    CONTAINS: lambda value, wanted: any(part in value for part in wanted),
+    ENDS_WITH: str.endswith,
+}

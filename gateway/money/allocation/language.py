@@ -1,0 +1,398 @@
+"""
+Definitions as text: YAML in, dimensions out, or every fault with its place. `docs/allocation.md` has the language.
+
+A condition takes the source of its rule and a rule that of its dimension, unless it names its own. Transforms
+belong to a source: whoever names one starts without any.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.money.allocation.definition import (
+    BEGINS_WITH,
+    CONTAINS,
+    ENDS_WITH,
+    EQUALS,
+    LOWER,
+    NORMALIZE,
+    PREFIX,
+    SPLIT,
+    TRIM,
+    UPPER,
+    AllOf,
+    AnyOf,
+    Condition,
+    Definition,
+    Dimension,
+    Group,
+    GroupBy,
+    HasValue,
+    NoneOf,
+    Rule,
+    Source,
+    Transform,
+    ValueCondition,
+)
+from gateway.money.allocation.evaluation import MAX_VALUE, PLACE
+from gateway.money.allocation.faults import Fault, Faults, InvalidDefinition, Path
+from spool.ledger.queries import TAG
+from spool.record import Inference
+
+if TYPE_CHECKING:
+    from gateway.money.allocation.reading import Node
+
+__all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "joined", "parse"]
+
+MAX_KEY = 64  # characters of a dimension's key
+MAX_SOURCES = 10
+MAX_TRANSFORMS = 10
+MAX_INDEX = 99  # of Split
+
+_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_SOURCE_FIELDS = ("Source", "Sources", "CoalesceSources", "Transforms")
+_DIMENSION_FIELDS = ("Name", "Type", *_SOURCE_FIELDS, "DefaultValue", "Rules")
+_GROUP_FIELDS = ("Type", "Name", *_SOURCE_FIELDS, "Conditions")
+_GROUP_BY_FIELDS = ("Type", *_SOURCE_FIELDS, "Format", "Conditions")
+_NESTED: Mapping[str, type[AllOf | AnyOf | NoneOf]] = {"And": AllOf, "Or": AnyOf, "Not": NoneOf}
+_COMPARISONS = (EQUALS, BEGINS_WITH, CONTAINS, ENDS_WITH)
+_OPERATORS = (*_COMPARISONS, "HasValue", *_NESTED)
+_TRANSFORMS = (NORMALIZE, LOWER, UPPER, TRIM, SPLIT)
+_RECORD_FIELDS = frozenset(each.name for each in msgspec.structs.fields(Inference))
+_NO_ALLOCATION = (
+    "Type Allocation divides costs among elements; here a cost has one element in each dimension: "
+    "write Type: Grouping"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How large a definition may be; rules are those of all its dimensions."""
+
+    max_bytes: int = 128 << 10
+    max_dimensions: int = 100
+    max_rules: int = 2000
+
+
+def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> Definition:
+    """Read a YAML text, or InvalidDefinition. `known` are the ledger's dimensions, which rules may name."""
+    limits = limits or Limits()
+    faults = Faults()
+    if len(text) > limits.max_bytes:
+        most = f"{limits.max_bytes} bytes (allocation.max_definition_bytes)"
+        faults.add(f"a definition may have {most}, this has {len(text)}", "", ())
+        faults.check()
+    # It brings the library for YAML, which nobody needs before the first definition.
+    from gateway.money.allocation.reading import read
+
+    root = read(text, faults)
+    definition = _Parser(faults, known, limits).definition(root)
+    faults.check()
+    return definition
+
+
+def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) -> Definition:
+    """
+    Join the definitions of namespaces in their order; InvalidDefinition if two define the same dimension.
+
+    "" is the default namespace. The limit on dimensions is for all of them.
+    """
+    limits = limits or Limits()
+    owners: dict[str, str] = {}
+    faults = Faults()
+    for namespace, definition in definitions.items():
+        for dimension in definition.dimensions:
+            owner = owners.setdefault(dimension.id, namespace)
+            if owner != namespace:
+                key = dimension.id.removeprefix(PREFIX)
+                whose = f"the namespace {owner}" if owner else "the default namespace"
+                error = f"the dimension {key} belongs to {whose}: choose another key"
+                faults.add(error, key, ("Dimensions", key))
+    _check_count(sum(len(each.dimensions) for each in definitions.values()), limits, faults)
+    faults.check()
+    dimensions = [dimension for each in definitions.values() for dimension in each.dimensions]
+    return Definition(tuple(dimensions), owners)
+
+
+def _check_count(count: int, limits: Limits, faults: Faults) -> None:
+    most = limits.max_dimensions
+    if count > most:
+        error = f"there may be {most} dimensions (allocation.max_dimensions), with these there are {count}"
+        faults.add(error, str(count), ("Dimensions",))
+
+
+class _Parser:
+    """Collects faults and goes on, with what stands in for the broken part."""
+
+    def __init__(self, faults: Faults, known: Collection[str], limits: Limits) -> None:
+        self._faults = faults
+        self._limits = limits
+        self._sources = {name.lower(): name for name in known if not name.startswith((TAG, PREFIX))}
+        self._tags = {name.removeprefix(TAG): name for name in known if name.startswith(TAG)}
+        self._earlier: dict[str, str] = {}  # ids of dimensions, by themselves
+        self._later: set[str] = set()
+        self._rules = 0
+
+    def definition(self, root: Node) -> Definition:
+        if not isinstance(root, dict):
+            self._faults.add("a definition is a mapping with the key Dimensions", root, ())
+            return Definition()
+        self._check_fields(root, ("Dimensions",), ())
+        path: Path = ("Dimensions",)
+        nodes = root.get("Dimensions")
+        if not isinstance(nodes, dict):
+            error = "Dimensions must be a mapping: the key of a dimension, then its fields"
+            self._faults.add(error, nodes, path)
+            return Definition()
+        _check_count(len(nodes), self._limits, self._faults)
+        self._later = {f"{PREFIX}{key}" for key in nodes}
+        dimensions = []
+        names: dict[str, str] = {}
+        for key, node in list(nodes.items())[: self._limits.max_dimensions]:
+            self._later.discard(f"{PREFIX}{key}")
+            dimension = self._dimension(key, node, (*path, key))
+            other = names.setdefault(dimension.name, key)
+            if other != key:
+                self._faults.add(f"the dimension {other} has this name", dimension.name, (*path, key, "Name"))
+            dimensions.append(dimension)
+            self._earlier[dimension.id] = dimension.id
+        if self._rules > self._limits.max_rules:
+            most = self._limits.max_rules
+            error = f"a definition may have {most} rules (allocation.max_rules), this has {self._rules}"
+            self._faults.add(error, str(self._rules), path)
+        return Definition(tuple(dimensions))
+
+    def _dimension(self, key: str, node: Node, path: Path) -> Dimension:
+        if not _KEY.fullmatch(key) or len(key) > MAX_KEY:
+            error = (
+                f"a dimension's key has up to {MAX_KEY} letters, digits, _ and -, and begins with a letter"
+            )
+            self._faults.add(error, key, path)
+        fields = self._mapping(node, _DIMENSION_FIELDS, path)
+        type_ = self._text(fields, "Type", path) or "Grouping"
+        if type_ != "Grouping":
+            error = _NO_ALLOCATION if type_ == "Allocation" else "Type must be Grouping"
+            self._faults.add(error, type_, (*path, "Type"))
+        source = self._source(fields, None, path)
+        nodes = self._list(fields, "Rules", path)
+        self._rules += len(nodes)
+        rules = [self._rule(each, source, (*path, "Rules", place)) for place, each in enumerate(nodes)]
+        return Dimension(
+            id=f"{PREFIX}{key}",
+            name=self._text(fields, "Name", path) or key,
+            rules=tuple(rule for rule in rules if rule is not None),
+            default=self._text(fields, "DefaultValue", path),
+        )
+
+    def _rule(self, node: Node, inherited: Source | None, path: Path) -> Rule | None:
+        type_ = node.get("Type") if isinstance(node, dict) else None
+        if type_ == "Group":
+            given = self._mapping(node, _GROUP_FIELDS, path)
+            source = self._source(given, inherited, path)
+            name = self._text(given, "Name", path, required=True)
+            return Group(name, AnyOf(self._conditions(given, "Conditions", source, path)))
+        if type_ == "GroupBy":
+            return self._group_by(self._mapping(node, _GROUP_BY_FIELDS, path), inherited, path)
+        if isinstance(node, dict):
+            self._faults.add("Type must be Group or GroupBy", type_, (*path, "Type"))
+        else:
+            self._faults.add("a rule is a mapping with the key Type", node, path)
+        return None
+
+    def _group_by(self, given: Mapping[str, Node], inherited: Source | None, path: Path) -> Rule | None:
+        source = self._source(given, inherited, path)
+        condition = None
+        if "Conditions" in given:
+            condition = AnyOf(self._conditions(given, "Conditions", source, path))
+        if source is None:
+            self._faults.add("GroupBy needs a Source, of its own or of its dimension", None, path)
+            return None
+        form = self._text(given, "Format", path)
+        count = 1 if source.first else len(source.names)
+        places = [int(place[1]) for place in PLACE.finditer(form)]
+        if form and (not places or max(places) >= count):
+            error = "Format must name a source: {0}" + (f", up to {{{count - 1}}}" if count > 1 else "")
+            self._faults.add(error, form, (*path, "Format"))
+        if count > 1 and not form:
+            error = "GroupBy of several Sources takes the first known (CoalesceSources: true) or joins them (Format)"
+            self._faults.add(error, None, path)
+        return GroupBy(source, form, condition)
+
+    # -- conditions ------------------------------------------------------------------------------------------
+
+    def _conditions(
+        self, given: Mapping[str, Node], field: str, source: Source | None, path: Path
+    ) -> tuple[Condition, ...]:
+        nodes = self._list(given, field, path)
+        found = [self._condition(node, source, (*path, field, place)) for place, node in enumerate(nodes)]
+        return tuple(each for each in found if each is not None)
+
+    def _condition(self, node: Node, inherited: Source | None, path: Path) -> Condition | None:
+        if not isinstance(node, dict):
+            self._faults.add(f"a condition is a mapping with one of {', '.join(_OPERATORS)}", node, path)
+            return None
+        operators = [name for name in node if name in _OPERATORS]
+        if len(operators) != 1:
+            self._check_fields(node, (*_OPERATORS, *_SOURCE_FIELDS), path)
+            error = f"a condition has one of {', '.join(_OPERATORS)}"
+            self._faults.add(error, ", ".join(operators), path)
+            return None
+        [operator] = operators
+        fields = self._mapping(node, (operator, *_SOURCE_FIELDS), path)
+        source = self._source(fields, inherited, path)
+        if operator in _NESTED:
+            return _NESTED[operator](self._conditions(fields, operator, source, path))
+        if source is None:
+            error = f"{operator} needs a Source, of its own, of its rule or of its dimension"
+            self._faults.add(error, None, path)
+            return None
+        if operator == "HasValue":
+            return HasValue(source, self._flag(fields, operator, path))
+        named = self._one_or_more(fields, operator, path)
+        values = tuple(self._value(value, place) for value, place in named)
+        return ValueCondition(source, operator, values) if values else None
+
+    # -- sources ---------------------------------------------------------------------------------------------
+
+    def _source(self, given: Mapping[str, Node], inherited: Source | None, path: Path) -> Source | None:
+        transforms = None
+        if "Transforms" in given:
+            nodes = self._list(given, "Transforms", path, most=MAX_TRANSFORMS)
+            parsed = [self._transform(node, (*path, "Transforms", place)) for place, node in enumerate(nodes)]
+            transforms = tuple(each for each in parsed if each is not None)
+        if "Source" in given and "Sources" in given:
+            self._faults.add("Source and Sources exclude each other: choose one", None, (*path, "Sources"))
+        field = next((name for name in ("Source", "Sources") if name in given), None)
+        if field is None:
+            if "CoalesceSources" in given:
+                self._faults.add("CoalesceSources belongs to Sources", None, (*path, "CoalesceSources"))
+            if inherited is None:
+                if transforms is not None:
+                    self._faults.add("Transforms needs a Source", None, (*path, "Transforms"))
+                return None
+            return inherited if transforms is None else replace(inherited, transforms=transforms)
+        named = self._one_or_more(given, field, path, most=1 if field == "Source" else MAX_SOURCES)
+        names = [self._name_of(node, place) for node, place in named]
+        first = "CoalesceSources" in given and self._flag(given, "CoalesceSources", path)
+        return Source(tuple(name for name in names if name), first, transforms or ())
+
+    def _name_of(self, node: Node, path: Path) -> str:
+        """The name of a source as the ledger or an earlier dimension has it, "" if there is none."""
+        text = self._value(node, path)
+        if not text:
+            return ""
+        if text.startswith(PREFIX):
+            if text not in self._earlier:
+                is_later = text in self._later or path[:2] == ("Dimensions", text.removeprefix(PREFIX))
+                error = (
+                    "a rule may look at dimensions that stand before its own; move it up"
+                    if is_later
+                    else (f"there is no dimension {text.removeprefix(PREFIX)} in this definition")
+                )
+                self._faults.add(error, text, path)
+                return ""
+            return text
+        if text[: len(TAG)].lower() == TAG:
+            tag = text[len(TAG) :]
+            if tag not in self._tags:
+                self._faults.add(f"the ledger does not keep the tag {tag}: add it to ledger.tags", text, path)
+            return self._tags.get(tag, "")
+        if text.lower() not in self._sources:
+            self._faults.add(self._unknown_source(text), text, path)
+        return self._sources.get(text.lower(), "")
+
+    def _unknown_source(self, text: str) -> str:
+        known = [*self._sources.values(), *self._tags.values(), *self._earlier]
+        if text in _RECORD_FIELDS:
+            problem = f"{text} is a field of records, but the ledger does not keep it"
+            return f"{problem}: let [[attribution]] put it into a tag of ledger.tags"
+        near = difflib.get_close_matches(text, known, n=1)
+        told = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
+        return f"there is no such source{told}"
+
+    def _transform(self, node: Node, path: Path) -> Transform | None:
+        fields = self._mapping(node, ("Type", "Delimiter", "Index"), path)
+        type_ = fields.get("Type")
+        if not isinstance(type_, str) or type_ not in _TRANSFORMS:
+            if fields:
+                self._faults.add(f"Type must be one of {', '.join(_TRANSFORMS)}", type_, (*path, "Type"))
+            return None
+        if type_ != SPLIT:
+            for field in ("Delimiter", "Index"):
+                if field in fields:
+                    self._faults.add(f"{field} belongs to {SPLIT}", fields[field], (*path, field))
+            return Transform(type_)
+        delimiter = fields.get("Delimiter")
+        if not isinstance(delimiter, str) or not delimiter:
+            self._faults.add(f"{SPLIT} needs a Delimiter, such as '-'", delimiter, (*path, "Delimiter"))
+            return None
+        index = fields.get("Index", "0")
+        if not isinstance(index, str) or not re.fullmatch("[0-9]{1,2}", index):
+            error = f"Index is the place of the part, from 0 to {MAX_INDEX}"
+            self._faults.add(error, index, (*path, "Index"))
+            return None
+        return Transform(SPLIT, delimiter, int(index))
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def _mapping(self, node: Node, allowed: Sequence[str], path: Path) -> Mapping[str, Node]:
+        if not isinstance(node, dict):
+            self._faults.add(f"this must be a mapping, with {', '.join(allowed)}", node, path)
+            return {}
+        self._check_fields(node, allowed, path)
+        return node
+
+    def _check_fields(self, given: Mapping[str, Node], allowed: Sequence[str], path: Path) -> None:
+        for name in given:
+            if name not in allowed:
+                near = difflib.get_close_matches(name, allowed, n=1)
+                told = f"did you mean {near[0]}?" if near else f"known here: {', '.join(allowed)}"
+                self._faults.add(f"this key is not known here; {told}", name, (*path, name))
+
+    def _list(self, given: Mapping[str, Node], field: str, path: Path, *, most: int = 0) -> list[Node]:
+        node = given.get(field)
+        if not isinstance(node, list) or not node:
+            self._faults.add(f"{field} must be a list of at least one", node, (*path, field))
+            return []
+        if most and len(node) > most:
+            self._faults.add(f"{field} may have {most}", str(len(node)), (*path, field))
+            return node[:most]
+        return node
+
+    def _one_or_more(
+        self, given: Mapping[str, Node], field: str, path: Path, *, most: int = 0
+    ) -> Sequence[tuple[Node, Path]]:
+        """A value or a list of them, each with its path."""
+        node = given[field]
+        if not isinstance(node, list) or most == 1:
+            return [(node, (*path, field))]
+        nodes = self._list(given, field, path, most=most)
+        return [(each, (*path, field, place)) for place, each in enumerate(nodes)]
+
+    def _text(self, given: Mapping[str, Node], field: str, path: Path, *, required: bool = False) -> str:
+        if field not in given and not required:
+            return ""
+        return self._value(given.get(field), (*path, field))
+
+    def _value(self, node: Node, path: Path) -> str:
+        if not isinstance(node, str) or not node.strip():
+            self._faults.add("this must be text that is not empty", node, path)
+            return ""
+        if len(node) > MAX_VALUE:
+            self._faults.add(f"this may have {MAX_VALUE} characters", node, path)
+        if not node.isprintable():
+            self._faults.add("this must be printable text, without line breaks", node, path)
+        return node
+
+    def _flag(self, given: Mapping[str, Node], field: str, path: Path) -> bool:
+        node = given.get(field)
+        word = node.lower() if isinstance(node, str) else ""
+        if word not in ("true", "false"):
+            self._faults.add(f"{field} is true or false", node, (*path, field))
+        return word == "true"

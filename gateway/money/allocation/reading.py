@@ -1,0 +1,124 @@
+"""
+YAML as plain values: mappings, lists and texts. What no definition needs is refused: aliases, tags, documents.
+
+Every scalar is text, whatever YAML would make of it: a team named `on`, `1e3` or `2026-11-01` is that text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import yaml
+
+from gateway.money.allocation.faults import Fault, Faults, InvalidDefinition, Path
+
+Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
+MAX_DEPTH = 24  # mappings and lists within each other
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NULLS = ("", "~", "null", "Null", "NULL")
+
+
+def read(text: bytes, faults: Faults) -> Node:
+    """
+    The one document of a text; twice the same key is a fault. InvalidDefinition where it cannot be read further.
+    """
+    try:
+        events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)
+        return _document(events, faults)
+    except UnicodeDecodeError as error:
+        raise _unreadable(f"the text must be UTF-8; byte {error.start} is not") from None
+    except yaml.YAMLError as error:
+        raise _unreadable(f"this is not YAML: {_reason(error)}") from None
+
+
+def _document(events: Iterator[yaml.Event], faults: Faults) -> Node:
+    root: list[Node] = []
+    open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []  # from the root down, with their paths
+    keys: list[str | None] = []  # of each open mapping, the key whose value comes next
+    for event in events:
+        if isinstance(event, yaml.DocumentStartEvent) and root:
+            raise _unreadable("there must be one YAML document", event)
+        if isinstance(event, yaml.AliasEvent):
+            raise _unreadable(f"aliases such as *{event.anchor} are not taken: write the value out", event)
+        if isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            open_nodes.pop()
+            keys.pop()
+            continue
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        _check_plain(event)
+        is_key = bool(open_nodes) and isinstance(open_nodes[-1][0], dict) and keys[-1] is None
+        if is_key:
+            if not isinstance(event, yaml.ScalarEvent):
+                raise _unreadable("a key must be text", event)
+            parent, path = open_nodes[-1]
+            assert isinstance(parent, dict)
+            if event.value in parent:
+                faults.add(f"{_named(event.value)} stands here twice", event.value, (*path, event.value))
+            keys[-1] = event.value
+            continue
+        node = _node(event)
+        path = _place(node, root, open_nodes, keys)
+        if isinstance(node, dict | list):
+            if len(open_nodes) == MAX_DEPTH:
+                raise _unreadable(f"lists and mappings may be nested {MAX_DEPTH} deep", event)
+            open_nodes.append((node, path))
+            keys.append(None)
+    return root[0] if root else None
+
+
+def _place(
+    node: Node,
+    root: list[Node],
+    open_nodes: list[tuple[list[Node] | dict[str, Node], Path]],
+    keys: list[str | None],
+) -> Path:
+    """Put a node where it belongs; returns its path."""
+    if not open_nodes:
+        root.append(node)
+        return ()
+    parent, path = open_nodes[-1]
+    if isinstance(parent, list):
+        parent.append(node)
+        return (*path, len(parent) - 1)
+    key = keys[-1]
+    assert key is not None
+    parent[key] = node
+    keys[-1] = None
+    return (*path, key)
+
+
+def _node(event: yaml.NodeEvent) -> Node:
+    if isinstance(event, yaml.MappingStartEvent):
+        return {}
+    if isinstance(event, yaml.SequenceStartEvent):
+        return []
+    assert isinstance(event, yaml.ScalarEvent)
+    is_null = event.style is None and event.value in _NULLS
+    return None if is_null else str(event.value)
+
+
+def _check_plain(event: yaml.NodeEvent) -> None:
+    tag = event.tag if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) else None
+    if event.anchor is not None:
+        raise _unreadable(f"anchors such as &{event.anchor} are not taken: write the value out", event)
+    if tag is not None:
+        raise _unreadable(f"YAML tags such as {tag} are not taken", event)
+
+
+def _unreadable(error: str, event: yaml.Event | None = None) -> InvalidDefinition:
+    mark = event.start_mark if event is not None else None
+    where = f" (line {mark.line + 1})" if mark is not None else ""
+    return InvalidDefinition([Fault(error + where, "", [])])
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{error.problem} (line {mark.line + 1}, column {mark.column + 1})"
+    return str(error).partition("\n")[0]
+
+
+def _named(key: str) -> str:
+    return key if len(key) <= 64 else f"{key[:64]}..."

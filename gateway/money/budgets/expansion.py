@@ -1,0 +1,245 @@
+"""
+What is shown of a budget beside its rules: the running period, earlier ones, the way through a month, a forecast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gateway.http.resources.budgets import BURNUP, CURRENT, FORECAST, HISTORY
+from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, PeriodFigures, Spent
+from gateway.money.budgets.forecast import (
+    PERIODS_BACK,
+    WINDOW_DAYS,
+    Forecast,
+    History,
+    TooEarly,
+    past_errors,
+    widened,
+)
+from gateway.money.budgets.judging import limit_of
+from gateway.money.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
+from spool.ledger import money
+from spool.record import border
+from spool.registry.budgets import COST, DAILY, MONTHLY, QUARTERLY, WEEKLY, YEARLY, SpendBudget
+from spool.registry.views import View
+
+_PERIODS = {DAILY: 31, WEEKLY: 13, QUARTERLY: 8, YEARLY: 5}  # that a history has; of months: four quarters
+_QUARTERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetView:
+    """A budget that can be asked for, with its view."""
+
+    budget: SpendBudget
+    view: View
+
+
+async def expanded(books: BudgetLedger, figures: BudgetFigures, wanted: frozenset[str]) -> dict[str, object]:
+    """The expansions that are wanted, by name; each is null while the budget has a problem."""
+    if figures.view is None or not figures.periods:
+        return dict.fromkeys(sorted(wanted))
+    asked = BudgetView(budget=figures.budget, view=figures.view)
+    found: dict[str, object] = {}
+    if CURRENT in wanted:
+        found[CURRENT] = current(figures)
+    if HISTORY in wanted:
+        found[HISTORY] = await history(books, asked)
+    if BURNUP in wanted:
+        found[BURNUP] = await burnup(books, asked, figures.periods[0])
+    if FORECAST in wanted:
+        found[FORECAST] = await forecast_of(books, asked, figures.periods[0])
+    return found
+
+
+def current(figures: BudgetFigures) -> dict[str, object]:
+    """The running period. With owners, `actual` is of all of them and `planned` null: it is the amount of each."""
+    budget = figures.budget
+    running = figures.periods[0]
+    total = running.total
+    limit = limit_of(budget, running)
+    answer: dict[str, object] = {
+        "actual": money.text(total.actual),
+        "planned": None if budget.per or limit is None else money.text(limit),
+        "percent": None if budget.per else percent_of(total.actual, limit),
+        "start": _time(running.period.start),
+        "end": _time(running.period.end),
+        "calls": total.calls,
+        "unpriced_calls": total.unpriced,
+        "unconverted": total.unconverted,
+        "is_whole": running.is_whole,
+    }
+    if budget.per:
+        past = limit is not None and sum(
+            each.actual > 0 and each.actual >= limit for each in running.spent.values()
+        )
+        answer["owners"] = {
+            "count": len(running.spent),
+            "past": int(past),
+            "left_out": running.owners_left_out,
+        }
+    return answer
+
+
+def percent_of(actual: int, limit: int | None) -> int | None:
+    """Whole percents of the amount, cut; None without one."""
+    return actual * 100 // limit if limit else None
+
+
+async def history(books: BudgetLedger, asked: BudgetView) -> dict[str, dict[str, object]]:
+    """
+    The running period and those before it, by granularity and first day. `actual` is null of a period that
+    hours of a zone beside UTC would be needed for and that is kept by days alone.
+    """
+    budget = asked.budget
+    running = period_at(books.now, budget.granularity, budget.zone)
+    if budget.granularity != MONTHLY:
+        periods = [
+            running,
+            *periods_before(running, budget.granularity, budget.zone, _PERIODS[budget.granularity] - 1),
+        ]
+        return {budget.granularity: _describe(budget, periods, await _spent(books, asked, periods))}
+    quarter = period_at(books.now, QUARTERLY, budget.zone)
+    quarters = [quarter, *periods_before(quarter, QUARTERLY, budget.zone, _QUARTERS - 1)]
+    months = [running]
+    while months[-1].start > quarters[-1].start:
+        months += periods_before(months[-1], MONTHLY, budget.zone, 1)
+    spent = await _spent(books, asked, months)
+    monthly = _describe(budget, months, spent)
+    return {MONTHLY: monthly, QUARTERLY: _quarterly(budget, quarters, months, spent)}
+
+
+async def burnup(
+    books: BudgetLedger, asked: BudgetView, running: PeriodFigures
+) -> dict[str, dict[str, dict[str, object]]]:
+    """
+    Return for each day of the running period up to today the spend until its end, and an even share of the amount.
+    """
+    budget = asked.budget
+    days = days_of(running.period, budget.zone)
+    limit = None if budget.per else limit_of(budget, running)
+    period = running.period
+    sums = await books.sums(budget, asked.view, period.start, period.end, DAILY, by_owner=False)
+    found: dict[str, dict[str, object]] = {}
+    spent = 0
+    for place, day in enumerate(days, start=1):
+        if day.start.timestamp() > books.now:
+            break
+        here = sums.get((day.start, ""))
+        spent += here.actual if here else 0
+        planned = None if limit is None else rounded(budget.measure, limit * place // len(days))
+        found[day.first_day] = {"actual": money.text(spent), "planned": planned}
+    return {DAILY: found}
+
+
+async def forecast_of(books: BudgetLedger, asked: BudgetView, running: PeriodFigures) -> dict[str, object]:
+    """Forecast all owners together, with bounds as wide as the errors of earlier forecasts."""
+    budget = asked.budget
+    period = running.period
+    before = periods_before(period, budget.granularity, budget.zone, PERIODS_BACK)
+    at = await books.known_until(budget)
+    back = int((books.now - before[-1].start.timestamp()) // 86400) + WINDOW_DAYS + 1
+    days = (await books.days(budget, asked.view, back, by_owner=False)).get("", {})
+    known = History(days=days, hours=await books.hours(budget, asked.view))
+    total = running.total
+    made = books.forecast(period, known, total, at)
+    if isinstance(made, TooEarly):
+        return {"total": None, "low": None, "high": None, "reason": made.reason, "past_errors": {}}
+    errors = {
+        each.first_day: error[0]
+        for each in before
+        if (error := past_errors(known, [(each.start, each.end)], elapsed=period.elapsed(at)))
+    }
+    wide = widened(made, list(errors.values()), actual=total.actual)
+    return {
+        "total": rounded(budget.measure, wide.total),
+        "low": rounded(budget.measure, wide.low),
+        "high": rounded(budget.measure, wide.high),
+        "reason": None,
+        "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},  # percent
+    }
+
+
+def forecast_text(budget: SpendBudget, made: Forecast | TooEarly | None) -> str | None:
+    return rounded(budget.measure, made.total) if isinstance(made, Forecast) else None
+
+
+def rounded(measure: str, value: int) -> str:
+    """An amount that is not an exact sum: whole cents, tokens or calls."""
+    step = money.UNIT // 100 if measure == COST else money.UNIT
+    return money.text(value // step * step)
+
+
+async def _spent(
+    books: BudgetLedger, asked: BudgetView, periods: list[BudgetPeriod]
+) -> Mapping[str, int | None]:
+    """Return the spend of each period by its first day. `periods` follow each other, the newest first."""
+    budget = asked.budget
+    since = periods[-1].start
+    until = periods[0].end
+    is_utc = all(
+        period.start.astimezone(budget.zone).utcoffset() == period.start.utcoffset() for period in periods
+    )
+    kept = since if is_utc else await books.ledger.since_hours(since)
+    first = min((period.start for period in periods if period.start >= kept), default=until)
+    sums = await books.sums(budget, asked.view, first, until, budget.granularity, by_owner=False)
+    return {
+        period.first_day: _of(sums.get((period.start, ""))) if period.start >= first else None
+        for period in periods
+    }
+
+
+def _of(spent: Spent | None) -> int:
+    return spent.actual if spent else 0
+
+
+def _describe(
+    budget: SpendBudget, periods: list[BudgetPeriod], spent: Mapping[str, int | None]
+) -> dict[str, object]:
+    return {
+        period.first_day: _pair(spent[period.first_day], _planned(budget, period))
+        for period in reversed(periods)
+    }
+
+
+def _quarterly(
+    budget: SpendBudget,
+    quarters: list[BudgetPeriod],
+    months: list[BudgetPeriod],
+    spent: Mapping[str, int | None],
+) -> dict[str, object]:
+    """A quarter is the sum of its months so far; its amount that of all three, if each has one."""
+    found: dict[str, object] = {}
+    for quarter in reversed(quarters):
+        own = [month for month in months if quarter.start <= month.start < quarter.end]
+        ahead = period_at(quarter.end.timestamp() - 1, MONTHLY, budget.zone)
+        planned = [
+            _planned(budget, month) for month in (ahead, *periods_before(ahead, MONTHLY, budget.zone, 2))
+        ]
+        actual = [spent[month.first_day] for month in own]
+        found[quarter.first_day] = _pair(_sum(actual), _sum(planned))
+    return found
+
+
+def _planned(budget: SpendBudget, period: BudgetPeriod) -> int | None:
+    amount = "" if budget.per else budget.amount(period.first_day)
+    return money.units(amount) if amount else None
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _pair(actual: int | None, planned: int | None) -> dict[str, object]:
+    return {
+        "actual": None if actual is None else money.text(actual),
+        "planned": None if planned is None else money.text(planned),
+    }
+
+
+def _time(when: datetime) -> str | None:
+    return border(when.timestamp())

@@ -1,0 +1,283 @@
+"""
+What the ledger says of a budget: exact sums of its view, by period and owner, and the history that forecasts need.
+
+Amounts are units (spool.ledger.money), of tokens and calls too, so that a budget of either is judged like
+one of money.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+
+from gateway.money.budgets.forecast import WINDOW_DAYS, Forecast, History, TooEarly, forecast
+from gateway.money.budgets.periods import BudgetPeriod, judged_periods
+from spool.errors import NotKept
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow
+from spool.ledger.sums import DAY_S
+from spool.meters import METERS, SCALE
+from spool.registry.budgets import CALLS, COST, TOKENS, SpendBudget
+from spool.registry.views import View
+
+HOURS_DAYS = 14  # of which the profile of a day is made
+_BILLS_S = 62 * DAY_S  # in which the last day with a bill is looked for
+_MEASURES = {
+    COST: ("calls",),
+    CALLS: ("calls",),
+    TOKENS: ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """
+    What an owner spent in a period. The truth is higher by `unpriced` calls of unknown cost, and by
+    `unconverted` amounts by their currencies, which no rate is known for.
+    """
+
+    actual: int
+    calls: int
+    unpriced: int
+    unconverted: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodFigures:
+    """
+    By owner, "" for a budget without owners and for calls of an unknown one. `is_whole`: no record of
+    it is missing.
+
+    `forecasts` are of the running period, for what needs one. `owners_left_out`: beyond the bound, those
+    who spent least.
+    """
+
+    period: BudgetPeriod
+    spent: Mapping[str, Spent]
+    is_whole: bool = True
+    forecasts: Mapping[str, Forecast | TooEarly] = field(default_factory=dict)
+    owners_left_out: int = 0
+
+    @property
+    def total(self) -> Spent:
+        """Add up the spend of all owners."""
+        return Spent(
+            actual=sum(each.actual for each in self.spent.values()),
+            calls=sum(each.calls for each in self.spent.values()),
+            unpriced=sum(each.unpriced for each in self.spent.values()),
+            unconverted=money.added(each.unconverted for each in self.spent.values()),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetFigures:
+    """
+    `budget` and `view` are those that were asked for. `periods` are those that are judged, the running one
+    first; there are none when there is a `problem`, which says why. `per_label` is how people read what it is
+    for each of.
+    """
+
+    budget: SpendBudget
+    view: View | None
+    periods: Sequence[PeriodFigures] = ()
+    problem: str | None = None
+    per_label: str = ""
+    billed_through: str | None = None  # the last day with a bill, for a budget of billed money
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLedger:
+    """Asks the ledger about budgets, up to `now`. What budgets of one view have in common is asked once."""
+
+    ledger: Ledger
+    now: float
+    max_owners: int
+    divided: Callable[
+        [str], Awaitable[AnswersCosts]
+    ]  # the ledger without the calls that plans cover, or these alone
+    _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
+    _billed_until: list[float] = field(default_factory=list)  # once it was asked for
+
+    async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
+        problem = problem_of(budget, view, self.ledger.dimensions())
+        if problem is not None or view is None:
+            return BudgetFigures(budget=budget, view=view, problem=problem)
+        try:
+            running, *late = [
+                await self._period(budget, view, period) for period in judged_periods(budget, self.now)
+            ]
+            forecasts = await self._forecasts(budget, view, running)
+        except NotKept as error:
+            return BudgetFigures(budget=budget, view=view, problem=str(error))
+        running = replace(running, forecasts=forecasts)
+        return BudgetFigures(
+            budget=budget,
+            view=view,
+            periods=[running, *late],
+            per_label=self.ledger.label(budget.per),
+            billed_through=await self._billed_through(budget),
+        )
+
+    async def known_until(self, budget: SpendBudget) -> float:
+        """Return up to when the money of a budget is known: now, or until the end of the last day with a bill."""
+        if not budget.arranged:
+            return self.now
+        if not self._billed_until:
+            days = await self.ledger.billed_days(int(self.now) - _BILLS_S, int(self.now))
+            told = [day.day for day in days if day.source and not day.corrects]
+            self._billed_until.append(float(max(told) + DAY_S) if told else 0.0)
+        return self._billed_until[0]
+
+    async def _billed_through(self, budget: SpendBudget) -> str | None:
+        until = await self.known_until(budget)
+        has_bill = budget.arranged and until
+        return f"{datetime.fromtimestamp(until - DAY_S, UTC):%Y-%m-%d}" if has_bill else None
+
+    async def sums(
+        self,
+        budget: SpendBudget,
+        view: View,
+        since: datetime,
+        until: datetime,
+        granularity: str,
+        *,
+        by_owner: bool,
+    ) -> Mapping[tuple[datetime, str], Spent]:
+        """Sum the spend by period in the budget's zone, and by owner if asked."""
+        owner = budget.per if by_owner else ""
+        of_view = (view.id, view.version, budget.measure, budget.cost_type, budget.time_zone)
+        asked = (*of_view, since, until, granularity)
+        if not owner and asked in self._known:
+            return self._known[asked]
+        query = CostQuery(
+            since=since,
+            until=until,
+            granularity=granularity,
+            group_by=[owner] if owner else [],
+            include=view.include,
+            exclude=view.exclude,
+            zone=budget.zone,
+            measures=_MEASURES.get(budget.measure, ("calls",)),
+            meter=budget.measure if budget.measure in METERS else "",
+            arranged=budget.arranged,
+        )
+        divides = budget.cost_type in PLAN_TYPES
+        ledger = await self.divided(budget.cost_type) if divides else self.ledger
+        rows = await ledger.costs(query) if since < until else []
+        # With thousands of owners this takes so long that senders would wait for it.
+        found = await asyncio.to_thread(_by_owner, budget.measure, rows)
+        if not owner:  # of owners there are thousands
+            self._known[asked] = found
+        return found
+
+    async def days(
+        self, budget: SpendBudget, view: View, count: int, *, by_owner: bool
+    ) -> dict[str, dict[date, int]]:
+        """Return the spend of the last complete days of UTC, by owner."""
+        until = datetime.fromtimestamp(await self.known_until(budget), UTC)
+        midnight = until.replace(hour=0, minute=0, second=0, microsecond=0)
+        in_utc = _in_utc(budget)
+        sums = await self.sums(
+            in_utc, view, midnight - timedelta(days=count), midnight, "daily", by_owner=by_owner
+        )
+        found: dict[str, dict[date, int]] = {}
+        for (start, owner), spent in sums.items():
+            found.setdefault(owner, {})[start.date()] = spent.actual
+        return found
+
+    async def hours(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
+        """Return the spend of each hour of the day in UTC, over some weeks and all owners. A bill tells of none."""
+        if budget.arranged:
+            return (1,) * 24
+        until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        since = await self.ledger.since_hours(until - timedelta(days=HOURS_DAYS))
+        found = [0] * 24
+        sums = await self.sums(_in_utc(budget), view, since, until, "hourly", by_owner=False)
+        for (start, _), spent in sums.items():
+            found[start.hour] += spent.actual
+        return tuple(found)
+
+    async def _period(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
+        # All that is counted of the period, also what a sender's clock puts into its future.
+        sums = await self.sums(budget, view, period.start, period.end, TOTAL, by_owner=True)
+        most = sorted(
+            ((owner, spent) for (_, owner), spent in sums.items()), key=lambda item: -item[1].actual
+        )
+        return PeriodFigures(
+            period=period,
+            spent=dict(most[: self.max_owners]),
+            is_whole=await self.ledger.whole_since() <= period.start.timestamp(),
+            owners_left_out=len(most[self.max_owners :]),
+        )
+
+    async def _forecasts(
+        self, budget: SpendBudget, view: View, running: PeriodFigures
+    ) -> Mapping[str, Forecast | TooEarly]:
+        """
+        Forecast each owner if a forecast can alert; otherwise only budgets without owners, whose forecast is shown.
+        """
+        if budget.per and not any(wanted == "Y" for wanted in budget.forecast_alerts.values()):
+            return {}
+        days = await self.days(budget, view, WINDOW_DAYS, by_owner=True)
+        hours = await self.hours(budget, view)
+        owners = running.spent if budget.per else {"": running.spent.get("")}
+        at = await self.known_until(budget)
+
+        def all_of_them() -> Mapping[str, Forecast | TooEarly]:
+            return {
+                owner: self.forecast(
+                    running.period, History(days=days.get(owner, {}), hours=hours), spent, at
+                )
+                for owner, spent in owners.items()
+            }
+
+        return await asyncio.to_thread(all_of_them)
+
+    def forecast(
+        self, period: BudgetPeriod, history: History, spent: Spent | None, known_until: float
+    ) -> Forecast | TooEarly:
+        now = datetime.fromtimestamp(known_until, UTC)
+        if now < period.start:
+            return TooEarly(reason="too early to tell: no bill is about a day of this period")
+        actual = spent.actual if spent else 0
+        return forecast(history, start=period.start, end=period.end, now=now, actual=actual)
+
+
+def problem_of(budget: SpendBudget, view: View | None, known: Collection[str]) -> str | None:
+    """Why a budget cannot be evaluated; None if it can."""
+    if view is None:
+        return "its view is not there any more: choose another one"
+    if budget.per and budget.per not in known:
+        return (
+            f"the ledger does not know {budget.per} any more: add the tag to [ledger] tags, publish a "
+            "definition of the"
+            " dimension, or change per"
+        )
+    broken = view.broken(known)
+    return None if broken is None else f"its view {view.name!r} is broken: {broken}"
+
+
+def _in_utc(budget: SpendBudget) -> SpendBudget:
+    return replace(budget, time_zone="UTC")
+
+
+def _by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[datetime, str], Spent]:
+    return {(row.start, (row.group[0] if row.group else "") or ""): _spent(measure, row) for row in rows}
+
+
+def _spent(measure: str, row: CostRow) -> Spent:
+    """Calls that the gateway's cache answered spend nothing."""
+    if measure == COST:
+        actual = money.units(row.cost)
+    elif measure == CALLS:
+        actual = (row.calls - row.cached) * money.UNIT
+    elif measure in METERS:
+        actual = row.metered * (money.UNIT // SCALE)
+    else:
+        tokens = row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
+        actual = tokens * money.UNIT
+    unconverted = row.unconverted if measure == COST else {}
+    return Spent(actual=actual, calls=row.calls - row.cached, unpriced=row.unpriced, unconverted=unconverted)

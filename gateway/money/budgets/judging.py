@@ -1,0 +1,183 @@
+"""
+Judges all budgets at once: figures of the ledger and the alerts that are kept become new alerts,
+notices and findings.
+
+Pure. It runs within the transaction that keeps its result, on the rows of that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+import msgspec
+
+from gateway.money.budgets.alerts import Reading, Thresholds, Told, judge
+from gateway.money.budgets.figures import BudgetFigures, PeriodFigures
+from gateway.money.budgets.forecast import Forecast
+from gateway.money.budgets.words import Standing, finding_of, notice_of
+from spool.ledger import money
+from spool.registry.budget_alerts import ACTUAL, FIRED, Alert, PeriodAlerts
+from spool.registry.budgets import REAL_COST, RULES, SpendBudget, percents
+from spool.registry.insights import Finding
+from spool.registry.notices import Notice
+from spool.registry.tables.budgets import Judged, Kept
+from spool.registry.views import View
+
+_EMPTY: PeriodAlerts = PeriodAlerts(budget_id="", first_day="", end=0.0, rules="", owners={})
+
+
+@dataclass(slots=True, kw_only=True)
+class Judgement:
+    """Collects what is found of one budget after the other."""
+
+    now: float
+    channels: Collection[str]  # of the configuration
+    link: Callable[[SpendBudget], str]
+    alerts: list[PeriodAlerts] = field(default_factory=list)
+    notices: list[tuple[Notice, tuple[str, ...]]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, figures: BudgetFigures, kept: Kept) -> None:
+        budget = figures.budget
+        standing = list[Standing]()
+        for place, period in enumerate(figures.periods):
+            key = f"{budget.id}.{period.period.first_day}"
+            after = self._period(figures, period, kept.alerts.get(key))
+            if after != kept.alerts.get(key):
+                self.alerts.append(after)
+            if place == 0:
+                standing = _standing(budget, period, after)
+        found = finding_of(figures, standing)
+        if found is not None:
+            self.findings.append(found)
+
+    def _period(
+        self, figures: BudgetFigures, period: PeriodFigures, kept: PeriodAlerts | None
+    ) -> PeriodAlerts:
+        budget = figures.budget
+        rules = rules_digest(figures.budget, figures.view)
+        is_first = kept is None or kept.rules != rules
+        before = _EMPTY if kept is None or is_first else kept
+        # What a new or changed budget is past already is no news: whoever made it sees it in the answer.
+        is_old_news = is_first and (kept is not None or budget.rules_since > period.period.start.timestamp())
+        owners = {}
+        thresholds = Thresholds(actual=percents(budget.alerts), forecast=percents(budget.forecast_alerts))
+        for owner in dict.fromkeys((*period.spent, *before.owners)) if budget.per else ("",):
+            reading = self._reading(
+                budget, period, owner, is_silent=is_old_news or self.now < budget.silent_until
+            )
+            alerts, told = judge(thresholds, before.owners.get(owner, ()), reading)
+            if alerts:
+                owners[owner] = alerts
+            self._tell(figures, period, owner, told, rules)
+        end = period.period.end.timestamp()
+        return PeriodAlerts(
+            budget_id=budget.id, first_day=period.period.first_day, end=end, rules=rules, owners=owners
+        )
+
+    def _reading(self, budget: SpendBudget, period: PeriodFigures, owner: str, *, is_silent: bool) -> Reading:
+        spent = period.spent.get(owner)
+        expected = period.forecasts.get(owner)
+        can_tell = isinstance(expected, Forecast) and period.period.is_told_by_forecast(self.now)
+        return Reading(
+            now=self.now,
+            actual=spent.actual if spent else 0,
+            limit=limit_of(budget, period),
+            forecast=expected.total if can_tell and isinstance(expected, Forecast) else None,
+            is_silent=is_silent,
+            is_whole=period.is_whole and not period.owners_left_out,
+        )
+
+    def _tell(
+        self, figures: BudgetFigures, period: PeriodFigures, owner: str, told: list[Told], rules: str
+    ) -> None:
+        channels = self._channels(figures)
+        for each in told:
+            subject = (
+                figures.budget.id,
+                owner,
+                period.period.first_day,
+                each.kind,
+                each.percent,
+                each.state,
+                rules,
+            )
+            id = "bgt_" + blake2b(msgspec.json.encode(subject), digest_size=16).hexdigest()
+            link = self.link(figures.budget)
+            self.notices.append(
+                (notice_of(figures, period, owner, each, id=id, now=self.now, link=link), channels)
+            )
+
+    def _channels(self, figures: BudgetFigures) -> tuple[str, ...]:
+        """
+        Return the channels of the budget, else of its view, else all; channels that are not configured
+        do not count.
+        """
+        for named in (figures.budget.channels, figures.view.channels if figures.view else ()):
+            known = tuple(name for name in named if name in self.channels)
+            if known:
+                return known
+        return tuple(self.channels)
+
+
+def judge_all(
+    figures: Mapping[str, BudgetFigures],
+    kept: Kept,
+    *,
+    now: float,
+    channels: Collection[str],
+    link: Callable[[SpendBudget], str],
+) -> Judged:
+    """
+    Judge all budgets. A budget that changed since its figures were read waits for the next evaluation; until
+    then its insights stay, as do all others.
+    """
+    judgement = Judgement(now=now, channels=channels, link=link)
+    is_complete = True
+    for budget in kept.budgets:
+        found = figures.get(budget.id)
+        view = kept.views.get(budget.view_id)
+        is_current = found is not None and rules_digest(found.budget, found.view) == rules_digest(
+            budget, view
+        )
+        if found is None or not is_current:
+            is_complete = False
+            continue
+        judgement.add(replace(found, budget=budget, view=view), kept)
+    findings = judgement.findings if is_complete else None
+    return Judged(alerts=judgement.alerts, notices=judgement.notices, findings=findings)
+
+
+def limit_of(budget: SpendBudget, period: PeriodFigures) -> int | None:
+    """Return the amount planned for the period, in units; None if there is none."""
+    planned = budget.amount(period.period.first_day)
+    return money.units(planned) if planned else None
+
+
+def rules_digest(budget: SpendBudget, view: View | None) -> str:
+    """Hash the rules that alerts depend on. With another hash the running period is judged anew."""
+    rules = {name: getattr(budget, name) for name in RULES}
+    if budget.cost_type == REAL_COST:  # rules of before have no other money: they are the same
+        del rules["cost_type"]
+    filters = None if view is None else {name: sorted(values) for name, values in view.filter.items()}
+    text = msgspec.json.encode([rules, filters], order="sorted")
+    return blake2b(text, digest_size=16).hexdigest()
+
+
+def _standing(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAlerts) -> list[Standing]:
+    """The owners past a threshold, those that spent most first."""
+    limit = limit_of(budget, period)
+    found = []
+    for owner, states in alerts.owners.items():
+        fired = [alert for alert in states if alert.state == FIRED]
+        if fired and limit is not None:
+            highest = max(fired, key=_weight)
+            found.append(Standing(owner=owner, spent=period.spent.get(owner), limit=limit, alert=highest))
+    return sorted(found, key=lambda each: (-(each.spent.actual if each.spent else 0), each.owner))
+
+
+def _weight(alert: Alert) -> tuple[bool, int]:
+    """Rank an alert: actual spend ranks above a forecast, then the higher percentage."""
+    return alert.kind == ACTUAL, alert.percent

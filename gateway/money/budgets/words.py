@@ -1,0 +1,177 @@
+"""What people are told of a budget: the notice of a threshold, and the insight that stands while one is crossed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from gateway.money.budgets.alerts import Told
+from gateway.money.budgets.figures import BudgetFigures, PeriodFigures, Spent
+from gateway.money.budgets.forecast import Forecast
+from gateway.money.insights.findings import finding, money, named
+from spool.ledger import money as units
+from spool.ledger.money import unconverted_words
+from spool.record import CURRENCY
+from spool.registry.budget_alerts import ACTUAL, CORRECTED, FORECAST, Alert
+from spool.registry.budgets import COST, SpendBudget
+from spool.registry.insights import LOW, Concerned, Finding
+from spool.registry.notices import CRITICAL, INFO, WARNING, Notice
+from spool.registry.tables.budgets import FINDER
+
+CATEGORY = "budget"
+CROSSED, EXPECTED, TAKEN_BACK = "budget.threshold_crossed", "budget.forecast_crossed", "budget.corrected"
+_KINDS = {ACTUAL: CROSSED, FORECAST: EXPECTED}
+_NAMED_OWNERS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """An owner whose running period has a threshold that is crossed now: the highest of what fired."""
+
+    owner: str
+    spent: Spent | None
+    limit: int
+    alert: Alert
+
+
+def amount(measure: str, value: int) -> str:
+    """An amount for people: dollars to the cent, or a number of tokens, calls or what a meter counts."""
+    exact = Decimal(units.text(value))
+    return money(exact) if measure == COST else f"{exact:,.0f} {measure.replace('_', ' ')}"
+
+
+def notice_of(
+    figures: BudgetFigures,
+    period: PeriodFigures,
+    owner: str,
+    told: Told,
+    *,
+    id: str,
+    now: float,
+    link: str = "",
+) -> Notice:
+    """The notice of one crossing. `id` is the same whenever it is told."""
+    budget = figures.budget
+    spent = period.spent.get(owner)
+    value = amount(budget.measure, told.value)
+    limit = amount(budget.measure, told.limit)
+    whose = _whose(budget, owner)
+    is_late = period.period.is_over(now)
+    if told.state == CORRECTED:
+        kind, severity = TAKEN_BACK, INFO
+        title = f"Budget {whose} is below {told.percent} % again: {value} of {limit}"
+        text = (
+            "What was counted before was too much: late repeats were recognised, or sums were priced again."
+        )
+        if budget.arranged:
+            text = "A newer bill tells less than the one before."
+    elif told.kind == FORECAST:
+        kind, severity = EXPECTED, WARNING
+        title = f"Budget {whose} is expected to reach {told.percent} %: {value} of {limit}"
+        text = f"At the rate of the last weeks the period that began on {period.period.first_day} comes to {value}."
+    else:
+        kind = CROSSED
+        severity = CRITICAL if told.percent >= 100 else WARNING
+        title = f"Budget {whose} passed {told.percent} %: {value} of {limit}"
+        what = (
+            f"what providers billed for the view ({budget.cost_type})"
+            if budget.arranged
+            else "the calls of the view"
+        )
+        text = f"Since {period.period.first_day} {what} came to {value}."
+    if is_late:
+        text += f" The period is over; {'bills' if budget.arranged else 'calls'} that came late crossed the threshold."
+    return Notice(
+        id=id,
+        kind=kind,
+        title=title,
+        at=now,
+        text=" ".join([text, *_missing(budget, spent)]),
+        fields={
+            "budget": budget.name,
+            "view": figures.view.name if figures.view else "",
+            **({"owner": named(owner), "per": named(figures.per_label)} if budget.per else {}),
+            "period": f"{budget.granularity} from {period.period.first_day} ({budget.time_zone})",
+            "threshold": f"{told.percent} %",
+            ("forecast" if told.kind == FORECAST else "actual"): units.text(told.value),
+            "planned": units.text(told.limit),
+        },
+        severity=severity,
+        link=link,
+        thread=f"budget:{budget.id}:{period.period.first_day}",
+    )
+
+
+def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding | None:
+    """The insight of a budget while a threshold is crossed, or while it cannot be evaluated; None if all is well."""
+    budget = figures.budget
+    if figures.problem is not None:
+        return finding(
+            FINDER,
+            (budget.id, "problem"),
+            title=f"Budget {named(budget.name)} is not evaluated",
+            seen=figures.problem,
+            advice="mend the view or the budget; until then it fires no alert.",
+            category=CATEGORY,
+            effort=LOW,
+        )
+    if not standing:
+        return None
+    period = figures.periods[0]
+    over = sum(max(0, (each.spent.actual if each.spent else 0) - each.limit) for each in standing)
+    return finding(
+        FINDER,
+        (budget.id,),
+        title=_headline(figures, standing),
+        seen=" ".join(_lines(budget, period, standing)),
+        advice="look at what the view spends, and at the models and teams behind it; a higher amount is a change of "
+        "the budget. Tollhouse never blocks a call: a limit that does is a setting of the provider or the "
+        "gateway.",
+        category=CATEGORY,
+        effort=LOW,
+        impact=Decimal(units.text(over)) if budget.measure == COST else Decimal(0),
+        newest=max(each.alert.fired_at or each.alert.since for each in standing),
+        concerns=Concerned(include=view.include, exclude=view.exclude) if (view := figures.view) else None,
+    )
+
+
+def _headline(figures: BudgetFigures, standing: Sequence[Standing]) -> str:
+    budget = figures.budget
+    if budget.per:
+        return f"Budget {named(budget.name)}: {len(standing)} of {named(figures.per_label)} past a threshold"
+    [each] = standing
+    words = "is expected to pass" if each.alert.kind == FORECAST else "is past"
+    return (
+        f"Budget {named(budget.name)} {words} {each.alert.percent} % of {amount(budget.measure, each.limit)}"
+    )
+
+
+def _lines(budget: SpendBudget, period: PeriodFigures, standing: Sequence[Standing]) -> list[str]:
+    lines = [f"since {period.period.first_day}:"]
+    for each in standing[:_NAMED_OWNERS]:
+        spent = amount(budget.measure, each.spent.actual if each.spent else 0)
+        whose = f"{named(each.owner)} " if budget.per else ""
+        lines.append(f"{whose}{spent} of {amount(budget.measure, each.limit)};")
+        expected = period.forecasts.get(each.owner)
+        if isinstance(expected, Forecast):
+            lines.append(f"expected {amount(budget.measure, expected.total)};")
+    if len(standing) > _NAMED_OWNERS:
+        lines.append(f"and {len(standing) - _NAMED_OWNERS} more;")
+    return [*lines[:-1], lines[-1].rstrip(";") + ".", *_missing(budget, period.total)]
+
+
+def _missing(budget: SpendBudget, spent: Spent | None) -> list[str]:
+    """Say what the sum lacks, in a sentence each."""
+    if budget.measure != COST or spent is None:
+        return []
+    found = []
+    if spent.unpriced:
+        found.append(f"{spent.unpriced:,} of {spent.calls:,} calls have no price, so the truth is higher.")
+    if spent.unconverted:
+        found.append(f"{unconverted_words(spent.unconverted, CURRENCY)}.")
+    return found
+
+
+def _whose(budget: SpendBudget, owner: str) -> str:
+    return f"{named(budget.name)} of {named(owner)}" if budget.per else named(budget.name)

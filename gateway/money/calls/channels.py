@@ -1,0 +1,230 @@
+"""
+The calls of the operator API on channels of notifications. Their secrets come in and never go out.
+
+Those that people make are changed here, those of the configuration only in its file.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gateway.http.holders.installation import InstallationServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.operator.address import NOTHING, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.money.calls.notifications import describe_notification, shown_error
+from spool.errors import NotAllowed, NotThere
+from spool.record import moment
+from spool.registry.notices import CHANNEL_STATES, TEST, WARNING, ChannelState, Notice
+from spool.registry.permission_sets import (
+    INSTALLATION_ADMINISTRATION,
+    OPERATE_SPOOL,
+    VIEW_COSTS,
+    VIEW_OPERATION,
+)
+from spool.registry.shared.document_table import names_of
+from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
+
+Tls = Literal["starttls", "implicit", "none"]
+Insights = Literal["none", "info", "warning", "critical"]
+
+
+class NewChannel(RequestBody):
+    """
+    `secret` is the address of slack and teams, the signing secret of a webhook, the password of email, the integration
+    key of pagerduty, the bearer token of alertmanager. The other fields are as in [[notify]].
+    """
+
+    name: str
+    type: str
+    secret: str | None = None
+    url: str = ""
+    server: str = ""
+    tls: Tls = "starttls"
+    username: str = ""
+    sender: str = ""
+    to: tuple[str, ...] = ()
+    insights: Insights = "warning"
+    categories: tuple[str, ...] = ()
+    quiet_hours: str = ""
+    digest: str = ""
+    time_zone: str = "UTC"
+
+
+class ChannelChanges(RequestBody):
+    """What is left out stays as it is, the secret too."""
+
+    version: str | None = None
+    secret: str | None = None
+    url: str | UnsetType = UNSET
+    server: str | UnsetType = UNSET
+    tls: Tls | UnsetType = UNSET
+    username: str | UnsetType = UNSET
+    sender: str | UnsetType = UNSET
+    to: tuple[str, ...] | UnsetType = UNSET
+    insights: Insights | UnsetType = UNSET
+    categories: tuple[str, ...] | UnsetType = UNSET
+    quiet_hours: str | UnsetType = UNSET
+    digest: str | UnsetType = UNSET
+    time_zone: str | UnsetType = UNSET
+
+
+def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
+    """All but the secret, of which is told since when it is the same."""
+    stated: dict[str, Any] = {name: getattr(row, name) for name in names_of(ChannelDraft)}
+    stated["secret_since"] = row.secret_since or None
+    return {**stated, "last_updated": moment(row.last_updated), "version": row.version}
+
+
+class ChannelTest(RequestBody):
+    """An empty object."""
+
+
+def describe_channel(channel: ChannelState) -> dict[str, object]:
+    return {
+        "name": channel.name,
+        "type": channel.type,
+        "origin": "console" if channel.is_kept else "configuration",
+        "state": channel.state,
+        "reason": channel.reason or None,
+        "insights": channel.insights,
+        "waiting": channel.counts.waiting,
+        "sent": channel.counts.sent,
+        "failed": channel.counts.failed,
+        "oldest": None if channel.oldest is None else moment(channel.oldest),
+    }
+
+
+CHANNELS: List[ChannelState] = List(
+    root="notification_channels",
+    show=describe_channel,
+    identity=Sort(value=lambda row: row.name),
+    sorts={
+        "name": Sort(value=lambda row: row.name),
+        "type": Sort(value=lambda row: row.type),
+        "state": Sort(value=lambda row: CHANNEL_STATES.index(row.state)),
+        "waiting": Sort(value=lambda row: row.counts.waiting),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "state": Filter(values=lambda row: (row.state,), valid_values=CHANNEL_STATES),
+        "type": Filter(values=lambda row: (row.type,)),
+    },
+)
+
+
+@call(
+    "GET",
+    "/notification-channels",
+    VIEW_OPERATION,
+    "List the channels that send notifications",
+    lists=CHANNELS,
+)
+async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
+    request.services.require_registry()
+    rows = [
+        replace(row, reason=shown_error(request, row.reason)) for row in await request.services.channels()
+    ]
+    return await request.list(CHANNELS, MemoryRows(rows))
+
+
+@call("POST", "/notification-channels", INSTALLATION_ADMINISTRATION, "Create a channel", status=201)
+async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]) -> Result:
+    given = _stated(request.body)
+    secret = given.pop("secret")
+    table = request.registry.kept_channels
+    most = request.shared.most(table.limit)
+    seal = request.services.seal_channel
+    made = await table.create(ChannelDraft(**given), secret, seal, most=most, actor=request.actor)
+    return {"notification_channel": describe_kept_channel(made)}
+
+
+@call("GET", "/notification-channels/{name}", VIEW_OPERATION, "Show a channel that was made in the console")
+async def show_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
+    return {"notification_channel": describe_kept_channel(request.registry.kept_channels.get(_name(request)))}
+
+
+@call("PATCH", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Change a channel")
+async def edit_channel(request: OperatorRequest[InstallationServices, ChannelChanges]) -> Result:
+    given = _stated(request.body)
+    table = request.registry.kept_channels
+    secret = given.pop("secret")
+    version = given.pop("version")
+    seal = request.services.seal_channel
+    changed = await table.change(_name(request), given, secret, seal, version=version, actor=request.actor)
+    return {"notification_channel": describe_kept_channel(changed)}
+
+
+@call("DELETE", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Delete a channel")
+async def remove_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
+    """
+    Remove a channel. Its waiting notices stay until they are discarded or there is a channel of this name again.
+    """
+    name = _name(request)
+    await request.registry.kept_channels.delete(name, actor=request.actor)
+    return {"deleted": name}
+
+
+@call("GET", "/channel-names", VIEW_COSTS, "List the names of the channels", shows=NOTHING)
+async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
+    """
+    List the names that budgets, views and reports may use, for people who may change those and may not see
+    how channels fare.
+    """
+    table = request.registry.notices
+    return {
+        "channel_names": [
+            {
+                "name": name,
+                "takes_reports": name in table.report_channels,
+                "takes_people": name in table.mail_channels,
+            }
+            for name in table.channels
+        ]
+    }
+
+
+@call(
+    "POST",
+    "/notification-channels/{name}/test",
+    OPERATE_SPOOL,
+    "Send a notice that shows whether a channel works",
+    status=201,
+)
+async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
+    """Send a notice to one channel that only shows whether it arrives."""
+    table = request.registry.notices
+    name = request.word("name")
+    if name not in table.channels:
+        raise NotThere("there is no channel with this name")
+    notice = Notice(
+        id=f"test-{secrets.token_hex(16)}",
+        kind=TEST,
+        title="Test of a notification channel",
+        at=request.services.clock.now(),
+        text=f"This is a test of the channel {name}. Nothing has happened, and there is nothing to do.",
+        severity=WARNING,
+    )
+    return {"notification": describe_notification(await table.test(notice, name, actor=request.actor))}
+
+
+def _name(request: OperatorRequest[InstallationServices, Any]) -> str:
+    """NotAllowed for a channel of the configuration."""
+    name = request.word("name")
+    registry = request.registry
+    if registry.kept_channels.find(name) is None and name in registry.notices.channels:
+        raise NotAllowed(f"{name} is a channel of the configuration: change it there, then reload")
+    return name
+
+
+def _stated(given: msgspec.Struct) -> dict[str, Any]:
+    values = {name: getattr(given, name) for name in given.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not UNSET}

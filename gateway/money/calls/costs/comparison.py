@@ -1,0 +1,136 @@
+"""The call of the operator API for a change of costs: what it is made of, and which groups drive it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+
+from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.money.calls.costs.questions import PAGING, asks_closed_months, enveloped, question_of, top_of
+from gateway.money.comparison.comparing import compared
+from gateway.money.comparison.sentence import sentence
+from gateway.money.comparison.split import PARTS, Driver, Spending
+from gateway.money.costs.answer import told_of_bills
+from gateway.money.costs.measures import DEFAULT_TOP, MAX_TOP, PREVIOUS, REAL_COST, SAME_WEEKDAYS
+from gateway.money.costs.question import check_span
+from gateway.money.costs.times import parse_moment
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.shared.cost_types import COUNTED_TYPES
+from spool.registry.shared.texts import check_one_of
+
+REPEATED = ("by", "where")
+ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAGING)
+MONEY_KINDS = (REAL_COST, *BILLED_TYPES)  # that are compared
+
+
+@call(
+    "GET",
+    "/comparison",
+    VIEW_COSTS,
+    "What changed the costs",
+    optional=ONCE,
+    repeated=REPEATED,
+    shows=SLICED,
+    in_turn=True,
+    asks_closed=asks_closed_months,
+)
+async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Compare the costs of two spans over all records closed by now: the ledger catches up first.
+
+    `rows` add up to `total`, and the parts of each to its change, to the last digit. `whole_since` is given
+    where sums may lack records that were gone before they were counted. `billed` is null, or how final the days of
+    billed money are.
+    """
+    services, reads, given = request.services, request.reads, request.http.query
+    cost_type = given.get("cost_type", REAL_COST)
+    check_one_of("cost_type", cost_type, MONEY_KINDS)
+    ledger = reads.ledger_of((cost_type, *COUNTED_TYPES))
+    await ledger.catch_up(services.log)
+    known = await reads.dimensions(cost_type, within=ledger)
+    question = replace(await question_of(request, known), cost_type=cost_type)
+    top = top_of(given.get("top", str(DEFAULT_TOP)))
+    against = partial(_baseline, against=given.get("against", SAME_WEEKDAYS), now=request.now())
+    answer = await compared(question, against, reads, now=request.now(), top=top, prices=services.prices)
+    page = await enveloped(
+        request,
+        list(enumerate(answer.found.drivers)),
+        show=lambda driver: {
+            **dict(zip(question.by, driver[1].group, strict=True)),
+            **_describe(driver[1]),
+        },
+        place=itemgetter(0),
+        identity=lambda _: "",
+        query=answer.query,
+        dimensions=known,
+        most=MAX_TOP + 2,
+    )
+    return {
+        "comparison": {
+            **_span(answer.query),
+            "by": list(question.by),
+            "against": _span(answer.baseline),
+            "top": top,
+            "cost_type": cost_type,
+            "sentence": sentence(answer.found),
+            "names": {each.name: each.label for each in reads.whole.derived() if each.name in known},
+            "whole_since": answer.may_lack,
+        },
+        "total": _describe(answer.found.total),
+        "billed": await told_of_bills(answer.query, reads, request.now()),
+        **page,
+    }
+
+
+def _baseline(query: CostQuery, *, against: str, now: float) -> CostQuery:
+    """
+    The same question of the time to compare with: SAME_WEEKDAYS, PREVIOUS, a name of RANGES, or FIRST..LAST
+    as days or times.
+
+    Invalid, or a Refusal, for anything else.
+    """
+    if against == PREVIOUS:
+        return preceding(query)
+    if against == SAME_WEEKDAYS:
+        return same_weekdays(query)
+    if against in RANGES:
+        since, until = span(against, now, query.zone)
+    else:
+        first, dots, last = against.partition("..")
+        if not dots:
+            words = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
+            raise Invalid(f"against must be one of {words}, or two days such as 2026-10-01..2026-10-31")
+        since = parse_moment("against", first, zone=query.zone)
+        until = parse_moment("against", last, zone=query.zone, end=True)
+    baseline = replace(query, since=since, until=until)
+    check_span(baseline)
+    return baseline
+
+
+def _span(query: CostQuery) -> dict[str, str]:
+    return {"from": query.since.isoformat(), "to": query.until.isoformat()}
+
+
+def _describe(driver: Driver) -> Mapping[str, object]:
+    parts = {name: money.text(getattr(driver.parts, name)) for name in PARTS}
+    was = _spending(driver.before)
+    return {**_spending(driver.now), "against": was, "change": money.text(driver.parts.change), **parts}
+
+
+def _spending(spending: Spending) -> Mapping[str, object]:
+    return {
+        "cost": money.text(spending.cost),
+        "tokens": spending.tokens,
+        "calls": spending.calls,
+        "unpriced": spending.unpriced,
+        "estimated": money.text(spending.estimated),
+    }

@@ -1,0 +1,73 @@
+"""The call of the operator API for what a running period will cost, by the method of budgets."""
+
+from __future__ import annotations
+
+from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.money.budgets.expansion import rounded
+from gateway.money.budgets.forecast import TooEarly
+from gateway.money.budgets.outlook import outlook
+from gateway.money.calls.costs.questions import question_of
+from spool.registry.budgets import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.shared.texts import check_one_of
+
+REPEATED = ("where",)
+ONCE = ("view", "tz", "per")
+PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
+
+
+@call(
+    "GET",
+    "/forecast",
+    VIEW_COSTS,
+    "What a running period will cost",
+    optional=ONCE,
+    repeated=REPEATED,
+    shows=SLICED,
+    in_turn=True,
+)
+async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    The running week, month, quarter or year, up to everything closed by now: the ledger catches up first.
+
+    `total` is null with a `reason` while there is too little history. Of the `days` that are not over the first
+    has what is spent of it already.
+    """
+    given = request.http.query
+    ledger = request.ledger
+    await ledger.catch_up(request.services.log)
+    per = given.get("per", MONTHLY)
+    check_one_of("per", per, PERIODS)
+    query = (await question_of(request, await request.reads.dimensions())).query
+    found = await outlook(ledger, query, per, request.now())
+
+    def shown(units: int) -> str:
+        return rounded(COST, units)
+
+    made = found.made
+    period = found.period
+    bounds: dict[str, str | None] = dict.fromkeys(("total", "low", "high"))
+    if not isinstance(made, TooEarly):
+        bounds = {"total": shown(made.total), "low": shown(made.low), "high": shown(made.high)}
+    return {
+        "forecast": {
+            "per": per,
+            "from": period.start.isoformat(),
+            "to": period.end.isoformat(),
+            "actual": shown(found.actual),
+            **bounds,
+            "reason": made.reason if isinstance(made, TooEarly) else None,
+            "days": [
+                {
+                    "day": day.first_day,
+                    "amount": shown(day.amount),
+                    "low": shown(day.low),
+                    "high": shown(day.high),
+                }
+                for day in found.days
+            ],
+        }
+    }

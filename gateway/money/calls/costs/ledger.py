@@ -1,0 +1,116 @@
+"""The calls of the operator API on the ledger: counting or pricing again, and frozen rates."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.costs.times import parse_moment
+from spool.errors import Invalid
+from spool.record import moment
+from spool.registry.permission_sets import MODIFY_BILLING
+
+if TYPE_CHECKING:
+    from gateway.bills.reconciliation.gathering import CalendarMonth
+
+
+class Rebuild(RequestBody):
+    """An empty object."""
+
+
+class Reprice(RequestBody):
+    """`since` is a day (UTC) or an RFC 3339 time: what happened before it keeps its estimates."""
+
+    since: str
+
+
+class FreezeRates(RequestBody):
+    """`month` is one that is over, such as 2026-10."""
+
+    month: str
+
+
+@call("POST", "/ledger/rebuild", MODIFY_BILLING, "Count anew what is kept")
+async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
+    """Count anew before answering, so that it is done when a command without a server ends."""
+    services = request.services
+    ledger = request.services.ledger
+    async with request.audited("ledger.rebuild", "ledger", {}):
+        done = await ledger.rebuild(services.log)
+    await ledger.catch_up(services.log)
+    services.sums_changed()
+    return {
+        "rebuild": {
+            "periods": done.periods,
+            "kept": done.kept,
+            "first": done.first,
+            "border": done.border and moment(done.border.timestamp()),
+        }
+    }
+
+
+def _month(name: str) -> CalendarMonth:
+    from gateway.bills.reconciliation.gathering import CalendarMonth
+
+    try:
+        return CalendarMonth.of(name)
+    except ValueError:
+        raise Invalid(f"month must be one such as 2026-10, and this is {name[:20]}") from None
+
+
+@call("POST", "/ledger/rates", MODIFY_BILLING, "Freeze the rates of a month")
+async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> Result:
+    """Keep the rates of a month for ever: from now on no file and no setting changes what its amounts come to."""
+    from gateway.money.currencies.frozen import days_of, digest_of
+    from gateway.money.currencies.rates import ExchangeRates
+
+    services = request.services
+    now = request.now()
+    month = _month(request.body.month)
+    if month.end > now:
+        raise Invalid(f"{month.name} is not over: its rates can be frozen on {moment(month.end)}")
+    rates = ExchangeRates(services.currency())
+    table = await asyncio.to_thread(rates.table)
+    if rates.problem is not None:
+        raise Invalid(f"currency.rates_file: {rates.problem}")
+    days = await asyncio.to_thread(days_of, table, month.days)
+    shown = {"frozen_at": moment(now), "frozen_by": request.actor.name, "digest": digest_of(days)}
+    await request.registry.frozen_rates.add(
+        month.name, {**shown, "days": days}, actor=request.actor, action="ledger.freeze_rates", shown=shown
+    )
+    currencies = sorted({currency for known in days.values() for currency in known})
+    return {"frozen_rates": {"month": month.name, **shown, "currencies": currencies}}
+
+
+@call("DELETE", "/ledger/rates/{month}", MODIFY_BILLING, "Take back frozen rates")
+async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Take back that the rates of a month are frozen: the configuration and its file decide again."""
+    month = _month(request.http.match_info["month"])
+    await request.registry.frozen_rates.remove(month.name, actor=request.actor, action="ledger.thaw_rates")
+    request.services.sums_changed()
+    return {}
+
+
+@call("POST", "/ledger/reprice", MODIFY_BILLING, "Price estimates again")
+async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
+    given = request.body
+    services = request.services
+    ledger = request.services.ledger
+    since = parse_moment("since", given.since)
+    try:
+        book = services.prices()
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    await ledger.catch_up(services.log)
+    basis = {"since": since.isoformat(), "price_book": book.version}
+    async with request.audited("ledger.reprice", "ledger", basis):
+        done = await ledger.reprice(book, since=since)
+    services.sums_changed()
+    return {"reprice": {**basis, **asdict(done)}}

@@ -1,0 +1,148 @@
+"""The call for what charts mark on a day: annotations, changed list prices, new models."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.http.holders.money import MoneyServices
+from gateway.http.managed import Answer
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.intake.rate_cards.names import MODEL_FAMILY
+from gateway.money.annotations.declared import AnnotationTable
+from gateway.money.calls.costs.questions import ONE_SPAN, asks_closed_months, question_of
+from gateway.money.comparison.price_changes import price_changes
+from spool.ledger.queries import TOTAL, CostQuery, Group
+from spool.ledger.slices import SlicedLedger
+from spool.ledger.sums import OTHER
+from spool.registry.permission_sets import VIEW_COSTS
+
+REPEATED = ("where",)
+ONCE = (*ONE_SPAN, "view")
+ANNOTATION, PRICES, MODEL = "annotation", "list_prices", "new_model"
+MOST_MODELS = 50  # those with the most calls are looked at
+MOST_MARKS = 100
+NEW_AFTER = timedelta(days=365)  # without a call of a model
+MOST_DAYS = 366  # beyond, a new model stands on the first day of a month
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartMark:
+    day: str
+    kind: str
+    text: str
+    id: str | None = None  # of an annotation
+
+
+@call(
+    "GET",
+    "/marks",
+    VIEW_COSTS,
+    "Annotations, changed list prices and new models of a span, by day",
+    optional=ONCE,
+    repeated=REPEATED,
+    shows=SLICED,
+    in_turn=True,
+    asks_closed=asks_closed_months,
+)
+async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Return the newest of the span, by day. A model is new if no call of it passed the filters in the year before.
+
+    An annotation of a view is marked in questions of this view, and in those without one.
+    """
+    await request.ledger.catch_up(request.services.log)
+    query = (await question_of(request, await request.reads.dimensions())).query
+    return await marks_of(request, request.services, query)
+
+
+async def marks_of(request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery) -> Answer:
+    """Return the marks of a question inside the view that the request names; the ledger is not caught up."""
+    ledger = request.ledger
+    found = [
+        *await _annotations(request, query),
+        *await _new_models(ledger, query),
+        *await _prices(ledger, money, query),
+    ]
+    found.sort(key=lambda mark: (mark.day, mark.kind, mark.text))
+    shown = found[-MOST_MARKS:]
+    rows = [{"day": mark.day, "kind": mark.kind, "text": mark.text, "id": mark.id} for mark in shown]
+    return {"marks": rows, "truncated": len(shown) < len(found)}
+
+
+async def _annotations(request: OperatorRequest[Any, None], query: CostQuery) -> list[ChartMark]:
+    registry, sees, word = request.registry, await request.reads.visible(), request.http.query.get("view")
+    views = ("", request.reads.view_among(word, sees).id) if word else None
+    first, last = (each.astimezone(query.zone).date().isoformat() for each in (query.since, _last(query)))
+    return [
+        ChartMark(day=each.day, kind=ANNOTATION, text=each.text, id=each.id)
+        for each in registry.table(AnnotationTable).all()
+        if first <= each.day <= last and (views is None or each.view_id in views) and sees.named(each.view_id)
+    ]
+
+
+def _last(query: CostQuery) -> datetime:
+    return query.until - timedelta(microseconds=1)
+
+
+async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:
+    """Days are read of models alone that were not called in the year before: mostly of none."""
+    days = (query.until - query.since).days
+    asked = replace(query, group_by=(MODEL_FAMILY,), measures=("calls",))
+    rows = await ledger.costs(replace(asked, granularity=TOTAL, top=MOST_MODELS, top_by="calls"))
+    models = frozenset(row.group for row in rows) - {(None,), (OTHER,)}
+    known = await _known_before(ledger, asked, models)
+    new = models - (known or frozenset())
+    if not new:
+        return []
+    per = "daily" if days <= MOST_DAYS else "monthly"
+    first: dict[str, datetime] = {}
+    rows = await ledger.costs(replace(asked, granularity=per, kept=new))
+    for row in sorted(rows, key=lambda row: row.start):
+        if row.calls and row.group in new:
+            first.setdefault(str(row.group[0]), row.start)
+    # Without a call before, nothing is new on the first day.
+    begin = min(first.values(), default=None) if known is None else None
+    return [
+        ChartMark(
+            day=start.astimezone(query.zone).date().isoformat(), kind=MODEL, text=f"First calls of {model}"
+        )
+        for model, start in first.items()
+        if start != begin
+    ]
+
+
+async def _known_before(
+    ledger: SlicedLedger, query: CostQuery, models: frozenset[Group]
+) -> frozenset[Group] | None:
+    """The models with calls in the year before a question; None if there was no call at all."""
+    # Of old days whole sums alone are kept: this divides none, whatever the zone.
+    midnight = query.since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    before = replace(query, since=midnight - NEW_AFTER, until=query.since, granularity=TOTAL)
+    rows = await ledger.costs(replace(before, kept=models))
+    return frozenset(row.group for row in rows if row.calls) or None
+
+
+async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) -> list[ChartMark]:
+    """Return what changed on the days of the span, which begin at midnight in UTC."""
+    asked = replace(query, granularity=TOTAL, group_by=("provider", "model"), measures=("calls",))
+    rows = await ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
+    groups = {row.group for row in rows}
+    models = sorted(
+        {(provider, str(model)) for provider, model in groups if model not in (None, OTHER)}, key=str
+    )
+    try:
+        book = await asyncio.to_thread(money.prices)
+    except CardUnreadable:
+        return []  # calls have no prices either, and `tollhouse check` names the line
+    changed = price_changes(book, models, query.since.timestamp(), query.until.timestamp())
+    return [ChartMark(day=_day(each.at), kind=PRICES, text=each.text) for each in changed]
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).date().isoformat()

@@ -1,0 +1,416 @@
+"""
+What AI costs, its dimensions and its tags, read from the ledger.
+
+Parameters are those of the service, and every dimension is a filter, too; `view` and `measures` are
+Tollhouse's own. Cursors carry all parameters, so that the next page needs nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import orjson
+
+from gateway.http.address import READ, key_call
+from gateway.http.holders.money import MoneyServices
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
+from gateway.http.requests import KeyRequest, Result
+from gateway.money.costs.answer import answer
+from gateway.money.costs.measures import (
+    ANSWERED,
+    METER,
+    REAL_COST,
+    USAGE,
+    USAGE_AMOUNT,
+    amount,
+    metered,
+    needed,
+    unit_of,
+    units,
+)
+from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.times import parse_moment
+from gateway.people.calls.managed_by_keys import reader_of_key
+from gateway.service.errors import Refusal
+from gateway.service.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from spool import record
+from spool.errors import NotKept
+from spool.ledger.billed import BILLING, CALLS, COUNTED
+from spool.ledger.costs import own_start
+from spool.ledger.ledger import TagValues
+from spool.ledger.queries import (
+    BILLED_DIMENSIONS,
+    BILLED_TYPES,
+    DIMENSIONS,
+    EVERY_METER,
+    GRANULARITIES,
+    MISSING_IS_OF_BILLS,
+    CostRow,
+    Wanted,
+    end_of_hour,
+)
+from spool.listing import ListPage, cut_page
+from spool.meters import METERS
+from spool.people import People
+
+PAGE = 10_000
+MAX_VALUES = 10_000  # of a tag
+
+_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "missing", "view")
+_NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A row before it is shown: of many, one page alone is. With `meter` it has the usage of one of many."""
+
+    question: CostQuestion
+    row: CostRow
+    cost_type: str
+    measures: Sequence[str]
+    meter: str = ""
+
+    @property
+    def usage_date(self) -> str:
+        """The first day, or hour, of the row's period, also where the question begins later."""
+        return _usage_date(self.question.per, self.row.start)
+
+    @property
+    def place(self) -> str:
+        """Unique among the rows of a question."""
+        of_meter = (self.meter,) if self.meter else ()
+        return orjson.dumps([self.usage_date, *self.row.group, *of_meter]).decode()
+
+    @property
+    def amount(self) -> float:
+        """Return the amount to sort by; the amount that is shown is exact."""
+        return float(self._amount)
+
+    @property
+    def _amount(self) -> str:
+        if self.meter:
+            return metered(self.row)[self.meter]
+        return amount(self.row, self.cost_type, self.question.meter)
+
+    @property
+    def shown(self) -> Mapping[str, object]:
+        group = dict(zip(self.question.by, self.row.group, strict=True))
+        if self.meter:
+            group |= {METER: self.meter, "unit": unit_of(self.meter)}
+        usage = {name: getattr(self.row, name) for name in self.measures}
+        field = USAGE_AMOUNT if self.cost_type == USAGE_AMOUNT else "cost"
+        return {
+            "usage_date": self.usage_date,
+            field: self._amount,
+            **group,
+            **usage,
+        }
+
+
+def _named(
+    root: str,
+    filters: Mapping[str, Filter[dict[str, Any]]] | None = None,
+    at_times: Mapping[str, Schema] | None = None,
+) -> List[dict[str, Any]]:
+    return List(
+        root=root,
+        show=lambda item: item,
+        identity=Sort(value=lambda item: str(item["id"])),
+        sorts={name: Sort(value=itemgetter(name)) for name in ("id", "name")},
+        default_sort=("id", "asc"),
+        filters=filters or {},
+        default_limit=1000,
+        at_times=at_times or {},
+    )
+
+
+# The service can hide dimensions, and its clients may ask for hidden ones; here none is ever hidden.
+_HIDDEN: Filter[dict[str, Any]] = Filter(
+    values=lambda item: ("true", "false"), valid_values=YES_NO, type="boolean"
+)
+DIMENSION_LIST = _named("dimensions", {"include_hidden": _HIDDEN})
+TAG_LIST = _named("resource_tags", at_times={"more_tags": COUNT})
+
+
+def cost_list(dimensions: Sequence[str]) -> List[Item]:
+    """The list of costs. The parameters are filters of it, so that answers name them and cursors keep them."""
+    question: dict[str, Filter[Item]] = {
+        "start_date": Filter(type="date"),
+        "end_date": Filter(type="date"),
+        "granularity": Filter(valid_values=GRANULARITIES),
+        "group_by": Filter(valid_values=(*dimensions, *BILLED_DIMENSIONS, METER)),
+        "filters": Filter(type="object"),
+        "cost_type": Filter(valid_values=ANSWERED),
+        "meter": Filter(valid_values=tuple(METERS)),
+        "missing": Filter(valid_values=(COUNTED,)),
+        "measures": Filter(valid_values=tuple(USAGE)),
+        "view": Filter(),
+    }
+    return List(
+        root="costs",
+        show=lambda item: item.shown,
+        identity=Sort(value=lambda item: item.place),
+        sorts={
+            "usage_date": Sort(value=attrgetter("usage_date")),
+            "cost": Sort(value=attrgetter("amount")),
+            USAGE_AMOUNT: Sort(value=attrgetter("amount")),
+        },
+        default_sort=("usage_date", "asc"),
+        filters=question | {name: Filter(names_people=True) for name in (*dimensions, *BILLED_DIMENSIONS)},
+        default_limit=PAGE,
+        max_limit=PAGE,
+        at_times={"whole_since": TEXT, "units": OBJECT, "billed": OBJECT, "cut_periods": array(TEXT)},
+    )
+
+
+_NAMED = {"id": TEXT, "name": TEXT}
+_COST_ROW = {
+    "usage_date": TEXT,
+    "cost": TEXT,
+    USAGE_AMOUNT: TEXT,
+    **{name: {"type": "integer"} for name in USAGE},
+}
+
+
+@key_call(
+    "GET",
+    "/v2/billing/costs",
+    "billing:read_costs",
+    "What AI costs and how much it is used, by period and dimension; tags of the configuration are dimensions, too",
+    endpoint="costs",
+    required=("start_date",),
+    lists=cost_list(DIMENSIONS),
+    item={**OBJECT, "properties": _COST_ROW, "additionalProperties": TEXT_OR_NULL},
+    in_turn=True,
+    refusals=READ,
+)
+async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
+    """
+    `whole_since` is there where sums of before it may lack records that were gone before they were counted,
+    `units` where not money alone is asked for; by meter each row has a unit. `cut_periods` are there where the question
+    begins or ends within a period: the rows of these have a part of it. `billed` is there with billed money: how final
+    its days are, and what no calls are known for.
+    """
+    rows = _Rows(request.services, request.shared.people)
+    known = (*request.services.ledger.dimensions(), *await rows.row_tags())
+    page = await request.list(cost_list(known), rows)
+    return {**page, **rows.beside}
+
+
+@key_call(
+    "GET",
+    "/v2/billing/dimensions",
+    "billing:read_dimensions",
+    "What costs can be grouped and filtered by",
+    endpoint="dimensions",
+    lists=DIMENSION_LIST,
+    item=closed(_NAMED),
+    refusals=READ,
+)
+async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
+    ledger = request.services.ledger
+    dimensions = [{"id": name, "name": _name(name)} for name in ledger.own_dimensions()]
+    dimensions += [{"id": each.name, "name": each.label} for each in ledger.derived()]
+    return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
+
+
+@key_call(
+    "GET",
+    "/v2/billing/resource_tags",
+    "billing:read_resource_tags",
+    "The tags among the dimensions, with their values in calls and in rows of billing connections",
+    endpoint="resource_tags",
+    lists=TAG_LIST,
+    item=closed({**_NAMED, "values": array(TEXT), "more_values": COUNT, "sources": array(TEXT)}),
+    refusals=READ,
+)
+async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
+    """
+    `sources` says whether calls or rows of billing connections have a tag; `values` are those of both. Of very many
+    values `more_values` are not named. `more_tags` is there where rows have more tags than the list.
+    """
+    tags = await request.services.ledger.tag_values()
+    most = request.services.billing_connections.max_tags
+    shown = await asyncio.to_thread(lambda: list(map(_tag, tags[:most])))
+    page = await request.list(TAG_LIST, MemoryRows(shown))
+    return {**page, "more_tags": len(tags) - most} if len(tags) > most else page
+
+
+def _tag(tag: TagValues) -> dict[str, Any]:
+    values = sorted(tag.values)
+    found = zip((CALLS, BILLING), (tag.of_calls, tag.of_rows), strict=True)
+    return {
+        "id": tag.name,
+        "name": _name(tag.name),
+        "values": values[:MAX_VALUES],
+        "more_values": max(0, len(values) - MAX_VALUES),
+        "sources": [origin for origin, has_it in found if has_it],
+    }
+
+
+class _Rows:
+    """The rows of the costs that a request asks for."""
+
+    def __init__(self, money: MoneyServices, people: People) -> None:
+        self.beside: dict[str, object] = {}  # root keys of the answer, once a page of it was asked for
+        self._money = money
+        self._people = people
+        self._reads = reader_of_key(money)
+        self._row_tags: Sequence[str] = ()
+
+    async def row_tags(self) -> Sequence[str]:
+        """Return the tags that rows of billing connections have, and calls have not; as many as are listed."""
+        ledger = self._money.ledger
+        most = max(0, self._money.billing_connections.max_tags - len(ledger.tags))
+        self._row_tags = (await ledger.row_tags())[:most]
+        return self._row_tags
+
+    async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
+        asked = dict(wanted.filters)
+        for name in _ONCE:
+            if len(asked.get(name, ())) > 1:
+                raise _wrong(f"{name} may be given only once")
+        once = {name: asked[name][0] for name in _ONCE if name in asked}
+        cost_type, meter = once.get("cost_type", REAL_COST), once.get("meter", "")
+        measures, group_by = asked.get("measures", ()), asked.get("group_by", ())
+        is_usage, by_meter = cost_type == USAGE_AMOUNT, METER in group_by
+        if by_meter:
+            check_by_meter(cost_type, measures)
+            group_by = tuple(name for name in group_by if name != METER)
+        if meter and not is_usage:
+            raise _wrong(f"meter is a usage: ask for it with cost_type={USAGE_AMOUNT}")
+        if measures and cost_type in BILLED_TYPES:
+            raise _wrong(
+                f"measures are of counted calls: ask for them with another cost_type than {cost_type}"
+            )
+        if "missing" in once and cost_type not in BILLED_TYPES:
+            raise _wrong(MISSING_IS_OF_BILLS)
+        question = replace(
+            await self._question(asked, once),
+            by=group_by,
+            cost_type=REAL_COST if is_usage else cost_type,
+            fills="missing" in once,
+            measures=needed(cost_type, measures),
+            meter=EVERY_METER if by_meter else meter,
+        )
+        try:
+            found = await answer(question, self._reads, self._money.clock.now())
+        except NotKept as error:
+            raise _wrong(str(error)) from None
+        if found.billed is not None:
+            self.beside["billed"] = found.billed
+        if found.may_lack is not None:
+            self.beside["whole_since"] = found.may_lack
+        if measures or (is_usage and not by_meter):
+            self.beside["units"] = units(cost_type, measures, meter)
+        if found.cut_periods:
+            self.beside["cut_periods"] = list(map(_time, found.cut_periods))
+
+        def page() -> ListPage[Item]:
+            items = [Item(question, row, cost_type, measures) for row in found.rows]
+            return _page(listed, wanted, _by_meter(items, meter) if by_meter else items)
+
+        cut = await asyncio.to_thread(page)
+        return replace(cut, known=await self._money.known_values())
+
+    async def _question(self, asked: Mapping[str, tuple[str, ...]], once: Mapping[str, str]) -> CostQuestion:
+        """Return the question about a span, by its filters and in its view; Refusal 400 for a wrong one."""
+        if "start_date" not in once:
+            raise _wrong("start_date is required: a day such as 2026-11-01, or an RFC 3339 time")
+        include, exclude = self._filters(asked)
+        now, end = self._money.clock.now(), once.get("end_date")
+        question = CostQuestion(
+            since=parse_moment("start_date", once["start_date"]),
+            until=parse_moment("end_date", end, end=True) if end else end_of_hour(now),
+            per=once.get("granularity", "daily"),
+            include=include,
+            exclude=exclude,
+        )
+        question.check_span()
+        return replace(question, view=await self._reads.view(once["view"])) if "view" in once else question
+
+    def _filters(self, asked: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
+        """Return what the dimensions among the parameters include, and with `filters` what is excluded."""
+        known = (*self._money.ledger.dimensions(), *BILLED_DIMENSIONS, *self._row_tags)
+        include = {name: values for name, values in asked.items() if name in known}
+        if "filters" not in asked:
+            return include, {}
+        more, exclude = map(self._people.asked, _filters(asked["filters"][0], known))
+        for name in include.keys() & more.keys():
+            raise _wrong(f"{name} is asked for in filters and by its own name; choose one of them")
+        return include | more, exclude
+
+
+def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
+    """Refusal 400 for what is no usage: a call may have several meters, and its money is not of one of them."""
+    if cost_type != USAGE_AMOUNT:
+        raise _wrong(f"meters are usage: group by {METER} with cost_type={USAGE_AMOUNT}")
+    if measures:
+        raise _wrong(f"measures are of calls, which may have several meters: ask for them without {METER}")
+
+
+def _filters(
+    text: str, known: Sequence[str]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown."""
+    try:
+        filters = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        filters = None
+    if not isinstance(filters, dict):
+        raise _wrong('filters must be a JSON object such as {"team": ["search"], "!model": ["gpt-4o"]}')
+    include: dict[str, tuple[str, ...]] = {}
+    exclude: dict[str, tuple[str, ...]] = {}
+    for name, wanted in filters.items():
+        dimension = name.removeprefix("!")
+        if dimension not in known:
+            raise _wrong(f"filters may name {', '.join(known)}")
+        values = wanted if isinstance(wanted, list) else [wanted]
+        if not values or not all(value is None or isinstance(value, str) for value in values):
+            raise _wrong(f"filters: {dimension} must be text or a list of texts")
+        (exclude if name != dimension else include)[dimension] = tuple(value or "" for value in values)
+    return include, exclude
+
+
+def _by_meter(items: Sequence[Item], meter: str) -> list[Item]:
+    """Return an item for each meter of each item; of one meter alone, if it is named."""
+    return [replace(item, meter=name) for item in items for name in metered(item.row) if meter in ("", name)]
+
+
+def _page(listed: List[Item], wanted: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:
+    sort = listed.sorts[wanted.sort_key].value
+    identity = listed.identity.value
+    assert sort is not None and identity is not None
+    return cut_page(
+        rows,
+        value_of=sort,
+        identity_of=identity,
+        order=wanted.sort_order,
+        limit=wanted.limit,
+        position=wanted.position,
+    )
+
+
+@lru_cache(1024)  # rows come by period, and many are of one
+def _usage_date(granularity: str, start: datetime) -> str:
+    return _time(own_start(granularity, start))
+
+
+def _time(when: datetime) -> str:
+    return record.border(when.timestamp())
+
+
+def _name(dimension: str) -> str:
+    if dimension not in DIMENSIONS:
+        return dimension.partition(":")[2]
+    return _NAMES.get(dimension, dimension.capitalize())
+
+
+def _wrong(message: str) -> Refusal:
+    return Refusal(400, "invalid_parameter", message)

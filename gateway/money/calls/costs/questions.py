@@ -1,0 +1,239 @@
+"""Questions about costs as the parameters of a call name them, and the rows of their answers in pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+import orjson
+
+from gateway.http.lists import List, MemoryRows, Sort, envelope
+from gateway.http.operator.requests import OperatorRequest
+from gateway.money.costs.asked_measures import check_unit
+from gateway.money.costs.measures import (
+    ASKED,
+    MAX_TOP,
+    MEASURED_IN,
+    MEASURES,
+    MONEY_KINDS,
+    PREVIOUS,
+    REAL_COST,
+    SUMS,
+    needed_for,
+)
+from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.times import parse_moment
+from spool.currencies.codes import DECIMALS
+from spool.errors import Invalid
+from spool.ledger.billed import COUNTED
+from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
+from spool.ledger.ranges import RANGES, span
+from spool.record import CURRENCY
+from spool.registry.shared.texts import check_one_of
+
+REPEATED = ("by", "where", "show")
+ONE_SPAN = ("from", "to", "range", "tz")
+PAGING = ("limit", "cursor")
+ONCE = (
+    *ONE_SPAN,
+    "view",
+    "cost_type",
+    "missing",
+    "per",
+    "compare",
+    "top",
+    "top_by",
+    "unit",
+    "currency",
+    "format",
+    "lines",
+    *PAGING,
+)
+FORMATS = ("json", "csv")
+LINES = ("meters",)
+ROWS = "rows"
+_OF_BILLS = ["cost"]  # all that a report of billed money shows
+_PLACE = "place"  # the only order: that of the report
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportForm:
+    """How the answer is shown: measures of MEASURES and ASKED, the `unit` that some are of, and as what."""
+
+    show: Sequence[str]
+    unit: str
+    as_csv: bool
+    has_lines: bool  # of the estimates of its rows
+
+
+async def report_question(
+    request: OperatorRequest[Any, Any], known: Sequence[str]
+) -> tuple[CostQuestion, ReportForm]:
+    """Read the question for a report. Invalid, or a Refusal, for a wrong one."""
+    given = request.http.query
+    show = _words(given.getall("show", []))
+    for name in show:
+        check_one_of("show", name, (*MEASURES, *ASKED))
+    top_by, cost_type = given.get("top_by", "cost"), given.get("cost_type", REAL_COST)
+    check_one_of("cost_type", cost_type, MONEY_KINDS)
+    is_billed, fills = cost_type in BILLED_TYPES, "missing" in given
+    if is_billed:
+        _check_of_bills(given, cost_type, {*show, top_by})
+        show = _OF_BILLS
+    if fills:
+        check_one_of("missing", given["missing"], (COUNTED,))
+        if not is_billed:
+            raise Invalid(MISSING_IS_OF_BILLS)
+    unit, as_csv, has_lines = given.get("unit", ""), given.get("format") == "csv", "lines" in given
+    check_unit(unit, known, show)
+    check_one_of("top_by", top_by, SUMS)
+    check_one_of("format", given.get("format", "json"), FORMATS)
+    check_one_of("compare", given.get("compare", PREVIOUS), (PREVIOUS,))
+    if as_csv and not set(PAGING).isdisjoint(given):
+        raise Invalid("CSV has every row: leave limit and cursor out")
+    currency = given.get("currency", CURRENCY)
+    check_one_of("currency", currency, DECIMALS)
+    asked = await question_of(request, known)
+    if has_lines:
+        check_one_of("lines", given["lines"], LINES)
+        if asked.per != "hourly" or is_billed or currency != CURRENCY or as_csv:
+            raise Invalid("lines=meters is of counted dollars by the hour, as JSON: ask for per=hourly")
+    form = ReportForm(show=show or MEASURES, unit=unit, as_csv=as_csv, has_lines=has_lines)
+    told = [MEASURED_IN[name] for name in (*form.show, top_by) if name in MEASURED_IN]
+    question = replace(
+        asked,
+        cost_type=cost_type,
+        fills=fills,
+        measures=(*show, top_by, *needed_for(show)) if show else (),
+        currency=currency,
+        top=top_of(given["top"]) if "top" in given else None,
+        top_by=top_by,
+        compares="compare" in given,
+        tells=(*told, *((MEASURED_IN["estimated"],) if has_lines else ())),
+    )
+    return question, form
+
+
+async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) -> CostQuestion:
+    """Read the span, the groups and the filters of a question. Invalid, or a Refusal, for a wrong one."""
+    given = request.http.query
+    by = _words(given.getall("by", []))
+    include: dict[str, tuple[str, ...]] = {}
+    exclude: dict[str, tuple[str, ...]] = {}
+    for text in given.getall("where", []):
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Invalid(
+                f"where={text} is not a filter: write NAME=VALUE or NAME!=VALUE, such as team=search"
+            )
+        terms = exclude if name.endswith("!") else include
+        dimension = name.removesuffix("!")
+        terms[dimension] = (*terms.get(dimension, ()), value)
+    for name in (*by, *include, *exclude):
+        if name not in known:
+            raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
+    people = request.shared.people
+    include, exclude = people.asked(include), people.asked(exclude)
+    per = given.get("per", TOTAL)
+    check_one_of("per", per, (TOTAL, *GRANULARITIES))
+    since, until, zone = times(given, request.now())
+    asked = CostQuestion(
+        since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude
+    )
+    asked.check_span()
+    return replace(asked, view=await request.reads.view(given["view"])) if "view" in given else asked
+
+
+def times(
+    given: Mapping[str, str], now: float, *, default: str = "mtd"
+) -> tuple[datetime, datetime, ZoneInfo]:
+    """Return the begin, the end and the zone of the span in the parameters ONE_SPAN. Invalid for a wrong one."""
+    try:
+        zone = ZoneInfo(given.get("tz", "UTC"))
+    except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
+        raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
+    if "range" in given and ("from" in given or "to" in given):
+        raise Invalid("range says when it begins and ends; leave from and to out")
+    named = given.get("range", default)
+    check_one_of("range", named, RANGES)
+    since, until = span(named, now, zone)
+    if "from" in given:
+        since = parse_moment("from", given["from"], zone=zone)
+    if "to" in given:
+        until = parse_moment("to", given["to"], zone=zone, end=True)
+    return since, until, zone
+
+
+def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
+    """True if the span is of whole months, in its zone, the last of which is over."""
+    now = request.now()
+    since, until, zone = times(request.http.query, now)
+    edges = [since.astimezone(zone), until.astimezone(zone)]
+    return until.timestamp() <= now and all(
+        each == each.replace(day=1, hour=0, minute=0, second=0, microsecond=0) for each in edges
+    )
+
+
+def top_of(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_TOP):
+        raise Invalid(f"top must be a whole number from 1 to {MAX_TOP}")
+    return int(text)
+
+
+def _check_of_bills(given: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
+    """Invalid for questions of billed money about calls or in other currencies."""
+    if measures - {*_OF_BILLS} or "unit" in given:
+        raise Invalid(f"{cost_type} is money alone: show and top_by are cost, or ask for another cost_type")
+    if given.get("currency", CURRENCY) != CURRENCY:
+        raise Invalid(f"{cost_type} is in {CURRENCY}: leave currency out, or ask for another cost_type")
+
+
+def _words(texts: Sequence[str]) -> list[str]:
+    return [name for text in texts for name in text.split(",") if name]
+
+
+async def enveloped(
+    request: OperatorRequest[Any, Any],
+    rows: Sequence[Row],
+    *,
+    show: Callable[[Row], Mapping[str, object]],
+    place: Callable[[Row], int],
+    identity: Callable[[Row], str],
+    query: CostQuery,
+    dimensions: Sequence[str],
+    most: int,
+) -> dict[str, Any]:
+    """
+    Return the rows of a report in the envelope of every list: one page has all of them unless a limit is asked for, at
+    most so many. A cursor is the question's own: another question is refused with 400.
+    """
+    given = request.http.query
+    question = sorted((name, value) for name, value in given.items() if name not in PAGING)
+    root = f"{ROWS} {blake2b(orjson.dumps(question), digest_size=8).hexdigest()}"
+    listed: List[Row] = List(
+        root=root,
+        show=lambda row: {_PLACE: row},
+        identity=Sort(value=identity),
+        sorts={_PLACE: Sort(value=place)},
+        default_sort=(_PLACE, "asc"),
+        default_limit=most,
+        max_limit=most,
+    )
+    asked = [(name, value) for name, value in given.items() if name in PAGING]
+    shared = request.shared
+    page = await envelope(listed, MemoryRows(rows), asked, secret=shared.cursor_secret, people=shared.people)
+    rows = [row[_PLACE] for row in page.pop(root)]
+    shown = await asyncio.to_thread(lambda: [show(row) for row in rows])
+    current = {**query.include, **{f"{name}!": values for name, values in query.exclude.items()}}
+    filtering = {
+        "available": [{"field": name, "valid_values": [], "valid_types": ["string"]} for name in dimensions],
+        "current": {name: list(values) for name, values in current.items()},  # of `where` and of the view
+    }
+    return {ROWS: shown, **page, "filtering": filtering}

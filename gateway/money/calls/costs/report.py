@@ -1,0 +1,133 @@
+"""
+The call of the operator API for costs: by dimensions and periods, beside the period before, the largest groups
+alone, as JSON or CSV.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
+from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.money.calls.costs.questions import ONCE, REPEATED, asks_closed_months, enveloped, report_question
+from gateway.money.costs.answer import answer
+from gateway.money.costs.asked_measures import asked_measures
+from gateway.money.costs.measures import PREVIOUS, columns
+from gateway.money.costs.rows import AnswerRows, identity
+from gateway.service.first_use import imported
+from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
+from gateway.service.schemas import OBJECT, TEXT
+from spool.csv_cells import csv_pieces
+from spool.ledger.queries import CostQuery
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.streams import METRIC
+
+
+@call(
+    "GET",
+    "/report",
+    VIEW_COSTS,
+    "Costs by dimensions",
+    optional=ONCE,
+    repeated=REPEATED,
+    gives={JSON: OBJECT, "text/csv": TEXT},
+    shows=SLICED,
+    asks_cost_type=True,
+    in_turn=True,
+    asks_closed=asks_closed_months,
+)
+async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    The costs of everything closed by now: the ledger catches up first.
+
+    `whole_since` is given where sums of the report may lack records that were gone before they were counted.
+    `total` is over all rows; a period of the period before that has no counterpart is in it alone. A period of
+    `cut_periods` is one that the question begins or ends in. JSON has at most answers.max_rows: where there
+    are more, `truncated` says that groups were added up as OTHER; CSV has all of them. Rows are in the
+    envelope of every list. `billed` is null, or how final the days of billed money are. With lines=meters a row
+    has `price_lines`: what its estimates were charged for, and the counts and the cost of the calls that these are
+    of; null if none is known.
+    """
+    services, reads = request.services, request.reads
+    await reads.ledger.catch_up(services.log)
+    known = await reads.dimensions(request.http.query.get("cost_type", ""))
+    question, form = await report_question(request, known)
+    found = await answer(question, reads, request.now())
+    streams = None if reads.is_limited else services.streams
+    asked = await asked_measures(found, form.show, unit=form.unit, streams=streams, prices=services.prices)
+    max_rows = request.shared.answers().max_rows
+    rows = await asyncio.to_thread(AnswerRows, found, form.show, asked, None if form.as_csv else max_rows)
+    beside: dict[str, Any] = {
+        "report": {
+            **_span(found.query),
+            "by": list(question.by),
+            "per": question.per,
+            "show": list(form.show),
+            "top": question.top,
+            "dimensions": list(known),
+            "names": {each.name: each.label for each in reads.whole.derived() if each.name in known},
+            "previous": found.previous and _span(found.previous),
+            "whole_since": found.may_lack,
+            "cut_periods": [start.isoformat() for start in found.cut_periods],
+            "currency": question.currency,
+            "cost_type": question.cost_type,
+            "charges": rows.charges,
+            "unconverted": rows.unconverted,
+            "unit": form.unit or None,
+            "streams": [
+                each.name for each in (await streams.streams() if streams else ()) if each.type == METRIC
+            ],
+            "row_count": rows.row_count,
+            "truncated": rows.is_truncated,
+        },
+        "total": rows.total,
+        "latency": rows.latency,
+        "billed": found.billed,
+    }
+    if form.as_csv:
+        return _as_csv({**beside, "rows": map(rows.shown, rows.places)})
+    show = rows.shown
+    if form.has_lines:
+        lines = await imported("gateway.money.costs.price_lines")
+        charged = await lines.charged_lines(found.ledger, found.query, services.prices)
+        show = lines.with_lines(show, charged)
+    page = await enveloped(
+        request,
+        rows.places,
+        show=show,
+        place=lambda place: place[0],
+        identity=identity,
+        query=found.query,
+        dimensions=known,
+        most=max_rows,
+    )
+    return {**beside, **page}
+
+
+def _span(query: CostQuery) -> dict[str, str]:
+    return {"from": query.since.isoformat(), "to": query.until.isoformat()}
+
+
+def _as_csv(payload: Mapping[str, Any]) -> Pieces:
+    headers = {**UNCACHED, "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
+    if payload["report"]["whole_since"]:
+        headers[WHOLE_SINCE] = payload["report"]["whole_since"]
+    if payload["report"]["cut_periods"]:
+        headers[CUT_PERIODS] = ", ".join(payload["report"]["cut_periods"])
+    return Pieces(pieces=csv_pieces(csv_rows(payload)), content_type=CSV, headers=headers)
+
+
+def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    """The rows of a report; the same columns whether there are any or not."""
+    asked = payload["report"]
+    before = [f"previous_{name}" for name in asked["show"]] if asked["previous"] else []
+    names = [*columns(asked), *asked["show"], *before]
+    yield names
+    for row in payload["rows"]:
+        cells = {**row, **{f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}}
+        yield [cells[name] for name in names]

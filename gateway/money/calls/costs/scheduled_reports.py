@@ -1,0 +1,79 @@
+"""The calls of the operator API that write a scheduled report now: to look at it, and to send it."""
+
+from __future__ import annotations
+
+import secrets
+
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest, is_default
+from gateway.http.requests import Result
+from gateway.http.services import OperatorServices
+from gateway.money.calls.reports.declared import SCHEDULED_REPORT, ScheduledReport, ScheduledReportTable
+from gateway.money.calls.reports.readers import NotReadable
+from gateway.money.calls.reports.sender import ReportSender
+from gateway.people.calls.managed_by_people import asking_person
+from spool.errors import NotAllowed
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+
+
+class SendReport(RequestBody):
+    """An empty object."""
+
+
+def sender(services: OperatorServices) -> ReportSender:
+    people = services.people
+    installation = services.installation
+    return ReportSender(
+        services=services.money,
+        clock=installation.clock,
+        console=lambda: installation.urls().shared,
+        is_default=lambda issuer, groups: is_default(people, issuer, groups),
+    )
+
+
+@call(
+    "GET",
+    "/scheduled-reports/{id}/preview",
+    VIEW_COSTS,
+    "Show what a scheduled report says of the last whole period",
+    shows=SLICED,
+    in_turn=True,
+)
+async def preview_scheduled_report(request: OperatorRequest[OperatorServices, None]) -> Result:
+    """The report of the last whole period, as the person who asks may see it. Nothing is sent."""
+    report = await _report(request)
+    await request.ledger.catch_up(request.services.money.log)
+    due = report.latest(request.now())
+    try:
+        notice = await sender(request.services).notice(report, request.rights, due, id=report.id)
+    except NotReadable as error:
+        raise NotAllowed(str(error)) from error
+    return {"preview": {"title": notice.title, "text": notice.text, "link": notice.link or None}}
+
+
+@call(
+    "POST",
+    "/scheduled-reports/{id}/send",
+    MODIFY_VIEWS_AND_BUDGETS,
+    "Send a scheduled report now",
+    shows=SLICED,
+    status=201,
+)
+async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendReport]) -> Result:
+    """The report of the last whole period to everybody who gets it; the schedule stays as it is."""
+    report, writer = await _report(request), sender(request.services)
+    await request.ledger.catch_up(request.services.money.log)
+    due = report.latest(request.now())
+    told, problem = await writer.written(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
+    if not told:
+        raise NotAllowed(problem or "there is nobody to send it to")
+    await request.registry.table(ScheduledReportTable).send(report, told, actor=request.actor)
+    ids = [f"{channel}:{notice.id}" for notice, channel in told]
+    return {"notifications": ids, "problem": problem or None}
+
+
+async def _report(
+    request: OperatorRequest[OperatorServices, None] | OperatorRequest[OperatorServices, SendReport],
+) -> ScheduledReport:
+    return await SCHEDULED_REPORT.find(asking_person(request, request.services.money), request.word("id"))

@@ -1,0 +1,170 @@
+"""The calls of the operator API on insights: list them, change their status, comment, and run the detectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from gateway.bills.statements.arrivals import Arrival, arrivals
+from gateway.http.holders.installation import InstallationServices
+from gateway.http.lists import MemoryRows
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.http.services import OperatorServices
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.calls.published_insights import (
+    COMMENTS,
+    INSIGHTS_OF_PEOPLE,
+    comment_number,
+    comment_rows,
+    describe_comment,
+    describe_for_people,
+    insight_rows,
+)
+from gateway.money.insights.gathering import FactSources
+from gateway.money.insights.inspector import Inspector
+from spool.errors import Invalid, NotThere
+from spool.registry.insights import Insight, check_effort, check_status
+from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS
+
+
+class InsightStatus(RequestBody):
+    """What is left out stays as it is."""
+
+    status: str | None = None
+    effort: str | None = None
+
+
+class InsightComment(RequestBody):
+    message: str
+
+
+class Inspection(RequestBody):
+    """An empty object."""
+
+
+def inspector(services: OperatorServices) -> Inspector:
+    """The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged."""
+    registry = services.installation.require_registry()
+    devices = services.senders.devices
+
+    async def arrived() -> Sequence[Arrival]:
+        pulls = await services.money.statement_puller().states() if services.money.statement_puller else ()
+        return arrivals(
+            await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle
+        )
+
+    optional: dict[str, Any] = (
+        {"reconciled": services.money.reconciler().look} if services.money.reconciler else {}
+    )
+    memory = services.spool.memory
+    sources = FactSources(
+        ledger=services.money.ledger,
+        log=services.spool.log,
+        deliveries=services.spool.deliveries,
+        keys=services.senders.access.keys,
+        devices=devices.table.all if devices else tuple,
+        prices=services.money.prices,
+        views=registry.views.all,
+        shares=services.senders.shares,
+        silent_clusters=services.senders.clusters.silent if services.senders.clusters else tuple,
+        unapplied_configs=services.senders.clusters.unapplied if services.senders.clusters else tuple,
+        is_unmapped=services.spool.is_unmapped,
+        read_otherwise=lambda: memory.made.different if memory and memory.made else (),
+        late_reports=services.spool.late_reports,
+        arrivals=arrived,
+        lakes=services.spool.lakes,
+        leases=services.installation.leases,
+        database=services.installation.database,
+        **optional,
+    )
+    return Inspector(sources, registry.insights, services.installation.clock)
+
+
+@call("GET", "/insights", VIEW_COSTS, "List insights", lists=INSIGHTS_OF_PEOPLE, shows=SLICED)
+async def list_insights(request: OperatorRequest[InstallationServices, None]) -> Result:
+    if not request.is_limited:
+        return await request.list(INSIGHTS_OF_PEOPLE, insight_rows(request.registry))
+    visible = await request.reads.visible()
+    found = await request.registry.insights.found()
+    return await request.list(
+        INSIGHTS_OF_PEOPLE, MemoryRows([each for each in found if visible.insight(each)])
+    )
+
+
+@call("POST", "/insights/run", WORK_ON_INSIGHTS, "Look with every detector now")
+async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
+    """Run all detectors before answering, so that they are done when a command without a server ends."""
+    try:
+        async with request.audited("insights.run", "insights", {}):
+            done = await inspector(request.services).inspect()
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
+
+
+@call("GET", "/insights/{id}", VIEW_COSTS, "Show an insight and its comments", shows=SLICED)
+async def show_insight(request: OperatorRequest[InstallationServices, None]) -> Result:
+    insight = await _insight(request)
+    comments = await request.registry.insights.comments(insight.id)
+    return {
+        "insight": describe_for_people(insight),
+        "comments": [describe_comment(comment) for comment in comments],
+    }
+
+
+@call("PATCH", "/insights/{id}", WORK_ON_INSIGHTS, "Set an insight's status", shows=SLICED)
+async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
+    given = request.body
+    if given.status is not None:  # what is wrong with the request is said first, whatever the insight is
+        check_status(given.status)
+    changes: dict[str, Any] = {} if given.effort is None else {"effort": check_effort(given.effort)}
+    id, table = (await _insight(request)).id, request.registry.insights
+    insight = await table.change(id, status=given.status, fields=changes, actor=request.actor)
+    return {"insight": describe_for_people(insight)}
+
+
+@call(
+    "GET",
+    "/insights/{id}/comments",
+    VIEW_COSTS,
+    "List the comments on an insight",
+    lists=COMMENTS,
+    shows=SLICED,
+)
+async def list_comments(request: OperatorRequest[InstallationServices, None]) -> Result:
+    id = (await _insight(request)).id
+    page = await request.list(COMMENTS, await comment_rows(request.registry, id))
+    return {"insight": {"id": id}, **page}
+
+
+@call("POST", "/insights/{id}/comments", WORK_ON_INSIGHTS, "Comment on an insight", shows=SLICED)
+async def comment_insight(request: OperatorRequest[InstallationServices, InsightComment]) -> Result:
+    insight, table = await _insight(request), request.registry.insights
+    comment = await table.comment(insight.id, request.body.message, actor=request.actor)
+    return {"comment": describe_comment(comment)}
+
+
+@call(
+    "DELETE",
+    "/insights/{id}/comments/{comment}",
+    WORK_ON_INSIGHTS,
+    "Delete a comment on an insight",
+    shows=SLICED,
+)
+async def delete_insight_comment(request: OperatorRequest[InstallationServices, None]) -> Result:
+    number = comment_number(request.word("comment"))
+    insight = await _insight(request)
+    await request.registry.insights.delete_comment(insight.id, number, actor=request.actor)
+    return {"deleted": str(number)}
+
+
+async def _insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:
+    """Return the insight of the path. NotThere if there is none that the person sees."""
+    insight = await request.registry.insights.get(request.word("id"))
+    if not (await request.reads.visible()).insight(insight):
+        raise NotThere("there is no insight with this id")
+    return insight

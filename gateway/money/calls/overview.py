@@ -1,0 +1,185 @@
+"""The calls of the operator API for how far the ledger reaches, and for all figures of the console's first page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from gateway.devices.states import MUTE, SILENT
+from gateway.http.holders.money import MoneyServices
+from gateway.http.operator.address import SLICED, call
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.http.services import OperatorServices
+from gateway.intake.rate_cards.names import MODEL_FAMILY
+from gateway.money.calls.costs.marks import marks_of
+from gateway.money.calls.costs.questions import times
+from gateway.money.calls.published_insights import INSIGHTS, describe_for_people
+from gateway.money.costs.measures import per
+from gateway.money.costs.question import check_span
+from gateway.operator import deliveries
+from gateway.service.errors import Refusal
+from spool.ledger.costs import combined
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.ranges import preceding
+from spool.listing import ListQuery
+from spool.record import AI_TELEMETRY, moment
+from spool.registry.insights import IN_PROGRESS, NEW, Insight
+from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
+
+ONCE = ("view", "from", "to")
+MOST_DAYS = 100  # in the chart
+LISTED = 5
+LISTS = (MODEL_FAMILY, "team", "user")
+_OF_MONTH = ("cost", "reported", "calls", "errors", "unpriced")
+_OF_DAY = ("cost", "calls")
+_OPEN = (NEW, IN_PROGRESS)
+
+
+_BORDERS = ("hourly_since", "whole_since")
+
+
+@call("GET", "/ledger", VIEW_COSTS, "How far the ledger reaches", shows=SLICED)
+async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Describe how far the sums reach; `behind` is how many closed records are not in them yet.
+
+    Who may see a part of the calls alone is not told how many there are.
+    """
+    return await described(request, counts_rows=True)
+
+
+async def described(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
+    """Return what `state` does; `rows` is null if they are not counted."""
+    services = request.services
+    found = asdict(await services.ledger.state(counts_rows=counts_rows))
+    found["rows"] = found["rows"] if counts_rows else None
+    found["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - found["reach"])
+    if request.is_limited:
+        found = {name: value if name in _BORDERS else None for name, value in found.items()}
+    borders = {name: found[name] and moment(found[name].timestamp()) for name in _BORDERS}
+    registry = services.registry
+    frozen = {} if registry is None else registry.frozen_rates.all()
+    months = {
+        name: {field: value for field, value in body.items() if field != "days"}
+        for name, body in sorted(frozen.items())
+    }
+    return {"ledger": {**found, **borders}, "frozen_rates": months}
+
+
+@call(
+    "GET",
+    "/overview",
+    VIEW_COSTS,
+    "All figures of the console's first page",
+    optional=ONCE,
+    shows=SLICED,
+    in_turn=True,
+)
+async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
+    """
+    Everything closed by now: the ledger catches up first, and all sums are read in one transaction of it,
+    `marks` of the days of the chart after it. The chart, the lists and the marks are of the days that are
+    asked for, the last 30 unless named.
+
+    `operation` is null for people without that permission set and for those who see some calls alone, `insights`
+    while what keeps them is damaged. The sums of the ledger are not counted here: `rows` of its state is null.
+    """
+    services = request.services
+    await request.ledger.catch_up(services.money.log)
+    now = datetime.fromtimestamp(request.now(), UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight.replace(day=1)
+    base = CostQuery(since=first, until=end_of_hour(now.timestamp()), granularity=TOTAL, measures=_OF_MONTH)
+    if "view" in request.http.query:
+        view = await request.reads.view(request.http.query["view"])
+        base = replace(base, include=view.include, exclude=view.exclude)
+    today = replace(base, since=midnight, measures=_OF_DAY)
+    largest = _of_asked_days(request, replace(base, measures=("cost",), top=LISTED))
+    since = largest.since
+    daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,))
+    lists = [replace(largest, group_by=(name,)) for name in LISTS]
+    found = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
+    month, month_before, day, day_before, by_day, *by_list = found
+    whole = await request.ledger.whole_since()
+    return {
+        "overview": {
+            "now": moment(now.timestamp()),
+            "since": since.date().isoformat(),
+            "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
+            "whole_since": moment(whole) if since.timestamp() < whole else None,
+            "month": _beside(first, month, month_before, _OF_MONTH),
+            "today": _beside(midnight, day, day_before, _OF_DAY),
+            "days": _shown(daily, by_day),
+            **await marks_of(request, services.money, replace(largest, top=None)),
+            "lists": {
+                asked.group_by[0]: _shown(asked, rows) for asked, rows in zip(lists, by_list, strict=True)
+            },
+            "operation": await _operation(request),
+            "insights": await _insights(request),
+        }
+    }
+
+
+def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
+    """The question for the days that the request names. Refusal 400 if they are too many or in the wrong order."""
+    since, until, _ = times(request.http.query, request.now(), default="last_30d")
+    asked = replace(query, since=since, until=until)
+    check_span(replace(asked, granularity="daily"), most=MOST_DAYS)
+    return asked
+
+
+def _beside(
+    start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str]
+) -> dict[str, object]:
+    """The sums of a time with those of the one before it."""
+    rows = [combined(each, start=start, group=()) for each in (now, before)]
+    shown, was = ({name: getattr(row, name) for name in names} for row in rows)
+    each = {"cost_per_call": per(rows[0].cost, rows[0].calls)}
+    return {"from": start.date().isoformat(), **shown, **each, "previous": was}
+
+
+def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:
+    [name] = query.group_by
+    return [{"period": row.start.date().isoformat(), name: row.group[0], "cost": row.cost} for row in rows]
+
+
+async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
+    """Describe how Tollhouse is: its routes, how far it counts, what was refused and which laptops are silent."""
+    if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
+        return None
+    services = request.services
+    asked = cast(OperatorRequest[Any, None], request)
+    devices = services.senders.devices
+    counts = devices.counts() if devices else {}
+    status = await deliveries.status(replace(asked, services=services.spool))
+    counted = await described(replace(asked, services=services.money), counts_rows=False)
+    return {
+        "status": status,
+        **cast(Mapping[str, object], counted),
+        "dead": len(await services.spool.deliveries.dead()),
+        "silent_devices": counts.get(SILENT, 0) + counts.get(MUTE, 0),
+        "demo": request.shared.demo_state,
+    }
+
+
+async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
+    """The open insights with the most money, and how many there are."""
+    try:
+        table = request.registry.insights
+    except Refusal:
+        return None
+    sort = INSIGHTS.sorts["cost_impact"].field
+    assert sort is not None
+    query = ListQuery(sort=sort, order="desc", identity="id", limit=LISTED, filters={"status": _OPEN})
+    if request.is_limited:
+        visible = await request.reads.visible()
+        seen: list[Insight] = [
+            each for each in await table.found() if visible.insight(each) and each.status in _OPEN
+        ]
+        seen.sort(key=lambda each: (-float(each.cost_impact), each.id))
+        return {"rows": [describe_for_people(each) for each in seen[:LISTED]], "total_count": len(seen)}
+    page = await table.page(query)
+    return {"rows": [describe_for_people(each) for each in page.rows], "total_count": page.total}

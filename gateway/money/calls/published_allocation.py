@@ -1,0 +1,432 @@
+"""
+Definitions of allocation for keys that manage them: versions, namespaces and publish jobs, a scope
+for each operation.
+
+A definition comes as YAML in the body, or as the one file of a form. What is wrong with it is answered with
+422, each fault with its value and its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from email.message import Message
+from email.parser import BytesParser
+from functools import partial, wraps
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
+from gateway.http.answers import JSON, json_response, respond
+from gateway.http.holders.money import MoneyServices
+from gateway.http.managed import CREATE, DELETE, LIST, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
+from gateway.http.requests import KeyRequest, Result
+from gateway.http.resources.declaration import stated
+from gateway.http.resources.namespaces import (
+    NamespaceChanges,
+    NamespaceItem,
+    NewNamespace,
+    NewNamespaceOfId,
+    OneNamespace,
+)
+from gateway.http.services import Services
+from gateway.money.allocation.border import border, describe
+from gateway.money.allocation.difference import sources_of
+from gateway.money.allocation.faults import InvalidDefinition
+from gateway.money.calls.lists.allocation import (
+    NAMESPACES,
+    PUBLISH_JOBS,
+    VERSIONS,
+    ShownNamespace,
+    add_state,
+    describe_job,
+    describe_namespace,
+    describe_version,
+    job_rows,
+    namespace_with_state,
+    version_rows,
+)
+from gateway.people.calls.managed_by_keys import asking_key
+from gateway.service.errors import Refusal
+from gateway.service.schemas import TEXT
+from spool.errors import NotThere
+from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.tables.allocation import AllocationTable
+
+LATEST = "latest"
+FORM = "multipart/form-data"
+YAML = ("text/plain", "application/yaml", "application/x-yaml", "text/yaml")
+SLACK_BYTES = (
+    16 * 1024
+)  # of a body beside its definition: the envelope of a form, or a text that is a little too long
+_MOST_DIGITS = 9
+
+
+class VersionItem(msgspec.Struct, kw_only=True):
+    """A version as it is answered; times are epoch seconds as text. `definition` is its text, where one is read."""
+
+    version: str
+    namespace: str | None
+    last_updated: str
+    last_updated_by: str
+    uri: str | None
+    dimensions: list[str]
+    bytes: int
+    is_in_force: bool
+    definition: str | None = None
+    border: dict[str, Any] | None = None
+
+
+class OneVersion(msgspec.Struct, kw_only=True):
+    version: VersionItem
+
+
+class JobFaultItem(msgspec.Struct, kw_only=True):
+    error: str
+    value: str
+    path: list[str | int]
+
+
+class PublishJobItem(msgspec.Struct, kw_only=True):
+    """A publish job as it is answered. `border` says since when the ledger has what its rules look at."""
+
+    id: str
+    namespace: str | None
+    state: str
+    base_version: str | None
+    version: str | None
+    error: str | None
+    errors: list[JobFaultItem]
+    border: dict[str, Any] | None
+    submitted: str
+    submitted_by: str
+    last_updated: str
+
+
+class OnePublishJob(msgspec.Struct, kw_only=True):
+    publish_job: PublishJobItem
+
+
+def _faults_as_422(
+    handler: Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]],
+) -> Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]]:
+    @wraps(handler)
+    async def answered(request: KeyRequest[MoneyServices, Any]) -> Result:
+        try:
+            return await handler(request)
+        except InvalidDefinition as error:
+            told = {"type": "invalid_definition", "message": f"The definition is not valid: {error}."}
+            return json_response(
+                {"error": told, "errors": [each._asdict() for each in error.faults]}, status=422
+            )
+
+    return answered
+
+
+# -- versions ------------------------------------------------------------------------------------------------
+
+
+# -- namespaces ----------------------------------------------------------------------------------------------
+
+
+# The service's own clients name the group by its older word.
+_BASE = "/v2/{group:allocation|costformation}"
+_VERSIONS = _BASE + "/definition/versions"
+_VERSION = _VERSIONS + "/{version}"
+_NAMESPACE = _BASE + "/namespaces/{namespace}"
+_JOBS = _BASE + "/publish_jobs"
+_JOB = _JOBS + "/{job}"
+
+_call = partial(key_call, endpoint="allocation")
+
+
+def check_definition(request: web.Request) -> None:
+    """Refusal 415 for a body that comes neither as text nor as a form."""
+    if request.content_type not in (*YAML, FORM):
+        raise Refusal(415, "unsupported_media_type", f"Send the definition as {', '.join((*YAML, FORM))}.")
+
+
+def _publish(path: str, summary: str, status: int, gives: type, *optional: str) -> Callable[[Served], Served]:
+    """Give a handler the row of a call that publishes a definition; the scope has the handler's name."""
+
+    def give(handler: Served) -> Served:
+        row = Address(
+            methods=("POST",),
+            path=path,
+            summary=summary,
+            endpoint="allocation",
+            scope=f"allocation:{handler.__name__}",
+            check=check_definition,
+            limit=BodyLimit(setting="allocation.max_definition_bytes and the envelope", bytes=_most_bytes),
+            takes=dict.fromkeys((*YAML, FORM), TEXT),
+            gives={status: {JSON: gives}},
+            refusals=(*WRITE, 404, 409, 422),
+            optional=("base_version", *optional),
+        )
+        return row(handler)
+
+    return give
+
+
+def _most_bytes(services: Services) -> int:
+    return services.operators.money.allocation().max_definition_bytes + SLACK_BYTES
+
+
+@_call(
+    "GET",
+    _VERSIONS,
+    "allocation:read_definition_versions",
+    "List the versions of the default definition",
+    lists=VERSIONS,
+    item=VersionItem,
+)
+async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(VERSIONS, version_rows(request.services, place=request.http.path))
+
+
+@_publish(_VERSIONS, "Publish the default definition, or only validate it", 200, OneVersion, "validate_only")
+@_faults_as_422
+async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -> Result:
+    """Publish a definition, or with `validate_only` say what version it would become."""
+    money = request.services
+    given = request.http.query
+    is_dry, base, text = (
+        _flag(given.get("validate_only", "false")),
+        base_of(given.get("base_version")),
+        _text(request),
+    )
+    if is_dry:
+        return {"version": await what_it_would_be(money, text, DEFAULT, request.actor)}
+    job, version = await money.require_publishing().publish(
+        text, namespace=DEFAULT, base=base, actor=request.actor
+    )
+    shown = describe_version(add_state(money, version, _uri(request.http.path, version)))
+    return {"version": {**shown, "border": dict(job.border)}}
+
+
+@_call(
+    "GET",
+    _VERSION,
+    "allocation:read_definition_version",
+    "A version of the default definition, or the latest",
+    gives={JSON: OneVersion},
+)
+async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
+    version = find_version(money, DEFAULT, request.word("version"))
+    place = request.http.path.rpartition("/")[0]
+    return {"version": await with_text(money, version, uri=_uri(place, version))}
+
+
+@_call(
+    "GET",
+    _VERSION + "/definition",
+    "allocation:read_definition_version",
+    "The text of a version, as it was sent",
+    gives={"text/plain": TEXT},
+)
+async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
+    version = find_version(money, DEFAULT, request.word("version"))
+    text = await money.require_registry().allocation.text(version)
+    return respond(text.encode(), content_type="text/plain; charset=utf-8")
+
+
+@_publish(_BASE + "/definitions", "Let a job publish the default definition", 202, OnePublishJob)
+@_faults_as_422
+async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
+    return await _submit(request, DEFAULT)
+
+
+class NamespaceResource(ManagedResource[Namespace]):
+    noun = "namespace"
+    lists = NAMESPACES
+    new = NewNamespaceOfId
+    changes = NamespaceChanges
+    item = NamespaceItem
+    one = OneNamespace
+    keys = ByKeys(
+        path="/v2/{group:allocation|costformation}/namespaces",  # clients name the group by its older word
+        id="namespace",
+        group="allocation",
+        endpoint="allocation",
+        names={LIST: "read_all_namespaces"},
+        words={SHOW: "A namespace and its definition", DELETE: "Delete a namespace that defines nothing"},
+        by_hand=(CREATE,),
+    )
+    people = ByPeople(
+        path="/allocation/namespaces",
+        reads=VIEW_COSTS,
+        changes=MODIFY_DIMENSIONS,
+        words={
+            LIST: "List namespaces of definitions",
+            SHOW: "Show a namespace and its definition",
+            DELETE: "Delete a namespace that defines nothing",
+        },
+    )
+
+    def rows_in(self, registry: Registry) -> AllocationTable:
+        return registry.allocation
+
+    async def shown(self, asking: Asker[Any], row: Namespace) -> ShownNamespace:
+        return namespace_with_state(asking.services, row)
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        found = stated(given)
+        id = found.pop("id", None)
+        return {**found, "name": id} if found.get("name", "") is None else found
+
+    def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+        return {"id": given.id}
+
+    async def show(self, asking: Asker[Any], word: str) -> Answer:
+        row = namespace_with_state(asking.services, await self.find(asking, word))
+        text = await asking.registry.allocation.text(row.newest) if row.newest is not None else None
+        return {"namespace": {**describe_namespace(row), "definition": text}}
+
+
+NAMESPACE = NamespaceResource()
+
+
+@_call(
+    "POST",
+    _NAMESPACE,
+    "allocation:create_namespace",
+    "Create a namespace",
+    gives={JSON: OneNamespace},
+    may_be_empty=True,
+)
+async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
+    """Its id is in the path."""
+    given = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
+    return await NAMESPACE.create(asking_key(request), given)
+
+
+@_publish(_NAMESPACE + "/definitions", "Let a job publish the definition of a namespace", 202, OnePublishJob)
+@_faults_as_422
+async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
+    return await _submit(request, request.word("namespace"))
+
+
+# -- publish jobs --------------------------------------------------------------------------------------------
+
+
+@_call(
+    "GET", _JOBS, "allocation:list_publish_jobs", "List publish jobs", lists=PUBLISH_JOBS, item=PublishJobItem
+)
+async def list_publish_jobs(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(PUBLISH_JOBS, job_rows(request.services))
+
+
+@_call("GET", _JOB, "allocation:read_publish_job", "A publish job", gives={JSON: OnePublishJob})
+async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = request.services.require_registry().allocation
+    return {"publish_job": describe_job(table.job(request.word("job")))}
+
+
+@_call(
+    "POST",
+    _JOB + "/cancel",
+    "allocation:cancel_publish_job",
+    "Cancel a publish job that is not begun",
+    gives={JSON: OnePublishJob},
+)
+async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = request.services.require_registry().allocation
+    return {"publish_job": describe_job(await table.cancel(request.word("job"), actor=request.actor))}
+
+
+# -- what operators share ------------------------------------------------------------------------------------
+
+
+def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionVersion:
+    """The version of a number or LATEST. NotThere if there is none."""
+    table = money.require_registry().allocation
+    table.check_namespace(namespace)
+    if word == LATEST:
+        newest = table.in_force().get(namespace)
+        if newest is None:
+            raise NotThere("no definition was published yet")
+        return newest
+    is_number = word.isascii() and word.isdecimal() and len(word) <= _MOST_DIGITS
+    return table.version(namespace, int(word) if is_number else 0)
+
+
+async def with_text(
+    money: MoneyServices, version: DefinitionVersion, uri: str | None = None
+) -> dict[str, Any]:
+    text = await money.require_registry().allocation.text(version)
+    return {**describe_version(add_state(money, version, uri)), "definition": text}
+
+
+async def what_it_would_be(
+    money: MoneyServices, text: bytes, namespace: str, actor: Actor
+) -> Mapping[str, object]:
+    """The version that a definition would become, and nothing is kept. InvalidDefinition with every fault."""
+    table = money.require_registry().allocation
+    table.check_namespace(namespace)
+    definition = await money.require_publishing().validated(text, namespace)
+    would_be = DefinitionVersion(
+        namespace=namespace,
+        number=table.latest(namespace) + 1,
+        dimensions=tuple(each.id for each in definition.dimensions),
+        bytes=len(text),
+        created=money.clock.now(),
+        created_by=actor.name,
+    )
+    told = describe(await border(money.ledger, sources_of(definition)))
+    return {**describe_version(add_state(money, would_be)), "border": told}
+
+
+def base_of(text: str | None) -> int | None:
+    """The version that a definition was made from: None for whichever is in force, 0 for none. Refusal 400."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise Refusal(
+            400, "invalid_parameter", "base_version is the number of a version, 0 where there was none"
+        )
+    return int(text)
+
+
+async def _submit(request: KeyRequest[MoneyServices, bytes], namespace: str) -> Result:
+    base = base_of(request.http.query.get("base_version"))
+    text = _text(request)
+    publishing = request.services.require_publishing()
+    return {
+        "publish_job": describe_job(
+            await publishing.submit(text, namespace=namespace, base=base, actor=request.actor)
+        )
+    }
+
+
+def _uri(place: str, version: DefinitionVersion) -> str:
+    return f"{place}/{version.number}/definition"
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise Refusal(400, "invalid_parameter", "validate_only is true or false")
+    return text == "true"
+
+
+def _text(request: KeyRequest[MoneyServices, bytes]) -> bytes:
+    """The definition in the body. Refusal 400 for a form that does not hold exactly one."""
+    if request.http.content_type != FORM:
+        return request.body
+    head = f"Content-Type: {request.http.headers.get('Content-Type', '')}\r\n\r\n"
+    form = BytesParser().parsebytes(head.encode("latin-1", "replace") + request.body)
+    parts = form.get_payload()
+    if (
+        not isinstance(parts, list)
+        or len(parts) != 1
+        or not isinstance(parts[0], Message)
+        or parts[0].is_multipart()
+    ):
+        raise Refusal(400, "bad_payload", f"A form of {FORM} holds the definition as its only part.")
+    text = parts[0].get_payload(decode=True)
+    return text if isinstance(text, bytes) else b""

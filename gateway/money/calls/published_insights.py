@@ -1,0 +1,384 @@
+"""
+The published list of insights (part 4.1), and one insight, its status and its comments beside it.
+
+Each method has a scope of its own. All but the list speaks as the service's own clients do: 200 also for what
+is new, a comment's `message`, and things named by `{"id"}`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.http.address import key_call
+from gateway.http.answers import JSON
+from gateway.http.holders.money import MoneyServices
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
+from gateway.http.requests import KeyRequest, Result
+from gateway.money.costs.times import seconds
+from gateway.service.schemas import TEXT, closed
+from spool.errors import NotThere, RegistryDamaged
+from spool.listing import ASCENDING, ListPage, ListQuery, SortField
+from spool.registry.insights import EFFORTS, MAX_INSIGHTS, STATUSES, Comment, Draft, Insight, web_link
+from spool.registry.notices import insight_severity
+from spool.registry.registry import Registry
+
+Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
+Effort = Literal["not_set", "low", "medium", "high"]
+
+
+HIDE_RESOLVED = "hide_resolved"
+RESOLVED = ("addressed", "ignored")
+NOTHING = ("",)  # a status and a category that no insight has
+ABOUT = "about"
+MONEY, OPERATION = "money", "operation"
+
+# What these find is no money that somebody could save: their impact is the spend that is concerned.
+_OF_OPERATION = ("coverage", "delivery", "keys", "reliability")
+
+
+def describe(insight: Insight) -> dict[str, object]:
+    return {
+        "id": insight.id,
+        "title": insight.title,
+        "description": insight.description,
+        "category": insight.category,
+        "link": web_link(insight.link),
+        "status": insight.status,
+        "effort": insight.effort,
+        "cost_impact": insight.cost_impact,
+        "created": seconds(insight.created),
+        "last_updated": seconds(insight.last_updated),
+    }
+
+
+def describe_for_people(insight: Insight) -> dict[str, object]:
+    """
+    `gone`: a detector found it, and does so no more; then it is addressed, unless a person said otherwise. `about`:
+    money, or the operation of Tollhouse and its senders.
+    """
+    added = {"gone": insight.is_gone, ABOUT: about(insight), "severity": insight_severity(insight)}
+    return {**describe(insight), **added}
+
+
+def about(insight: Insight) -> str:
+    return OPERATION if insight.category in _OF_OPERATION else MONEY
+
+
+def describe_comment(comment: Comment) -> dict[str, object]:
+    return {
+        "id": str(comment.id),
+        "insight": {"id": comment.insight},
+        "message": comment.text,
+        "author": comment.author,
+        "created": seconds(comment.created),
+        "last_updated": seconds(comment.last_updated),
+    }
+
+
+INSIGHTS: List[Insight] = List(
+    root="insights",
+    show=describe,
+    identity=Sort(field=SortField("id"), value=lambda insight: insight.id),
+    sorts={
+        "category": Sort(field=SortField("category", is_text=True), value=lambda insight: insight.category),
+        "cost_impact": Sort(  # to sort by; what is shown is exact
+            field=SortField("cost_impact", numeric=True), value=lambda insight: float(insight.cost_impact)
+        ),
+        "effort": Sort(
+            field=SortField("effort", words=EFFORTS), value=lambda insight: EFFORTS.index(insight.effort)
+        ),
+        "last_updated": Sort(field=SortField("last_updated"), value=lambda insight: insight.last_updated),
+        "status": Sort(
+            field=SortField("status", words=STATUSES), value=lambda insight: STATUSES.index(insight.status)
+        ),
+        "title": Sort(field=SortField("title", is_text=True), value=lambda insight: insight.title),
+    },
+    default_sort=("status", "asc"),
+    filters={
+        "status": Filter(field="status", values=lambda insight: (insight.status,), valid_values=STATUSES),
+        # Of the service's own client. "false" leaves nothing out.
+        HIDE_RESOLVED: Filter(
+            holds=lambda insight, value: value == "false" or insight.status not in RESOLVED,
+            valid_values=YES_NO,
+            type="boolean",
+        ),
+    },
+)
+
+INSIGHTS_OF_PEOPLE: List[Insight] = replace(
+    INSIGHTS,
+    show=describe_for_people,
+    filters={
+        **INSIGHTS.filters,
+        ABOUT: Filter(holds=lambda insight, value: about(insight) == value, valid_values=(MONEY, OPERATION)),
+    },
+)
+
+COMMENTS: List[Comment] = List(
+    root="comments",
+    show=describe_comment,
+    identity=Sort(value=lambda comment: comment.id),
+    sorts={
+        "created": Sort(value=lambda comment: comment.created),
+        "last_updated": Sort(value=lambda comment: comment.last_updated),
+        "author": Sort(value=lambda comment: comment.author),
+    },
+    default_sort=("created", "asc"),
+    beside={"insight": closed({"id": TEXT})},
+)
+
+_EVERY = ListQuery(
+    sort=SortField("id"), order=ASCENDING, identity="id", limit=MAX_INSIGHTS, filters={}, known=("category",)
+)
+
+
+class InsightRows:
+    """Insights in the storage, which knows of statuses and categories alone."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._table = registry.insights
+        self._stored = StoredRows(self._table.page)
+
+    async def page(self, listed: List[Insight], wanted: PageQuery) -> ListPage[Insight]:
+        filters = dict(wanted.filters)
+        if filters.pop(HIDE_RESOLVED, ()) == ("true",):
+            left = tuple(status for status in filters.get("status", STATUSES) if status not in RESOLVED)
+            filters["status"] = left or NOTHING
+        asked = set(filters.pop(ABOUT, ()))
+        if len(asked) != 1:
+            return await self._stored.page(listed, replace(wanted, filters=filters))
+        known = (await self._table.page(replace(_EVERY, limit=1))).known["category"]
+        if not known:  # so many that they are not told
+            return await MemoryRows((await self._table.page(_EVERY)).rows).page(listed, wanted)
+        of_operation = asked == {OPERATION}
+        chosen = tuple(each for each in known if (each in _OF_OPERATION) == of_operation)
+        with_category = replace(listed, filters={**listed.filters, "category": Filter(field="category")})
+        return await self._stored.page(
+            with_category, replace(wanted, filters={**filters, "category": chosen or NOTHING})
+        )
+
+
+def insight_rows(registry: Registry) -> InsightRows:
+    return InsightRows(registry)
+
+
+async def comment_rows(registry: Registry, insight: str) -> MemoryRows[Comment]:
+    """NotThere when there is no such insight."""
+    return MemoryRows(await registry.insights.comments(insight))
+
+
+class NewInsight(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`cost_impact` is a decimal number of dollars, as text or as a number."""
+
+    title: str
+    description: str = ""
+    category: str = ""
+    link: str = ""
+    status: Status = "new"
+    effort: Effort = "not_set"
+    cost_impact: str | float = "0"
+
+
+class InsightChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    title: str | None = None
+    description: str | None = None
+    category: str | None = None
+    link: str | None = None
+    status: Status | None = None
+    effort: Effort | None = None
+    cost_impact: str | float | None = None
+
+
+class NewComment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    message: str
+
+
+class InsightItem(msgspec.Struct, kw_only=True):
+    """An insight as it is answered; times are epoch seconds as text."""
+
+    id: str
+    title: str
+    description: str
+    category: str
+    link: str
+    status: Status
+    effort: Effort
+    cost_impact: str
+    created: str
+    last_updated: str
+
+
+class InsightName(msgspec.Struct, kw_only=True):
+    id: str
+
+
+class CommentName(msgspec.Struct, kw_only=True):
+    id: str
+
+
+class CommentItem(msgspec.Struct, kw_only=True):
+    id: str
+    insight: InsightName
+    message: str
+    author: str
+    created: str
+    last_updated: str
+
+
+class OneInsight(msgspec.Struct, kw_only=True):
+    insight: InsightItem
+
+
+class OneComment(msgspec.Struct, kw_only=True):
+    comment: CommentItem
+
+
+class DeletedComment(msgspec.Struct, kw_only=True):
+    """What is gone."""
+
+    comment: CommentName
+
+
+class Deleted(msgspec.Struct, kw_only=True):
+    """What is gone."""
+
+    insight: InsightName
+    comments: list[CommentName]
+
+
+_ALL = "/v2/insights"
+_ONE = _ALL + "/{id}"
+_COMMENTS = _ONE + "/comments"
+
+_call = partial(key_call, endpoint="insights")
+
+
+@_call(
+    "GET",
+    _ALL,
+    "insights:read_insights",
+    "Read all",
+    name="insights_read_all",
+    lists=INSIGHTS,
+    item=InsightItem,
+)
+async def read_insights(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(INSIGHTS, insight_rows(_registry(request)))
+
+
+@_call("POST", _ALL, "insights:create_insight", "Create", name="insights_create", gives={JSON: OneInsight})
+async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Result:
+    given = request.body
+    draft = Draft(
+        title=given.title,
+        description=given.description,
+        category=given.category,
+        link=given.link,
+        effort=given.effort,
+        cost_impact=str(given.cost_impact),
+    )
+    insight = await _registry(request).insights.create(draft, status=given.status, actor=request.actor)
+    return {"insight": describe(insight)}
+
+
+@_call("GET", _ONE, "insights:read_insight", "Read one", name="insights_read_one", gives={JSON: OneInsight})
+async def read_insight(request: KeyRequest[MoneyServices, None]) -> Result:
+    return {"insight": describe(await _registry(request).insights.get(request.word("id")))}
+
+
+@_call("PATCH", _ONE, "insights:update_insight", "Update", name="insights_update", gives={JSON: OneInsight})
+async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> Result:
+    given = msgspec.structs.asdict(request.body)
+    changes = {name: str(value) for name, value in given.items() if value is not None}
+    status = changes.pop("status", None)
+    table = _registry(request).insights
+    insight = await table.change(request.word("id"), status=status, fields=changes, actor=request.actor)
+    return {"insight": describe(insight)}
+
+
+@_call("DELETE", _ONE, "insights:delete_insight", "Delete", name="insights_delete", gives={JSON: Deleted})
+async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
+    id, comments = await _registry(request).insights.delete(request.word("id"), actor=request.actor)
+    return {"insight": {"id": id}, "comments": [{"id": str(comment)} for comment in comments]}
+
+
+@_call(
+    "GET",
+    _COMMENTS,
+    "insights:read_insight_comments",
+    "Read comments",
+    name="insights_read_comments",
+    lists=COMMENTS,
+    item=CommentItem,
+)
+async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
+    id = request.word("id")
+    page = await request.list(COMMENTS, await comment_rows(_registry(request), id))
+    return {"insight": {"id": id}, **page}
+
+
+@_call(
+    "POST",
+    _COMMENTS,
+    "insights:create_insight_comment",
+    "Create comment",
+    name="insights_create_comment",
+    gives={JSON: OneComment},
+)
+async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
+    table = _registry(request).insights
+    comment = await table.comment(request.word("id"), request.body.message, actor=request.actor)
+    return {"comment": describe_comment(comment)}
+
+
+@_call(
+    "PATCH",
+    _COMMENTS + "/{comment}",
+    "insights:update_insight_comment",
+    "Update comment",
+    name="insights_update_comment",
+    gives={JSON: OneComment},
+)
+async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
+    table = _registry(request).insights
+    number = comment_number(request.word("comment"))
+    insight = request.word("id")
+    text = request.body.message
+    comment = await table.change_comment(insight, number, text, actor=request.actor)
+    return {"comment": describe_comment(comment)}
+
+
+# The catalogue has no scope of its own for this.
+@_call(
+    "DELETE",
+    _COMMENTS + "/{comment}",
+    "insights:update_insight_comment",
+    "Delete comment",
+    name="insights_delete_comment",
+    gives={JSON: DeletedComment},
+)
+async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = _registry(request).insights
+    number = comment_number(request.word("comment"))
+    await table.delete_comment(request.word("id"), number, actor=request.actor)
+    return {"comment": {"id": str(number)}}
+
+
+def comment_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise NotThere("this insight has no comment with this id")
+    return int(text)
+
+
+def _registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
+    """The registry. RegistryDamaged while its file is."""
+    registry = request.services.registry
+    if registry is None:
+        raise RegistryDamaged("registry.sqlite cannot be read")
+    return registry

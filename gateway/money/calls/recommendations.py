@@ -1,0 +1,245 @@
+"""The calls of the operator API on recommendations: the same values and rules as for keys, and a look on demand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from gateway.http.holders.money import MoneyServices
+from gateway.http.lists import MemoryRows
+from gateway.http.operator.address import NOTHING, SLICED, call
+from gateway.http.operator.body import RequestBody
+from gateway.http.operator.requests import OperatorRequest
+from gateway.http.requests import Result
+from gateway.http.visible import Visible
+from gateway.intake.rate_cards.card import CardUnreadable
+from gateway.money.calls import published_recommendations as by_key
+from gateway.money.calls.published_recommendations import (
+    RECOMMENDATION_COMMENTS,
+    RECOMMENDATION_DIMENSIONS,
+    RECOMMENDATION_TYPES,
+    NewComments,
+    OneMessage,
+    RecommendationChanges,
+    SavingsCheck,
+    TypeChanges,
+    describe_recommendation,
+    describe_recommendation_comment,
+    dimension_rows,
+    recommendation_comment_rows,
+    recommendation_list,
+    type_rows,
+)
+from gateway.money.recommendations.facts import value_of
+from spool.errors import Invalid, NotThere
+from spool.ledger.queries import DIMENSIONS
+from spool.ledger.sums import Dimensions
+from spool.registry.permission_sets import VIEW_RECOMMENDATIONS, WORK_ON_INSIGHTS
+from spool.registry.recommendations import Recommendation
+
+
+class SavingsLook(RequestBody):
+    """An empty object."""
+
+
+@call(
+    "GET",
+    "/recommendations",
+    VIEW_RECOMMENDATIONS,
+    "List what would have cost less",
+    lists=recommendation_list(DIMENSIONS),
+    shows=SLICED,
+)
+async def list_recommendations(request: OperatorRequest[MoneyServices, None]) -> Result:
+    listed = recommendation_list(request.services.ledger.own_dimensions())
+    visible = await request.reads.visible()
+    rows = [
+        _seen(each, visible)
+        for each in await request.registry.recommendations.all()
+        if visible.recommendation(each)
+    ]
+    return await request.list(listed, MemoryRows(rows))
+
+
+@call(
+    "PATCH",
+    "/recommendations",
+    WORK_ON_INSIGHTS,
+    "Set the status or the assignee of recommendations",
+    shows=SLICED,
+)
+async def change_recommendations(request: OperatorRequest[MoneyServices, RecommendationChanges]) -> Result:
+    visible, kept = await request.reads.visible(), await request.registry.recommendations.all()
+    hidden = frozenset(each.id for each in kept if not visible.recommendation(each))
+    return await by_key.change_recommendations(request.registry, request.body, request.actor, hidden=hidden)
+
+
+@call("POST", "/recommendations/run", WORK_ON_INSIGHTS, "Look for savings now")
+async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
+    """Look before answering, so that it is done when a command without a server ends."""
+    try:
+        async with request.audited("recommendations.run", "recommendations", {}):
+            done = await request.services.require_adviser().look()
+    except CardUnreadable as error:
+        raise Invalid(f"prices.file: {error}") from error
+    return {"look": {**asdict(done.merged), "failed": list(done.failed)}}
+
+
+@call(
+    "GET",
+    "/recommendations/{id}",
+    VIEW_RECOMMENDATIONS,
+    "Show a recommendation and its comments",
+    shows=SLICED,
+)
+async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
+    visible = await request.reads.visible()
+    found = await _found(request, visible)
+    shown = describe_recommendation(_seen(found, visible))
+    comments = await request.registry.recommendations.comments(found.id)
+    return {
+        "recommendation": shown,
+        "comments": [describe_recommendation_comment(comment) for comment in comments],
+    }
+
+
+@call(
+    "GET",
+    "/recommendations/{id}/comments",
+    VIEW_RECOMMENDATIONS,
+    "List the comments on a recommendation",
+    lists=RECOMMENDATION_COMMENTS,
+    shows=SLICED,
+)
+async def list_recommendation_comments(request: OperatorRequest[MoneyServices, None]) -> Result:
+    id = await _id(request)
+    page = await request.list(
+        RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id)
+    )
+    return {"recommendation": {"id": id}, **page}
+
+
+@call("POST", "/recommendations/{id}/comments", WORK_ON_INSIGHTS, "Comment on a recommendation", shows=SLICED)
+async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComments]) -> Result:
+    id = await _id(request)
+    return await by_key.add_comments(request.registry, id, request.body, request.actor)
+
+
+@call(
+    "PATCH",
+    "/recommendations/{id}/comments/{comment}",
+    WORK_ON_INSIGHTS,
+    "Change a comment on a recommendation",
+    shows=SLICED,
+)
+async def change_recommendation_comment(request: OperatorRequest[MoneyServices, OneMessage]) -> Result:
+    table = request.registry.recommendations
+    number = by_key.comment_number(request.word("comment"))
+    id = await _id(request)
+    changed = await table.change_comment(id, number, request.body.message, actor=request.actor)
+    return {"comment": describe_recommendation_comment(changed)}
+
+
+@call(
+    "DELETE",
+    "/recommendations/{id}/comments/{comment}",
+    WORK_ON_INSIGHTS,
+    "Delete a comment on a recommendation",
+    shows=SLICED,
+)
+async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, None]) -> Result:
+    number = by_key.comment_number(request.word("comment"))
+    id = await _id(request)
+    await request.registry.recommendations.delete_comment(id, number, actor=request.actor)
+    return {"deleted": str(number)}
+
+
+@call(
+    "GET",
+    "/recommendation-types",
+    VIEW_RECOMMENDATIONS,
+    "List the types of recommendations",
+    lists=RECOMMENDATION_TYPES,
+    shows=NOTHING,
+)
+async def list_recommendation_types(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(RECOMMENDATION_TYPES, await type_rows(request.registry))
+
+
+@call(
+    "GET",
+    "/recommendation-types/{type}",
+    VIEW_RECOMMENDATIONS,
+    "Show a type of recommendations",
+    shows=NOTHING,
+)
+async def show_recommendation_type(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await by_key.one_type(request.registry, request.word("type"))
+
+
+@call(
+    "PATCH",
+    "/recommendation-types/{type}",
+    WORK_ON_INSIGHTS,
+    "Switch a type of recommendations, or set the least that it reports",
+)
+async def change_recommendation_type(request: OperatorRequest[MoneyServices, TypeChanges]) -> Result:
+    return await by_key.change_type(request.registry, request.word("type"), request.body, request.actor)
+
+
+@call(
+    "GET",
+    "/recommendation-dimensions",
+    VIEW_RECOMMENDATIONS,
+    "List what recommendations can be filtered by",
+    lists=RECOMMENDATION_DIMENSIONS,
+    shows=SLICED,
+)
+async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices, None]) -> Result:
+    visible, kept = await request.reads.visible(), await request.registry.recommendations.all()
+    rows = dimension_rows(filter(visible.recommendation, kept), request.ledger.own_dimensions())
+    return await request.list(RECOMMENDATION_DIMENSIONS, rows)
+
+
+@call(
+    "GET",
+    "/recommendation-check",
+    VIEW_RECOMMENDATIONS,
+    "Look for savings now, and keep nothing",
+    optional=("type", "filter"),
+    shows=SLICED,
+    in_turn=True,
+)
+async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Count the savings that a run would find; `filter` is JSON as in the body of the check for keys."""
+    query = request.http.query
+    try:
+        wanted = msgspec.json.decode(query.get("filter", "{}"), type=dict[str, list[str | None]])
+    except msgspec.DecodeError as error:
+        raise Invalid(f'filter must be a JSON object such as {{"team": ["search"]}}: {error}') from None
+    given = SavingsCheck(type=query.get("type"), filter=wanted)
+    ledger = request.ledger
+
+    def may_see(dimensions: Dimensions) -> bool:
+        return ledger.is_whole or ledger.holds(partial(value_of, dimensions))
+
+    return await by_key.check_savings(request.services, request.shared.people, given, may_see)
+
+
+def _seen(each: Recommendation, visible: Visible) -> Recommendation:
+    return each if visible.realized(each) else replace(each, realized=None)
+
+
+async def _id(request: OperatorRequest[MoneyServices, Any]) -> str:
+    return (await _found(request, await request.reads.visible())).id
+
+
+async def _found(request: OperatorRequest[MoneyServices, Any], visible: Visible) -> Recommendation:
+    """Return the recommendation of the path. NotThere if there is none that the person sees."""
+    found = await request.registry.recommendations.get(request.word("id"))
+    if not visible.recommendation(found):
+        raise NotThere("there is no recommendation with this id")
+    return found

@@ -1,0 +1,125 @@
+"""The words of a report: what a mail or a chat shows, from figures. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+
+from gateway.money.comparison.comparing import Comparison
+from gateway.money.comparison.sentence import dollars, driver_words, sentence
+from gateway.money.insights.findings import named
+from spool.ledger import money
+from spool.ledger.money import unconverted_words
+from spool.ledger.sums import OTHER
+from spool.record import CURRENCY
+
+BAR = "\N{FULL BLOCK}"
+WIDTH = 20  # of the longest bar
+CHANGES = 3
+TOP = 5
+_LITTLE = money.UNIT // 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFigures:
+    """
+    What a reader may see of a view in a span. Amounts are units (spool.ledger.money). `bars` are the days or weeks of
+    the span, `top` the largest groups by `by`, `budgets` and `insights` a line each.
+    """
+
+    view: str
+    since: datetime
+    until: datetime
+    by: str
+    found: Comparison
+    bars: Sequence[tuple[date, int]]
+    top: Sequence[tuple[str | None, int]]
+    budgets: Sequence[str]
+    insights: Sequence[str]
+    insight_count: int
+    unconverted: Mapping[str, str] = field(default_factory=dict)  # amounts without a rate, by currency
+    billed: str = ""  # the cost type, if it is about what providers billed
+    billed_days: Mapping[str, int] = field(default_factory=dict)  # of the span, by how final they are
+
+
+def title(figures: ReportFigures) -> str:
+    total = figures.found.total
+    what = f"Billed AI costs ({figures.billed})" if figures.billed else "AI costs"
+    return f"{what} of {figures.view}, {_days(figures)}: {dollars(total.now.cost)}{_percent(figures)}"
+
+
+def text(figures: ReportFigures) -> str:
+    """Plain lines, as every kind of channel shows them."""
+    return "\n\n".join("\n".join(part) for part in _parts(figures) if part)
+
+
+def fields(figures: ReportFigures) -> dict[str, str]:
+    """The same for programs."""
+    total = figures.found.total
+    return {
+        "view": figures.view,
+        "from": figures.since.isoformat(),
+        "to": figures.until.isoformat(),
+        **({"cost_type": figures.billed} if figures.billed else {}),
+        "spent": money.text(total.now.cost),
+        "period_before": money.text(total.before.cost),
+    }
+
+
+def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
+    total = figures.found.total
+    yield [f"Compared with the period before: {sentence(figures.found)}"]
+    if figures.billed:
+        told = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
+        yield [f"Days with bills: {told}; open days have no billed money."]
+    if total.now.unpriced:
+        yield [f"{total.now.unpriced:,} calls have no price and are missing from the sum."]
+    if figures.unconverted:
+        yield [f"{unconverted_words(figures.unconverted, CURRENCY)}."]
+    yield list(_bars(figures.bars))
+    if figures.top:
+        yield [
+            f"Top {len(figures.top)} by {figures.by}",
+            *(_top(each, total.now.cost) for each in figures.top),
+        ]
+    drivers = [each for each in figures.found.drivers if set(each.group) != {OTHER} and each.parts.change]
+    if drivers:
+        yield ["Largest changes", *(f"- {driver_words(each)}" for each in drivers[:CHANGES])]
+    if figures.budgets:
+        yield ["Budgets", *(f"- {each}" for each in figures.budgets)]
+    if figures.insight_count:
+        many = f"{figures.insight_count:,} open insight{'s' * (figures.insight_count > 1)}"
+        yield [many, *(f"- {each}" for each in figures.insights)]
+
+
+def _bars(bars: Sequence[tuple[date, int]]) -> Iterator[str]:
+    """A chart of text: mails and chats show it without loading anything."""
+    most = max((amount for _, amount in bars), default=0)
+    for day, amount in bars if most else ():
+        width = -(-amount * WIDTH // most)
+        yield f"{day:%a %d %b}  {BAR * width}{' ' * (width > 0)}{dollars(amount)}"
+
+
+def _top(each: tuple[str | None, int], total: int) -> str:
+    name, amount = each
+    share = round(amount * 100 / total) if total > 0 else 0
+    part = f"{share} %" if share or not amount else "under 1 %"
+    return f"- {named(name)}: {dollars(amount)} ({part})"
+
+
+def _percent(figures: ReportFigures) -> str:
+    total = figures.found.total
+    if total.before.cost < _LITTLE:
+        return ""
+    change = round(total.parts.change * 100 / total.before.cost)
+    return f" ({'+' if change > 0 else ''}{change} %)"
+
+
+def _days(figures: ReportFigures) -> str:
+    first = figures.since.date()
+    last = (figures.until - timedelta(days=1)).date()
+    if first.day == 1 and (last + timedelta(days=1)).day == 1:
+        return f"{first:%B %Y}"
+    begin = f"{first.day}" if first.month == last.month else f"{first.day} {first:%B}"
+    return f"{begin} to {last.day} {last:%B %Y}"

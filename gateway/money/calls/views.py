@@ -1,0 +1,135 @@
+"""
+Views for keys and for people. Beside the published fields stand Tollhouse's own: what a report of the view shows.
+
+What a person does not see is answered as if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from gateway.http.holders.money import MoneyServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
+from gateway.http.resources.declaration import answer, stated
+from gateway.http.resources.views import NewView, OneView, Values, ViewChanges, ViewItem
+from gateway.http.visible import SLICED
+from gateway.money.costs.times import seconds
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.shared.document_table import Sees
+from spool.registry.tables.views import ViewTable
+from spool.registry.views import Anomalies, View, ViewConnections
+
+
+@dataclass(frozen=True, slots=True)
+class ShownView:
+    """A view, and why it cannot be asked; None if it can."""
+
+    view: View
+    broken: str | None
+
+
+def describe_view(row: ShownView) -> Answer:
+    view = row.view
+    return answer(
+        ViewItem,
+        view,
+        filter={name: [value or None for value in values] for name, values in view.filter.items()},
+        broken=row.broken,
+        created=seconds(view.created),
+        last_updated=seconds(view.last_updated),
+    )
+
+
+VIEWS: List[ShownView] = List(
+    root="views",
+    show=describe_view,
+    identity=Sort(value=lambda row: row.view.id),
+    sorts={
+        "name": Sort(value=lambda row: row.view.name),
+        "created": Sort(value=lambda row: row.view.created),
+        "last_updated": Sort(value=lambda row: row.view.last_updated),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "name": Filter(values=lambda row: (row.view.name,)),
+        "principal_dimension": Filter(values=lambda row: (row.view.principal_dimension,)),
+        "is_broken": yes_no(lambda row: row.broken),
+    },
+)
+
+
+class ViewResource(ManagedResource[View]):
+    noun = "view"
+    table = ViewTable
+    lists = VIEWS
+    new = NewView
+    changes = ViewChanges
+    item = ViewItem
+    one = OneView
+    has_dimensions = True
+    # As the service's own clients expect, one that was created or changed is answered bare.
+    keys = ByKeys(path="/v2/views", id="view_id", group="views", endpoint="views", is_bare_when_made=True)
+    people = ByPeople(
+        path="/views",
+        reads=VIEW_COSTS,
+        changes=MODIFY_VIEWS_AND_BUDGETS,
+        shows=SLICED,
+        words={SHOW: "Show a view, by its id or its name"},
+    )
+
+    def rows_in(self, registry: Registry) -> ViewTable:
+        return registry.views
+
+    async def sees(self, asking: Asker[Any]) -> Sees[View]:
+        return (await asking.sees()).view
+
+    async def shown(self, asking: Asker[Any], row: View) -> ShownView:
+        return _add_state(asking.services, row)
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        """
+        Refusal 403 for calls that the asker may not see. Invalid for people whom no record names, and for a channel
+        that is not configured.
+        """
+        if given.filter is not UNSET:
+            (await asking.sees()).check_filter(given.filter)
+            for values in given.filter.values():
+                asking.shared.people.check(value or "" for value in values)
+        found = stated(
+            given,
+            filter=_stored_filter,
+            connections=lambda value: msgspec.convert(msgspec.to_builtins(value), ViewConnections),
+            anomalies=lambda value: msgspec.convert(msgspec.to_builtins(value), Anomalies),
+        )
+        if "connections" in found:
+            asking.registry.notices.check_channels("connections.notify", found["connections"].notify)
+        return found
+
+    async def delete(self, asking: Asker[Any], word: str) -> str:
+        id = (await self.find(asking, word)).id
+        names_users = (await asking.sees()).is_whole
+        await asking.registry.views.delete(id, actor=asking.actor, names_users=names_users)
+        return id
+
+
+VIEW = ViewResource()
+
+
+def view_rows(money: MoneyServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
+    kept = money.require_registry().views.all()
+    return MemoryRows([_add_state(money, view) for view in kept if shows(view)])
+
+
+def _add_state(money: MoneyServices, view: View) -> ShownView:
+    return ShownView(view, view.broken(money.ledger.dimensions()))
+
+
+def _stored_filter(filter: dict[str, Values]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(value or "" for value in values) for name, values in filter.items()}

@@ -1,0 +1,162 @@
+"""Costs that are wrong or unknown: no price, no rate, or a report that differs from the price book."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from gateway.money.insights.facts import Facts, Spend
+from gateway.money.insights.findings import finding, money, named, ordered, percent, rows_of
+from spool.record import NS, Inference
+from spool.registry.insights import LOW, MEDIUM, Finding
+
+# missing_price
+LEAST_UNPRICED = 5  # calls
+# cost_gap
+LEAST_CALLS = 20
+LEAST_GAP = Decimal("0.15")  # of the larger of the two
+LEAST_APART = Decimal(1)  # dollars
+
+
+def missing_price(facts: Facts) -> Sequence[Finding]:
+    """Find models that are used and that no price is known for: what they cost is in no sum."""
+    models: dict[tuple[str | None, str | None], list[Spend]] = defaultdict(list)
+    for spend in facts.unpriced:
+        if spend.unpriced and spend.tokens:
+            models[spend.provider, spend.model].append(spend)
+    usual = _usual_price(facts.week)
+    providers: dict[str | None, dict[str | None, list[Spend]]] = defaultdict(dict)
+    for (provider, model), spends in models.items():
+        if sum(spend.unpriced for spend in spends) >= LEAST_UNPRICED:
+            providers[provider][model] = spends
+    return ordered(_unpriced(provider, found, usual) for provider, found in providers.items())
+
+
+def _usual_price(week: Sequence[Spend]) -> Decimal:
+    """Return the mean price of a token, over all models that have a price."""
+    priced = [spend for spend in week if spend.cost]
+    tokens = sum(spend.tokens for spend in priced)
+    return sum((spend.cost for spend in priced), Decimal(0)) / tokens if tokens else Decimal(0)
+
+
+def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]], usual: Decimal) -> Finding:
+    """Make one finding for a provider; its models are rows."""
+    spends = [spend for each in models.values() for spend in each]
+    calls = sum(spend.unpriced for spend in spends)
+    tokens = sum(spend.tokens for spend in spends)
+    sources = ", ".join(sorted({named(spend.source) for spend in spends})[:5])
+    largest = sorted(models, key=lambda model: (-sum(spend.tokens for spend in models[model]), model or ""))
+    name = named(largest[0], "calls without a model")
+    what = name if len(models) == 1 else f"{name} and {len(models) - 1} more models"
+    rows = [
+        f"{named(model, 'calls without a model')}: {sum(spend.unpriced for spend in models[model]):,} calls, "
+        f"{sum(spend.tokens for spend in models[model]):,} tokens"
+        for model in largest
+    ]
+    return finding(
+        "missing_price",
+        (provider,),
+        title=f"No price is known for {what} of {named(provider, 'no provider')}",
+        seen=f"{calls:,} calls with {tokens:,} tokens in a week, reported by {sources}, count as if they cost nothing. "
+        f"The impact is what as many tokens cost with the models that have a price.{rows_of(rows)}",
+        advice="Give each a price in [[prices.override]] (0 on hardware of your own), then `tollhouse ledger reprice`.",
+        category="prices",
+        effort=LOW,
+        impact=tokens * usual,
+        newest=max(spend.start for spend in spends),
+    )
+
+
+def missing_rate(facts: Facts) -> Sequence[Finding]:
+    """
+    Find amounts in a currency that no rate is known for: one finding for each currency.
+    """
+    return [
+        _unconverted(currency, amount, facts.now) for currency, amount in sorted(facts.unconverted.items())
+    ]
+
+
+def _unconverted(currency: str, amount: str, now: float) -> Finding:
+    return finding(
+        "missing_rate",
+        (currency,),
+        title=f"No rate is known for amounts in {currency}",
+        seen=f"{amount} {currency} of the last week are in no sum of dollars: they stand as `unconverted` next to it.",
+        advice="Name a file of rates in [currency] rates_file, or a rate of your own in [[currency.rate]].",
+        category="prices",
+        effort=LOW,
+        impact=Decimal(0),
+        newest=now,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gap:
+    """What calls of one model of a source cost by its report and by the price book."""
+
+    provider: str | None
+    model: str | None
+    calls: Sequence[Inference]
+    reported: Decimal
+    estimated: Decimal
+
+    @property
+    def apart(self) -> Decimal:
+        return abs(self.reported - self.estimated)
+
+    @property
+    def row(self) -> str:
+        return (
+            f"{named(self.model)} ({named(self.provider)}): reported {money(self.reported)}, list prices "
+            f"{money(self.estimated)}, {len(self.calls):,} calls"
+        )
+
+
+def cost_gap(facts: Facts) -> Sequence[Finding]:
+    """Find calls whose reported and estimated costs differ: a wrong price, a contract, or a mistake of the source."""
+    calls: dict[tuple[str, str | None, str | None], list[Inference]] = defaultdict(list)
+    for call in facts.recent:
+        if call.status == "ok" and call.cost is not None and call.estimated_cost is not None:
+            calls[call.source, call.provider, call.response_model or call.request_model].append(call)
+    gaps: dict[str, list[_Gap]] = defaultdict(list)
+    for (source, provider, model), group in calls.items():
+        reported = sum((Decimal(call.cost or 0) for call in group), Decimal(0))
+        estimated = sum((Decimal(call.estimated_cost or 0) for call in group), Decimal(0))
+        gap = _Gap(provider=provider, model=model, calls=group, reported=reported, estimated=estimated)
+        if len(group) >= LEAST_CALLS and gap.apart >= max(LEAST_APART, LEAST_GAP * max(reported, estimated)):
+            gaps[source].append(gap)
+    return ordered(_gap(source, sorted(each, key=_dearest)) for source, each in gaps.items())
+
+
+def _dearest(gap: _Gap) -> tuple[Decimal, str]:
+    return -gap.apart, gap.row
+
+
+def _gap(source: str, gaps: Sequence[_Gap]) -> Finding:
+    """Make one finding for a source, whose table of prices is the cause; its models are rows."""
+    reported = sum((gap.reported for gap in gaps), Decimal(0))
+    estimated = sum((gap.estimated for gap in gaps), Decimal(0))
+    apart = sum((gap.apart for gap in gaps), Decimal(0))
+    models = named(gaps[0].model) if len(gaps) == 1 else f"{len(gaps)} models"
+    count = sum(len(gap.calls) for gap in gaps)
+    return finding(
+        "cost_gap",
+        (source,),
+        title=f"{named(source)} reports {money(reported)} for {models}, list prices say {money(estimated)}",
+        seen=f"{count:,} of the newest calls of {models} have both costs, and they are "
+        f"{percent(apart, max(reported, estimated))} apart. What is reported "
+        f"counts.{rows_of([g.row for g in gaps])}",
+        advice="Compare one call with the provider's invoice. If the report is right (a contract), put its "
+        "prices in [[prices.override]]; if not, correct the price table of the source.",
+        category="prices",
+        effort=MEDIUM,
+        impact=apart,
+        newest=_newest([call for gap in gaps for call in gap.calls]),
+    )
+
+
+def _newest(calls: Sequence[Inference]) -> float | None:
+    starts = [call.start_time for call in calls if call.start_time is not None]
+    return max(starts) / NS if starts else None

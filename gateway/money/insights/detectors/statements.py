@@ -1,0 +1,233 @@
+"""Statements of providers that differ from what was counted, or that no longer come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from gateway.bills.reconciliation.comparing import AGREES, CENT, DIFFERS, Line, Reconciliation
+from gateway.bills.statements.arrivals import Arrival
+from gateway.money.insights.facts import DAY_S, Facts
+from gateway.money.insights.findings import MAX_FINDINGS, day, finding, money, named, ordered, rows_of
+from spool.ledger import money as units
+from spool.registry.insights import LOW, MEDIUM, Finding
+
+# coverage_drop
+RECENT, BEFORE, LEAST_BEFORE = 7, 28, 7  # settled days
+POINTS = Decimal(5)  # of a hundred
+# statement_stale
+MONTHLY = 2  # months that were imported make it a habit
+FORGOTTEN_S = 100 * DAY_S  # who has imported nothing for so long does not import any more
+MAX_FAILURE = 300
+
+Amounts = Callable[[Line], tuple[int, int]]  # what is in both, and what was billed
+
+
+def reconciliation_difference(facts: Facts) -> Sequence[Finding]:
+    """Find settled days on which a provider billed something else than was counted, beyond the tolerance."""
+    findings = []
+    for each in facts.reconciled:
+        for found in each.providers:
+            differing = [line for line in found.days if line.state == DIFFERS]
+            if differing:
+                findings.append(_difference(each.month.name, found, differing))
+    return ordered(findings)
+
+
+def _signed(amount: int) -> str:
+    dollars = Decimal(units.text(amount))
+    return f"{'-' if dollars < 0 else ''}{money(abs(dollars))}"
+
+
+def _difference(month: str, found: Reconciliation, differing: Sequence[Line]) -> Finding:
+    billed = Decimal(units.text(sum(line.billed for line in differing)))
+    counted = Decimal(units.text(sum(line.counted for line in differing)))
+    newest = max(int(line.name) for line in differing)
+    cause = found.claims[0] if found.claims else None
+    why = (
+        f" The largest cause is {cause.cause} ({cause.sure}): {cause.evidence}."
+        if cause
+        else " No cause was found."
+    )
+    left = found.total.unexplained
+    rows = [
+        f"{each.cause} ({each.sure}): {_signed(each.amount)}"
+        for each in found.claims
+        if abs(each.moved) >= CENT
+    ]
+    rows += [f"unexplained: {_signed(left)}"] if abs(left) >= CENT else []
+    count = f"{len(differing)} settled days of {month}"
+    return finding(
+        "reconciliation_difference",
+        (found.provider, month),
+        title=f"{named(found.provider)} billed {money(billed)} where {money(counted)} was counted, on {count}",
+        seen=f"{count}, the last of them {day(newest)}, differ beyond the tolerance.{why}{rows_of(rows)}",
+        advice=f"{cause.advice if cause else 'Look at the days.'} `tollhouse reconcile report --month {month} "
+        f"--provider {named(found.provider)}` has every day, model and cause.",
+        category="prices",
+        effort=MEDIUM,
+        impact=abs(billed - counted),
+        newest=newest + DAY_S,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drop:
+    measure: str
+    before: Decimal
+    now: Decimal
+    first: int  # the first of the newest days
+    last: int
+    missing: int  # of the money of the newest days
+
+
+def coverage_drop(facts: Facts) -> Sequence[Finding]:
+    """Find providers of whose bill less is counted than before: somebody's calls are no longer reported."""
+    found: dict[str, list[Reconciliation]] = {}
+    for month in facts.reconciled:
+        for each in month.providers:
+            found.setdefault(each.provider, []).append(each)
+    return ordered(
+        _fallen(provider, months, drop) for provider, months in found.items() for drop in _largest(months)
+    )
+
+
+def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
+    """The larger drop of the two measures, if there is one."""
+    measures: list[tuple[str, Amounts]] = [
+        ("tokens", lambda line: (line.captured_tokens, line.billed_tokens))
+    ]
+    if any(each.has_money for each in months):
+        measures.append(("money", lambda line: (line.captured_money, line.billed)))
+    settled = sorted(
+        (line for each in months for line in each.days if line.state in (AGREES, DIFFERS)),
+        key=lambda line: int(line.name),
+    )
+    drops = [drop for name, amounts in measures if (drop := _drop_of(name, amounts, settled)) is not None]
+    yield from sorted(drops, key=lambda each: each.now - each.before)[:1]
+
+
+def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
+    """Compare the newest billed days with those before them; None if the rate fell by no more than POINTS."""
+    lines = [line for line in settled if amounts(line)[1] > 0][-(RECENT + BEFORE) :]
+    newest = lines[-RECENT:]
+    older = lines[:-RECENT]
+    if len(older) < LEAST_BEFORE:
+        return None
+    before = _rate(amounts, older)
+    now = _rate(amounts, newest)
+    if before - now <= POINTS:
+        return None
+    return _Drop(
+        measure=measure,
+        before=before,
+        now=now,
+        first=int(newest[0].name),
+        last=int(newest[-1].name),
+        missing=sum(line.billed - line.captured_money for line in newest),
+    )
+
+
+def _rate(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
+    """Return the counted share of the billed amounts in percent."""
+    both, billed = (sum(amounts(line)[place] for line in lines) for place in (0, 1))
+    return Decimal(100) * both / billed
+
+
+def _fallen(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Finding:
+    cause = next((claim for each in reversed(months) for claim in each.claims), None)
+    why = (
+        f" The largest cause of the month is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else ""
+    )
+    missing = max(Decimal(0), Decimal(units.text(drop.missing)))
+    rates = f"from {drop.before:.1f}% to {drop.now:.1f}%"
+    month = day(drop.last)[:7]
+    return finding(
+        "coverage_drop",
+        (provider,),
+        title=f"The counted share of the {drop.measure} that {named(provider)} billed fell {rates}",
+        seen=f"From {day(drop.first)} to {day(drop.last)}, {RECENT} settled days, {drop.now:.1f}% was counted; on the "
+        f"days before it was {drop.before:.1f}%. {money(missing)} of these days was billed and not "
+        f"counted.{why}",
+        advice=f"{cause.advice if cause else 'Look whose calls stopped to be reported.'} `tollhouse reconcile report "
+        f"--month {month} --provider {named(provider)} --by key` shows whose calls are missing.",
+        category="coverage",
+        effort=MEDIUM,
+        impact=missing,
+        newest=drop.last + DAY_S,
+    )
+
+
+def statement_stale(facts: Facts) -> Sequence[Finding]:
+    """Find reports of providers that no longer come: a pull that fails, or a month that nobody imported."""
+    return [*_stale(facts)][:MAX_FINDINGS]
+
+
+def _stale(facts: Facts) -> Iterator[Finding]:
+    for each in sorted(facts.arrivals, key=lambda each: (each.source, each.account, each.pull)):
+        if each.pull:
+            if _pull_is_stale(each, facts.now):
+                yield _of_pull(each)
+        elif each.until is not None and _month_is_missing(each, each.until, facts.now):
+            yield _of_import(each, each.until, facts.now)
+
+
+def _pull_is_stale(each: Arrival, now: float) -> bool:
+    """A pull that began just now has nothing yet; one that failed at once never will."""
+    if each.until is None:
+        return bool(each.failure)
+    return each.until < now - each.settle_s - each.every - DAY_S
+
+
+def _month_is_missing(each: Arrival, until: float, now: float) -> bool:
+    begin = _month_start(now)
+    is_monthly = len(each.months) >= MONTHLY and now - until <= FORGOTTEN_S
+    return is_monthly and until < begin and now >= begin + each.settle_s
+
+
+def _month_start(now: float) -> float:
+    return (
+        datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp()
+    )
+
+
+def _of_pull(each: Arrival) -> Finding:
+    since = "has never come" if each.until is None else f"ends with {day(each.until - DAY_S)}"
+    why = (
+        f" The pull failed: {named(each.failure, most=MAX_FAILURE)}."
+        if each.failure
+        else " No pull ended since."
+    )
+    return finding(
+        "statement_stale",
+        (each.source, each.account, each.pull),
+        title=f"The report {named(each.source)} that {named(each.pull)} pulls {since}",
+        seen=f"What {_whose(each)} was billed since is not known, and is not compared.{why}",
+        advice="`tollhouse reconcile pulls` shows the state. See that the key of `[[reconciliation.pull]]` is still an "
+        f"admin key, then pull it: `tollhouse reconcile pull --name {named(each.pull)}`.",
+        category="coverage",
+        effort=LOW,
+        newest=each.until,
+    )
+
+
+def _of_import(each: Arrival, until: float, now: float) -> Finding:
+    month = datetime.fromtimestamp(_month_start(now) - DAY_S, UTC).strftime("%Y-%m")
+    return finding(
+        "statement_stale",
+        (each.source, each.account),
+        title=f"The report {named(each.source)} was not imported for the whole of {month}",
+        seen=f"What {_whose(each)} was billed is known until {day(until - DAY_S)}; {len(each.months)} months were "
+        "imported before. What came later is not compared.",
+        advice="Import the report (`tollhouse reconcile import FILE`), or let it be pulled with an admin key: "
+        "`[[reconciliation.pull]]`.",
+        category="coverage",
+        effort=LOW,
+        newest=until,
+    )
+
+
+def _whose(each: Arrival) -> str:
+    return f"the account {named(each.account)}" if each.account else "the account"

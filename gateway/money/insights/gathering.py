@@ -1,0 +1,308 @@
+"""Reads the facts that detectors need from storage: a bounded number of rows and records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from gateway.bills.reconciliation.reconciler import ReconciledMonth
+from gateway.bills.statements.arrivals import Arrival
+from gateway.clusters.clusters import UnappliedConfig
+from gateway.intake.prices import PriceBook
+from gateway.money.insights.detectors.spending import EVERYBODY, newest_streaks
+from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
+from spool.clusters import Cluster
+from spool.deliveries.lake_verdicts import LakeState
+from spool.deliveries.protocols import Deliveries
+from spool.deliveries.refusals import routes_with_refusals
+from spool.devices.device import Device
+from spool.leases import Leases, SoleNode
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, within
+from spool.ledger.sums import OTHER
+from spool.log.protocols import Log
+from spool.record import AI_TELEMETRY, NS, Inference
+from spool.registry.keys import Key
+from spool.registry.views import View
+from spool.shares import KeyShare
+from spool.storage import DatabaseHealth, no_database
+
+if TYPE_CHECKING:
+    from gateway.normalise.memory.learning import ReadOtherwise
+    from gateway.service.monitoring.late_reports import KeptLateReports
+
+RECENT = 20_000  # records: some tens of megabytes for the time of a look
+STEP = 4096
+MAX_DEAD = 5_000  # letters of a route that are read; beyond that their number has to do
+
+_HOUR_S = 3600.0
+_WHAT = ("source", "provider", "model")
+_MEASURES = ("cost", "calls", "errors", "unpriced", "input_tokens", "output_tokens")
+
+
+async def _none_reconciled() -> Sequence[ReconciledMonth]:
+    return ()
+
+
+async def _no_shares() -> Sequence[KeyShare]:
+    return ()
+
+
+async def _no_lakes() -> Sequence[LakeState]:
+    return ()
+
+
+async def _no_arrivals() -> Sequence[Arrival]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactSources:
+    """Where the facts are read."""
+
+    ledger: Ledger
+    log: Log
+    deliveries: Deliveries
+    keys: Callable[[], Sequence[Key]]
+    devices: Callable[[], Sequence[Device]]
+    prices: Callable[[], PriceBook]
+    views: Callable[[], Sequence[View]] = tuple
+    silent_clusters: Callable[[], Sequence[Cluster]] = tuple
+    unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
+    shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
+    is_unmapped: Callable[[str], bool] = lambda _: False
+    read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
+    late_reports: KeptLateReports | None = None  # while the registry is damaged
+    reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
+    arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
+    lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
+    leases: Leases = field(default_factory=SoleNode)
+    database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
+
+
+async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
+    """Reads the facts, with every record that is closed by now."""
+    await sources.ledger.catch_up(sources.log)
+    ledger = SpendReader(sources.ledger, now)
+    soundness = await sources.ledger.soundness()
+    stats = await sources.log.stats()
+    book = await asyncio.to_thread(sources.prices)
+    midnight = now // DAY_S * DAY_S
+    hour = now // _HOUR_S * _HOUR_S
+    database = await sources.database()
+    return Facts(
+        now=now,
+        days=await ledger.days(midnight - 42 * DAY_S),
+        views=[
+            await ledger.of_view(view, midnight - 42 * DAY_S)
+            for view in sources.views()
+            if ledger.looks_into(view)
+        ],
+        week=await ledger.week(midnight - 7 * DAY_S),
+        unpriced=await ledger.rows(
+            midnight - 7 * DAY_S, "daily", _WHAT, include={"cost_source": ("none",), "status": ("ok",)}
+        ),
+        unconverted=await ledger.unconverted(midnight - 7 * DAY_S),
+        hours=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
+        failed=await ledger.rows(
+            hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), include={"status": ("error",)}
+        ),
+        recent=await recent_calls(sources.log, now - 7 * DAY_S),
+        routes=await routes_with_refusals(sources.deliveries, now),
+        dead=await _dead(sources.deliveries, now),
+        shapes=await _shapes(sources.log),
+        read_otherwise=sources.read_otherwise(),
+        late_reports=await sources.late_reports.recent() if sources.late_reports else (),
+        unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
+        series=stats.series,
+        max_series=stats.max_series,
+        repeated_ids=await sources.log.repeated_ids(),
+        missed_records=soundness.missed,
+        differing_periods=soundness.differing,
+        clock_step_s=clock_step_s,
+        node_settings=await sources.leases.settings(),
+        oldest_transaction_s=None if database is None else database.oldest_transaction_s,
+        keys=sources.keys(),
+        devices=sources.devices(),
+        silent_clusters=sources.silent_clusters(),
+        unapplied_configs=sources.unapplied_configs(),
+        shares=await sources.shares(),
+        reconciled=await sources.reconciled(),
+        arrivals=await sources.arrivals(),
+        lakes=await sources.lakes(),
+        estimate=book.estimate,
+    )
+
+
+async def gather_states(sources: FactSources, *, now: float) -> Facts:
+    """Reads what detectors of states take, and nothing of calls."""
+    return Facts(
+        now=now,
+        routes=await sources.deliveries.routes(),
+        keys=sources.keys(),
+        devices=sources.devices(),
+        silent_clusters=sources.silent_clusters(),
+        unapplied_configs=sources.unapplied_configs(),
+    )
+
+
+async def _shapes(log: Log) -> list[UnrecognisedShape]:
+    shapes: list[UnrecognisedShape] = []
+    for row in await log.unrecognised():
+        names = row["names"]
+        count = row["count"]
+        last_seen = row["last_seen"]
+        shapes.append(UnrecognisedShape(names=names, count=count, last_seen=last_seen))  # type: ignore[arg-type]
+    return shapes
+
+
+class SpendReader:
+    """The ledger up to now, asked for rows as detectors want them."""
+
+    def __init__(self, ledger: Ledger, now: float) -> None:
+        self._ledger = ledger
+        self._now = now
+        self._known = ledger.dimensions()
+        self._until = end_of_hour(now)
+
+    async def days(self, since: float) -> list[Spend]:
+        """Spend by day and team; by model, too, where a day of a team is one of a spike."""
+        found = await self.rows(since, "daily", ("team",))
+        spikes = await asyncio.to_thread(_spikes, found, self._now)
+        for start, teams in spikes.items():
+            which = {} if EVERYBODY in teams else {"team": tuple(sorted(team or "" for team in teams))}
+            found = await asyncio.to_thread(_beside, found, start, teams)
+            found += await self.rows(start, "daily", ("team", "model"), until=start + DAY_S, include=which)
+        return found
+
+    async def week(self, since: float) -> list[Spend]:
+        """Spend by day, source and model: of calls that name nobody by key, too, of all others together."""
+        nobody = {"team": ("",), "user": ("",)}
+        of_users = await self.rows(since, "daily", _WHAT, include={"team": ("",)}, exclude={"user": ("",)})
+        of_teams = await self.rows(since, "daily", _WHAT, exclude={"team": ("",)})
+        return [
+            *await self.rows(since, "daily", (*_WHAT, "api_key"), include=nobody),
+            *await asyncio.to_thread(lambda: [replace(each, user=OTHER) for each in of_users]),
+            *await asyncio.to_thread(lambda: [replace(each, team=OTHER) for each in of_teams]),
+        ]
+
+    async def rows(
+        self,
+        since: float,
+        per: str,
+        by: Sequence[str],
+        *,
+        until: float | None = None,
+        include: Mapping[str, tuple[str, ...]] = {},
+        exclude: Mapping[str, tuple[str, ...]] = {},
+    ) -> list[Spend]:
+        start = datetime.fromtimestamp(since, UTC)
+        query = CostQuery(
+            since=await self._ledger.since_hours(start) if per == "hourly" else start,
+            until=self._until if until is None else min(self._until, datetime.fromtimestamp(until, UTC)),
+            granularity=per,
+            group_by=[name for name in by if name in self._known],
+            include=include,
+            exclude=exclude,
+            measures=_MEASURES,
+        )
+        return await asyncio.to_thread(_spends, query.group_by, await self._ledger.costs(query))
+
+    async def unconverted(self, since: float) -> Mapping[str, str]:
+        """Return the amounts that no rate is known for, by currency."""
+        start = datetime.fromtimestamp(since, UTC)
+        query = CostQuery(since=start, until=self._until, granularity=TOTAL, measures=("cost",))
+        return next((row.unconverted for row in await self._ledger.costs(query)), {})
+
+    def looks_into(self, view: View) -> bool:
+        return view.anomalies.enabled and view.broken(self._known) is None
+
+    async def of_view(self, view: View, since: float) -> ViewSpend:
+        query = CostQuery(
+            since=datetime.fromtimestamp(since, UTC),
+            until=self._until,
+            group_by=[view.principal_dimension],
+            measures=("cost",),
+        )
+        rows = await self._ledger.costs(within(query, include=view.include, exclude=view.exclude))
+        return ViewSpend(view=view, days=await asyncio.to_thread(_by_day, rows))
+
+
+def _spikes(found: Sequence[Spend], now: float) -> Mapping[float, set[str | None]]:
+    """Return the teams of the newest spikes by the days of these."""
+    spikes: dict[float, set[str | None]] = defaultdict(set)
+    for team, streak in newest_streaks(found, now):
+        for spike in streak:
+            spikes[spike.number * DAY_S].add(team)
+    return spikes
+
+
+def _beside(found: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
+    """Return what is not of a day of these teams."""
+    is_all = EVERYBODY in teams
+    return [each for each in found if each.start != start or not (is_all or each.team in teams)]
+
+
+def _by_day(rows: Sequence[CostRow]) -> dict[float, dict[str | None, Decimal]]:
+    days: dict[float, dict[str | None, Decimal]] = {}
+    for row in rows:
+        days.setdefault(row.start.timestamp(), {})[row.group[0]] = Decimal(row.cost)
+    return days
+
+
+def _spends(by: Sequence[str], rows: Sequence[CostRow]) -> list[Spend]:
+    return [_spend(by, row) for row in rows]
+
+
+def _spend(by: Sequence[str], row: CostRow) -> Spend:
+    who: Mapping[str, str | None] = dict(zip(by, row.group, strict=True))
+    return Spend(
+        start=row.start.timestamp(),
+        **who,
+        calls=row.calls,
+        errors=row.errors,
+        unpriced=row.unpriced,
+        input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens,
+        cost=Decimal(row.cost),
+    )
+
+
+async def recent_calls(log: Log, since: float) -> list[Inference]:
+    """The newest calls, RECENT records at most, none that began before `since`; no shadows."""
+    below = log.closed_below(AI_TELEMETRY)
+    found: list[Inference] = []
+    for first in range(max(1, below - RECENT), below, STEP):
+        for entry in await log.read(AI_TELEMETRY, first, min(first + STEP, below) - 1):
+            calls = (each for each in entry.records if isinstance(each, Inference) and not each.shadow)
+            found += [call for call in calls if call.start_time is None or call.start_time >= since * NS]
+    return found
+
+
+async def _dead(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:
+    routes = [route for route in await deliveries.routes() if route.dead]
+    return [await _dead_of(deliveries, route.name, route.dead, now) for route in routes]
+
+
+async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -> RouteDeadLetters:
+    if count > MAX_DEAD:
+        return RouteDeadLetters(
+            route=route, count=count, recent=count, newest=None, words="", cost=Decimal(0)
+        )
+    letters = await deliveries.dead(route=route)
+    newest = max(letters, key=lambda letter: letter.at, default=None)
+    records = [letter.record for letter in letters if isinstance(letter.record, Inference)]
+    costs = [Decimal(record.cost or record.estimated_cost or 0) for record in records]
+    return RouteDeadLetters(
+        route=route,
+        count=len(letters),
+        recent=sum(now - letter.at <= DAY_S for letter in letters),
+        newest=newest.at if newest else None,
+        words=newest.error if newest else "",
+        cost=sum(costs, Decimal(0)),
+    )

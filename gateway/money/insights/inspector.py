@@ -1,0 +1,111 @@
+"""Runs every detector and keeps what they find: in the background, and when an operator asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.money.insights.detectors.list import DETECTORS, OF_STATES, RETIRED
+from gateway.money.insights.facts import Detector, Facts
+from gateway.money.insights.findings import MAX_FINDINGS
+from gateway.money.insights.gathering import FactSources, gather, gather_states
+from spool.clock import Clock
+from spool.registry.insights import Finding, Merged
+from spool.registry.tables.insights import InsightTable
+from spool.steady_clock import doubts
+
+EVERY_S = 600.0
+STATES_EVERY_S = 60.0  # whether a state has ended
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorRun:
+    """What the detectors found, which of them ran, which may have found more than they tell, and which failed."""
+
+    findings: Sequence[Finding]
+    looked_for: Sequence[str]
+    cut: Sequence[str]
+    failed: Sequence[str]
+
+
+def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> DetectorRun:
+    """Runs the detectors. Pure and slow: call it outside of the event loop."""
+    findings: list[Finding] = []
+    looked_for = []
+    cut = []
+    failed = []
+    for detector in detectors:
+        try:
+            new = detector(facts)
+        except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one detector must not stop the others
+            _log.exception(
+                "a detector failed", extra={"action": "detector_failed", "detector": detector.__name__}
+            )
+            failed.append(detector.__name__)
+        else:
+            looked_for.append(detector.__name__)
+            findings += new
+            if len(new) >= MAX_FINDINGS:
+                cut.append(detector.__name__)
+    return DetectorRun(findings=findings, looked_for=looked_for, cut=cut, failed=failed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectionReport:
+    """What a run of the detectors changed, and the detectors that failed."""
+
+    merged: Merged
+    failed: Sequence[str]
+
+
+class Inspector:
+    """Runs the detectors, one run at a time."""
+
+    def __init__(self, sources: FactSources, table: InsightTable, clock: Clock) -> None:
+        self._sources = sources
+        self._table = table
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    async def inspect(self) -> InspectionReport:
+        """Runs the detectors once and keeps what they found."""
+        async with self._turn:
+            step_s, _ = doubts(self._clock)
+            facts = await gather(self._sources, now=self._clock.now(), clock_step_s=step_s)
+            run = await asyncio.to_thread(run_detectors, facts)
+            merged = await self._table.merge(
+                run.findings, looked_for=[*run.looked_for, *RETIRED], cut=run.cut
+            )
+            return InspectionReport(merged=merged, failed=run.failed)
+
+    async def has_ended(self) -> bool:
+        """True if a route, a key or a device has left the state that an insight is about. It reads no calls."""
+        present = {insight.finding for insight in await self._table.found() if insight.present}
+        names = {detector.__name__ for detector in OF_STATES}
+        known = {finding for finding in present if finding is not None and finding.partition(":")[0] in names}
+        if not known:
+            return False
+        run = run_detectors(await gather_states(self._sources, now=self._clock.now()), OF_STATES)
+        unsure = {*run.cut, *run.failed}
+        found = {finding.key for finding in run.findings}
+        return any(finding not in found for finding in known if finding.partition(":")[0] not in unsure)
+
+    async def run(self) -> None:
+        """
+        Runs the detectors again and again, and at once when a state that was found has ended.
+
+        A failure is logged and left to the next run.
+        """
+        due = self._clock.monotonic()
+        while True:
+            try:
+                if self._clock.monotonic() >= due or await self.has_ended():
+                    due = self._clock.monotonic() + EVERY_S
+                    await self.inspect()
+            except Exception:  # noqa: BLE001 - the supervised loop
+                _log.exception("insights wait for the next look", extra={"action": "inspection_put_off"})
+            await asyncio.sleep(min(STATES_EVERY_S, EVERY_S))

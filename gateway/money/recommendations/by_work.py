@@ -1,0 +1,50 @@
+"""Prices the same tokens in another way: each use is priced again, and uses of one work add up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from gateway.money.recommendations.facts import SavingFacts, Use, Work
+from spool.ledger.repricing import TokenSum
+
+
+@dataclass(slots=True, kw_only=True)
+class PricedWork:
+    """The uses of one work with a price in another way; what they cost, and what they would have cost less."""
+
+    uses: list[Use] = field(default_factory=list)
+    claims: dict[int, int] = field(default_factory=dict)
+    cost: int = 0
+
+    @property
+    def saving(self) -> int:
+        return sum(self.claims.values())
+
+    @property
+    def calls(self) -> int:
+        return sum(use.tokens.calls for use in self.uses)
+
+    def sum(self, count: str) -> int:
+        """The sum of one of the counts of tokens."""
+        return sum(getattr(use.tokens, count) for use in self.uses)
+
+
+def repriced(
+    facts: SavingFacts, instead: Callable[[Use], TokenSum | None]
+) -> Iterator[tuple[Work, PricedWork]]:
+    """The works that would have cost less with the tokens or names that `instead` gives; None leaves a use out."""
+    works: dict[Work, PricedWork] = defaultdict(PricedWork)
+    for place, use in enumerate(facts.uses):
+        tokens = instead(use)
+        saving = None if tokens is None else facts.saving(use, tokens)
+        if saving is None:
+            continue
+        found = works[use.work]
+        found.uses.append(use)
+        found.claims[place] = saving
+        found.cost += use.cost
+    for work, found in works.items():
+        if found.saving > 0:
+            yield work, found

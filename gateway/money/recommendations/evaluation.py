@@ -1,0 +1,166 @@
+"""Runs every type over the facts and settles what they find into savings, ready to be kept. Pure, and slow."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+
+from gateway.money.insights.findings import named
+from gateway.money.recommendations.amounts import format_dollars
+from gateway.money.recommendations.facts import (
+    Opportunity,
+    RecommendationType,
+    SavingFacts,
+    seat_value,
+    value_of,
+)
+from gateway.money.recommendations.list import BY_NAME, OF_SEATS
+from gateway.money.recommendations.settling import Settled, settle
+from spool.ledger import money
+from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
+from spool.registry.recommendations import Recommendation, Saving, TypeSettings
+
+MOST = 20  # of one type: the largest
+MOST_VALUES = 50  # of one dimension of a recommendation: those that save most
+# What was addressed is told again for what happens later than this: a change needs some time until it is in
+# force.
+GRACE_S = 3 * 86400.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is kept already: the settings of types, and the recommendations by key."""
+
+    settings: Mapping[str, TypeSettings] = field(default_factory=dict)
+    recommendations: Mapping[str, Recommendation] = field(default_factory=dict)
+
+    def is_enabled(self, type: str) -> bool:
+        return self.settings.get(type, TypeSettings()).enabled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What was found, the types that ran, those that failed, and what the facts cost in units of money."""
+
+    settled: Sequence[Settled]
+    looked_for: Sequence[str]
+    failed: Sequence[str]
+    spent: int
+
+
+def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Known) -> Evaluation:
+    """Runs the types. Call it outside of the event loop."""
+    candidates: list[tuple[str, Opportunity]] = []
+    looked_for, failed = [], []
+    for type in types:
+        try:
+            opportunities = [_counted(facts, each, type.NAME, known) for each in type.find(facts)]
+        except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one type must not stop the others
+            _log.exception("a type failed", extra={"action": "recommendation_type_failed", "type": type.NAME})
+            failed.append(type.NAME)
+        else:
+            looked_for.append(type.NAME)
+            largest = sorted(opportunities, key=lambda each: (-each.gross, list(each.subject)))[:MOST]
+            candidates += [(type.NAME, each) for each in largest if each.gross > 0]
+    spent = sum(use.cost for use in facts.uses)
+
+    def least(type: str) -> int:
+        settings = known.settings.get(type, TypeSettings())
+        whole = facts.seats_cost if type in OF_SEATS else spent
+        share = money.units(settings.least_share) * whole // (100 * money.UNIT)
+        return int(max(money.units(settings.least_savings), share))
+
+    def is_ignored(type: str, opportunity: Opportunity) -> bool:
+        recommendation = known.recommendations.get(key_of(type, opportunity))
+        return recommendation is not None and recommendation.status == IGNORED
+
+    settled = settle(facts.uses, candidates, least=least, is_last=is_ignored)
+    return Evaluation(settled=settled, looked_for=looked_for, failed=failed, spent=spent)
+
+
+def key_of(type: str, opportunity: Opportunity) -> str:
+    digest = blake2b(json.dumps(list(opportunity.subject)).encode(), digest_size=16).hexdigest()
+    return f"{type}:{digest}"
+
+
+def savings(
+    facts: SavingFacts, evaluation: Evaluation, *, dimensions: Sequence[str], price_book: str
+) -> list[Saving]:
+    """Return the settled findings as they are stored and shown."""
+    return [_saving(facts, each, dimensions, price_book) for each in evaluation.settled]
+
+
+def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Known) -> Opportunity:
+    """The opportunity, without what happened before it was addressed and some time after."""
+    kept = known.recommendations.get(key_of(type, opportunity))
+    if kept is None or kept.addressed_at is None:
+        return opportunity
+    since = kept.addressed_at + GRACE_S
+    later = {place: claim for place, claim in opportunity.claims.items() if facts.uses[place].day >= since}
+    seats = [seat for seat in opportunity.seats if seat.first_day >= since]
+    return replace(opportunity, claims=later, seats=seats)
+
+
+def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str) -> Saving:
+    opportunity = settled.opportunity
+    type = BY_NAME[settled.type]
+    days = list(_days(facts, opportunity))
+    seen = named(opportunity.seen, most=MAX_TEXT)
+    advice = named(opportunity.advice, most=MAX_TEXT)
+    description = f"What was seen: {seen}\n\nWhat to do: {advice}"
+    if settled.saving < opportunity.gross:
+        description += (
+            f"\n\nAlone it would save {format_dollars(opportunity.gross)}; {format_dollars(settled.saving)} are "
+            "left after larger recommendations on the same tokens."
+        )
+    return Saving(
+        key=key_of(settled.type, opportunity),
+        type=settled.type,
+        title=named(opportunity.title, most=MAX_TITLE),
+        description=description,
+        formula=named(opportunity.formula, most=MAX_TEXT),
+        effort=type.EFFORT,
+        confidence=type.CONFIDENCE,
+        assumptions=list(type.ASSUMPTIONS),
+        spent=money.text(settled.spent),
+        gross_savings=money.text(opportunity.gross),
+        monthly_savings=money.text(settled.saving),
+        price_book=price_book,
+        current=opportunity.current,
+        recommended=opportunity.recommended,
+        dimensions={name: values for name in dimensions if (values := _values(facts, opportunity, name))},
+        measured_by=dict(opportunity.measured_by),
+        first_day=_day(min(days)),
+        last_day=_day(max(days)),
+        concerns=opportunity.concerns,
+    )
+
+
+def _days(facts: SavingFacts, found: Opportunity) -> Iterator[int]:
+    for place in found.claims:
+        yield facts.uses[place].day
+    for seat in found.seats:
+        yield seat.first_day
+        yield seat.last_day
+
+
+def _values(facts: SavingFacts, found: Opportunity, dimension: str) -> list[str]:
+    """The known values of a dimension among the uses, those with the largest savings first."""
+    amounts: dict[str, int] = defaultdict(int)
+    for place, claim in found.claims.items():
+        amounts[value_of(facts.uses[place].dimensions, dimension)] += claim
+    for seat in found.seats:
+        amounts[seat_value(seat.person, seat.team, dimension)] += seat.fee
+    amounts.pop("", None)
+    return sorted(amounts, key=lambda value: (-amounts[value], value))[:MOST_VALUES]
+
+
+def _day(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")

@@ -1,0 +1,183 @@
+"""Reads the facts that types of recommendations need: thirty days of the ledger, a bounded number of sums a day."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from gateway.bills.plans.declared import PlanTable
+from gateway.intake.prices import PriceBook
+from gateway.money.insights.gathering import recent_calls
+from gateway.money.recommendations.facts import (
+    DAY_S,
+    DAYS,
+    RecentCall,
+    SavingFacts,
+    UnusedSeat,
+    Use,
+    Work,
+    value_of,
+)
+from spool.ledger import money
+from spool.ledger.counting import kept
+from spool.ledger.days.tokens import DaySum
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TAG, CostQuery, CostRow
+from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import Dimensions, HourlySums
+from spool.log.protocols import Log
+from spool.record import NS, Inference
+from spool.registry.registry import Registry
+from spool.registry.views import EXCLUDES
+
+RECENT_DAYS = 7
+_WORK = ("source", "provider", "model", "team", f"{TAG}service")  # the fields of Work
+# the most costly sums of each day: what is left out is not advised on, and counts as no saving
+MOST_A_DAY = 2_000
+
+Chosen = Callable[[Dimensions], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Where the facts are read."""
+
+    ledger: Ledger
+    log: Log
+    prices: Callable[[], PriceBook]
+    registry: Registry | None = None  # without one there are no plans
+
+
+async def gather(
+    sources: Sources, *, now: float, chosen: Chosen = lambda _: True
+) -> tuple[SavingFacts, PriceBook]:
+    """
+    The facts of the last thirty days, of the uses that are chosen, and the price book that they are priced with.
+    """
+    await sources.ledger.catch_up(sources.log)
+    book = await asyncio.to_thread(sources.prices)
+    today = int(now) // DAY_S * DAY_S
+    uses: list[Use] = []
+    known: dict[Dimensions, Dimensions] = {}
+    for day in range(today - (DAYS - 1) * DAY_S, today + DAY_S, DAY_S):
+        sums = await sources.ledger.sums_of_day(day, most=MOST_A_DAY)
+        uses += await asyncio.to_thread(_chosen_uses, sums, chosen, known, book)
+    calls = await recent_calls(sources.log, now - RECENT_DAYS * DAY_S)
+    seats, seats_cost = await _seats(sources, now)
+    facts = SavingFacts(
+        now=now,
+        uses=uses,
+        hours=await _hours(sources.ledger, now),
+        recent=await asyncio.to_thread(_placed, calls, uses, sources.ledger.tags),
+        estimate=of_sum(book),
+        estimate_call=_of_call(book),
+        newer=book.followers,
+        seats=[seat for seat in seats if chosen(_like_a_call(seat))],
+        seats_cost=seats_cost,
+    )
+    return facts, book
+
+
+async def _seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
+    """Return the seats that nobody used, and what all seats cost in the last month."""
+    if sources.registry is None or not sources.registry.table(PlanTable).all():
+        return (), 0
+    from gateway.money.recommendations.seats import unused_seats  # only where there are plans
+
+    return await unused_seats(sources.ledger, sources.registry, now)
+
+
+def _like_a_call(seat: UnusedSeat) -> Dimensions:
+    known = {"user": seat.person, "team": seat.team}
+    return Dimensions._make(known.get(name, "") for name in Dimensions._fields)
+
+
+def _chosen_uses(
+    sums: Sequence[DaySum], chosen: Chosen, known: dict[Dimensions, Dimensions], book: PriceBook
+) -> list[Use]:
+    return priced_uses([each for each in sums if chosen(each.dimensions)], known, book)
+
+
+def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], book: PriceBook) -> list[Use]:
+    estimate = of_sum(book)
+    return [
+        Use(
+            day=each.day,
+            dimensions=known.setdefault(each.dimensions, each.dimensions),  # days share their texts
+            tokens=each.tokens,
+            cost=each.cost,
+            estimate=estimate(each.tokens),
+        )
+        for each in sums
+    ]
+
+
+async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
+    """The calls of seven whole days that name no user, by work and hour."""
+    midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
+    known = ledger.own_dimensions()
+    query = CostQuery(
+        since=await ledger.since_hours(midnight - timedelta(days=RECENT_DAYS)),
+        until=midnight,
+        granularity="hourly",
+        group_by=[name for name in _WORK if name in known],
+        include={"user": ("",)},
+        measures=("calls",),
+    )
+    return await asyncio.to_thread(_by_work, query.group_by, await ledger.costs(query))
+
+
+def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int, int]]:
+    found: dict[Work, dict[int, int]] = defaultdict(dict)
+    for row in rows:
+        values = dict(zip(by, row.group, strict=True))
+        work = Work(*(values.get(name) or "" for name in _WORK))
+        found[work][int(row.start.timestamp())] = row.calls
+    return found
+
+
+def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]) -> list[RecentCall]:
+    """The calls that cost something and whose use is known, in order of time."""
+    places = {(use.day, use.dimensions): place for place, use in enumerate(uses)}
+    sums = HourlySums(tags)
+    found = []
+    for call in calls:
+        day = (call.start_time or 0) // (DAY_S * NS) * DAY_S
+        place = places.get((day, kept(Dimensions._make(sums.dimensions_of(call)))))
+        if place is not None:
+            cost = money.units(call.cost or call.estimated_cost or "0")
+            found.append(RecentCall(call=call, place=place, cost=cost))
+    return sorted(found, key=lambda each: each.call.start_time or 0)
+
+
+def of_sum(book: PriceBook) -> Callable[[TokenSum], int | None]:
+    def estimate(total: TokenSum) -> int | None:
+        return _units(book.estimate_sum(total))
+
+    return estimate
+
+
+def _of_call(book: PriceBook) -> Callable[[Inference], int | None]:
+    def estimate(call: Inference) -> int | None:
+        return _units(book.estimate(call))
+
+    return estimate
+
+
+def _units(amount: str | None) -> int | None:
+    return None if amount is None else money.units(amount)
+
+
+def chosen_by(filters: Mapping[str, Sequence[str]]) -> Chosen:
+    """Return a test of dimensions by a filter as views have it; "" stands for unknown."""
+
+    def is_chosen(dimensions: Dimensions) -> bool:
+        return all(
+            (value_of(dimensions, name.removeprefix(EXCLUDES)) in values) != name.startswith(EXCLUDES)
+            for name, values in filters.items()
+        )
+
+    return is_chosen

@@ -1,0 +1,91 @@
+"""The seats that nobody used in the newest billing cycle that is over, nor since, with their fees in dollars."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs
+from gateway.bills.plans.declared import AssistantPlan, PlanTable
+from gateway.bills.plans.sums import cycles
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.money.recommendations.facts import UnusedSeat
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.slices import SlicedLedger
+from spool.people import People
+from spool.record import CURRENCY
+from spool.registry.registry import Registry
+from spool.registry.roles import LedgerSlice
+from spool.statements.rules import day_from, day_text
+
+_EVERY_CALL = LedgerSlice(parts=((),))
+_Key = tuple[str, str]  # the name of a plan, and a user
+
+
+async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[Sequence[UnusedSeat], int]:
+    """
+    Return the seats that are still held and had no call since the newest cycle that is over began, and
+    what all seats cost in the last month.
+    """
+    month = CalendarMonth.at(now)
+    last = await _costs(ledger, registry, month.previous, now)
+    running = await _costs(ledger, registry, month, now)
+    held = _held(running, day_text(int(now)))
+    newest = {plan.name: day_text(_newest(plan, month, now)) for plan in registry.table(PlanTable).all()}
+    since = _busy(running)
+    found = []
+    for costs, busy in ((last, since | _busy(last)), (running, since)):
+        for each in costs.idle_seats:
+            key = (each.plan, each.user.casefold())
+            is_newest = each.first_day == newest.get(each.plan)
+            if is_newest and key in held and key not in busy:
+                found.append(_unused(each, registry.people))
+    cost = money.units(last.total.fees) + money.units(last.total.overage)
+    return found, cost
+
+
+def _newest(plan: AssistantPlan, month: CalendarMonth, now: float) -> int:
+    """Return the first day of the newest cycle that is over: it ended in this month or in the one before."""
+    over = [each for each in cycles(plan.cycle_day, month.previous.start, month.end) if each.end <= now]
+    return over[-1].start
+
+
+async def _costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: float) -> PlanCosts:
+    asking = PlanQuestion(
+        ledger=SlicedLedger(ledger, _EVERY_CALL),
+        whole=ledger,
+        registry=registry,
+        month=month,
+        currency=CURRENCY,
+        now=now,
+        most=sys.maxsize,
+    )
+    return await asked_costs(asking)
+
+
+def _held(costs: PlanCosts, today: str) -> set[_Key]:
+    """Return the seats of a running month that are held today."""
+    rows = (row for row in costs.rows if row.since <= today)
+    return {_key(row) for row in rows if row.until is None or today < row.until}
+
+
+def _busy(costs: PlanCosts) -> set[_Key]:
+    """Return the seats with calls in a month."""
+    return {_key(row) for row in costs.rows if row.calls or row.unpriced_calls}
+
+
+def _key(row: SeatOfMonth) -> _Key:
+    return row.plan, row.user.casefold()
+
+
+def _unused(seat: IdleSeat, people: People) -> UnusedSeat:
+    return UnusedSeat(
+        plan=seat.plan,
+        user=seat.user,
+        person=people.hashed(seat.user),
+        team=seat.team or "",
+        fee=money.units(seat.fee),
+        first_day=day_from(seat.first_day),
+        last_day=day_from(seat.last_day),
+    )

@@ -1,0 +1,1 @@
+"""The types of recommendations, one module each; `gateway.money.recommendations.list` has them in order."""

@@ -1,0 +1,146 @@
+"""
+Somebody who pays far more per token than others do for the same work: the same tokens at the prices of their model.
+
+The same work is the same service (else the same source) with inputs and outputs of about the same length.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import median_low
+
+from msgspec.structs import replace
+
+from gateway.money.recommendations.amounts import exact
+from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from spool.record import NS
+from spool.registry.insights import LOW
+from spool.registry.recommendations import WEAK, Processing
+
+NAME = "cheaper_model"
+TITLE = "The model that others use for the same work"
+FORMULA = "cost of the work - cost of the same tokens at the prices of the model that peers use"
+CONFIDENCE = WEAK
+EFFORT = LOW
+ASSUMPTIONS = (
+    "Calls of one service whose inputs and outputs are about as long are the same work.",
+    "The other model needs as many tokens.",
+)
+LEAST_CALLS = 20
+LEAST_PEERS = 3
+MOST_WORKERS = 300  # at one work, the most costly: each is compared with all others
+TIMES = 3  # what the peers pay for a token
+ALIKE = 2  # times longer or shorter, at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """Who did some work, and how. `main` is the use that stands for the model that cost most."""
+
+    work: str
+    who: str
+    main: Use
+    places: tuple[int, ...]
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost: int
+
+    @property
+    def price(self) -> int:
+        """Return the price of a million tokens."""
+        return self.cost * 1_000_000 // (self.input_tokens + self.output_tokens)
+
+    def is_like(self, other: Worker) -> bool:
+        return _near(self.input_tokens * other.calls, other.input_tokens * self.calls) and _near(
+            self.output_tokens * other.calls, other.output_tokens * self.calls
+        )
+
+
+def find(facts: SavingFacts) -> Iterable[Opportunity]:
+    works: dict[str, list[Worker]] = defaultdict(list)
+    for worker in _workers(facts):
+        works[worker.work].append(worker)
+    for everybody in works.values():
+        workers = sorted(everybody, key=lambda each: (-each.cost, each.who))[:MOST_WORKERS]
+        for worker in workers:
+            peers = [each for each in workers if each is not worker and each.is_like(worker)]
+            if len(peers) >= LEAST_PEERS:
+                usual = median_low(each.price for each in peers)
+                peer = min(peers, key=lambda each: (abs(each.price - usual), each.who))
+                is_other = peer.main.dimensions.model != worker.main.dimensions.model
+                if is_other and worker.price >= TIMES * usual:
+                    yield _opportunity(facts, worker, peer, len(peers))
+
+
+def _workers(facts: SavingFacts) -> Iterator[Worker]:
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for place, use in enumerate(facts.uses):
+        of = use.dimensions
+        work = use.work
+        who = of.user or of.team or of.api_key
+        if who:
+            groups[work.service or work.source, who].append(place)
+    for (work_name, who), places in groups.items():
+        uses = [facts.uses[place] for place in places]
+        calls = sum(use.tokens.calls for use in uses)
+        input_tokens = sum(use.tokens.input_tokens for use in uses)
+        made = sum(use.tokens.output_tokens or 0 for use in uses)
+        if calls >= LEAST_CALLS and input_tokens + made:
+            costs: dict[str | None, int] = defaultdict(int)
+            for use in uses:
+                costs[use.dimensions.model] += use.cost
+            model = max(costs, key=lambda each: (costs[each], each or ""))
+            yield Worker(
+                work=work_name,
+                who=who,
+                main=next(use for use in uses if use.dimensions.model == model),
+                places=tuple(places),
+                calls=calls,
+                input_tokens=input_tokens,
+                output_tokens=made,
+                cost=sum(use.cost for use in uses),
+            )
+
+
+def _near(one: int, other: int) -> bool:
+    low, high = sorted((one, other))
+    return high <= ALIKE * low
+
+
+def _opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -> Opportunity:
+    there = peer.main.tokens
+    claims: dict[int, int] = {}
+    cost = 0
+    for place in worker.places:
+        use = facts.uses[place]
+        instead = replace(
+            use.tokens,
+            provider=there.provider,
+            response_model=there.response_model,
+            request_model=there.request_model,
+            mode=there.mode,
+            time=int(facts.now) * NS,
+        )
+        saving = facts.saving(use, instead)
+        if saving is not None:
+            claims[place] = saving
+            cost += use.cost
+    now = worker.main.dimensions
+    then = peer.main.dimensions
+    return Opportunity(
+        subject=(worker.work, worker.who),
+        claims=claims,
+        title=f"{then.model} for {worker.who} in {worker.work} instead of {now.model}",
+        seen=f"{worker.who} pays {worker.price / max(1, peer.price):.0f} times as much for a token as others in "
+        f"{worker.work}: mostly {now.model}, {worker.calls:,} calls. {peers} others do work of the same "
+        "shape there, "
+        f"with models such as {then.model}.",
+        advice=f"Try {then.model} for this work.",
+        formula=f"{exact(cost)} as it was - {exact(cost - sum(claims.values()))} at the prices of {then.model}",
+        current=Processing(model=now.model, provider=now.provider),
+        recommended=Processing(model=then.model, provider=then.provider),
+        measured_by={**worker.main.work.measured_by, "user": worker.main.dimensions.user or ""},
+    )

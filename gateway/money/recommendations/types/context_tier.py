@@ -1,0 +1,67 @@
+"""
+Calls whose input is little over a size at which the price of the whole call rises: what it costs below that size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gateway.money.recommendations.amounts import exact
+from gateway.money.recommendations.by_work import repriced
+from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import SIZES
+from spool.registry.insights import MEDIUM
+from spool.registry.recommendations import EXACT
+
+NAME = "context_tier"
+TITLE = "Inputs below the size at which the price rises"
+FORMULA = "cost at the prices of large inputs - cost of the same tokens at the prices below that size"
+CONFIDENCE = EXACT
+EFFORT = MEDIUM
+ASSUMPTIONS = (
+    "The input can be cut by a fifth at most: calls are counted where the mean input of a day is at most a "
+    "quarter "
+    "over the size.",
+    "The tokens that are cut are not counted as savings.",
+)
+OVER = 4  # a quarter
+
+
+def find(facts: SavingFacts) -> Iterable[Opportunity]:
+    def below(use: Use) -> TokenSum | None:
+        edge = edge_of(facts, use)
+        return None if edge is None else replace(use.tokens, beyond=0)
+
+    for work, priced in repriced(facts, below):
+        edge = max(edge_of(facts, use) or 0 for use in priced.uses)
+        yield Opportunity(
+            subject=work,
+            work=work,
+            claims=priced.claims,
+            title=f"Keep prompts of {work.name} below {edge:,} tokens ({work.model} costs more above)",
+            seen=f"{priced.calls:,} calls of {work.name} with {work.model} had inputs of more than {edge:,} tokens, "
+            f"{priced.sum('input_tokens') // priced.calls:,} in the mean: the whole call costs more from there "
+            "on.",
+            advice="Cut what is sent (older turns, whole files, tool results) so that the input stays below that size.",
+            formula=f"{exact(priced.cost)} beyond {edge:,} tokens - {exact(priced.cost - priced.saving)} below",
+            current=work.processing(),
+            recommended=work.processing(),
+            measured_by=work.measured_by,
+        )
+
+
+def edge_of(facts: SavingFacts, use: Use) -> int | None:
+    """The size that made the price of these calls rise, if their mean input is little over it."""
+    tokens = use.tokens
+    if not tokens.beyond or not tokens.calls:
+        return None
+    for place in range(SIZES.index(tokens.beyond), 0, -1):
+        lower = facts.estimate(replace(tokens, beyond=SIZES[place - 1]))
+        if lower is not None and use.estimate is not None and lower < use.estimate:
+            edge = SIZES[place]
+            is_near = OVER * tokens.input_tokens <= (OVER + 1) * edge * tokens.calls
+            return edge if is_near else None
+    return None

@@ -1,0 +1,65 @@
+"""Seats of assistants that nobody used, by plan and team: what they cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from gateway.money.recommendations.amounts import exact
+from gateway.money.recommendations.facts import Opportunity, SavingFacts, UnusedSeat
+from spool.registry.insights import LOW
+from spool.registry.recommendations import STRONG, Processing
+
+NAME = "idle_seat"
+TITLE = "Seats that nobody uses"
+FORMULA = "fees of the seats without a call that worked"
+CONFIDENCE = STRONG
+EFFORT = LOW
+ASSUMPTIONS = (
+    "Telemetry tells every call of the assistant.",
+    "The vendor takes seats back at the end of a billing cycle.",
+)
+MOST_NAMED = 10  # seats in a sentence or a formula: those with the highest fee
+
+
+def find(facts: SavingFacts) -> Iterable[Opportunity]:
+    groups: dict[tuple[str, str], list[UnusedSeat]] = defaultdict(list)
+    for seat in facts.seats:
+        groups[seat.plan, seat.team].append(seat)
+    for (plan, team), members in groups.items():
+        seats = sorted(members, key=lambda seat: (-seat.fee, seat.user))
+        people = _some([seat.user for seat in seats], ", ")
+        yield Opportunity(
+            subject=(plan, team),
+            claims={},
+            seats=seats,
+            title=f"{_counted(seats)} without use",
+            seen=f"No call of {people} worked in the last billing cycle that is over, nor since.",
+            advice="Ask whether these seats are needed, and give back those that are not.",
+            formula=_formula(seats),
+            current=Processing(),
+            recommended=Processing(),
+            measured_by={},
+        )
+
+
+def _counted(seats: Sequence[UnusedSeat]) -> str:
+    """Return how many seats of which plan and team, such as "2 seats of Claude Team (search)"."""
+    first = seats[0]
+    noun = "seat" if len(seats) == 1 else "seats"
+    team = f" ({first.team})" if first.team else ""
+    return f"{len(seats)} {noun} of {first.plan}{team}"
+
+
+def _formula(seats: Sequence[UnusedSeat]) -> str:
+    fees = [f"{seat.user} {exact(seat.fee)} of fee" for seat in seats]
+    if len(fees) == 1:
+        return fees[0]
+    return f"{exact(sum(seat.fee for seat in seats))}: {_some(fees, '; ')}"
+
+
+def _some(texts: Sequence[str], between: str) -> str:
+    """Join the first of some texts, and say how many more there are."""
+    joined = between.join(texts[:MOST_NAMED])
+    others = len(texts) - MOST_NAMED
+    return joined if others <= 0 else f"{joined}{between}and {others} more"

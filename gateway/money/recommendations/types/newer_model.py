@@ -1,0 +1,87 @@
+"""
+A newer model of the same family and rank that costs less for input and for output: the same tokens at its prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gateway.money.recommendations.amounts import exact
+from gateway.money.recommendations.by_work import repriced
+from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from spool.ledger.repricing import TokenSum
+from spool.record import NS
+from spool.registry.insights import LOW
+from spool.registry.recommendations import EXACT, Processing
+
+NAME = "newer_model"
+TITLE = "The newer model of the same rank"
+FORMULA = "cost at the model's prices - cost of the same tokens at the newer model's prices of today"
+CONFIDENCE = EXACT
+EFFORT = LOW
+ASSUMPTIONS = (
+    "The newer model needs as many tokens: its tokenizer, and how much it reasons, may differ.",
+    "The newer model does the work as well: try it on a part of the calls.",
+)
+_SAMPLE = 1_000_000  # tokens, of which both prices are compared
+
+
+def find(facts: SavingFacts) -> Iterable[Opportunity]:
+    followers: dict[tuple[str, str, str], str | None] = {}
+
+    def follower_of(use: Use) -> str | None:
+        key = (use.dimensions.provider or "", use.dimensions.model or "", use.tokens.mode)
+        if key not in followers:
+            followers[key] = cheaper_follower(facts, use)
+        return followers[key]
+
+    def newer(use: Use) -> TokenSum | None:
+        model = follower_of(use)
+        return None if model is None else _named(facts, use.tokens, model)
+
+    for work, priced in repriced(facts, newer):
+        model = follower_of(priced.uses[-1])
+        yield Opportunity(
+            subject=work,
+            work=work,
+            claims=priced.claims,
+            title=f"{model} for {work.name} instead of {work.model}",
+            seen=f"{priced.calls:,} calls of {work.name} used {work.model}. {model} is newer, of the same rank, and "
+            "costs less for input and output.",
+            advice=f"Try {model} on a part of this work, and change over when the answers are as good.",
+            formula=f"{exact(priced.cost)} with {work.model} - {exact(priced.cost - priced.saving)} with {model}",
+            current=work.processing(),
+            recommended=Processing(model=model, provider=work.provider),
+            measured_by=work.measured_by,
+        )
+
+
+def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
+    """The newest model that follows on the one of a use and costs no more of anything, and less of something."""
+    input_sample = replace(
+        use.tokens,
+        calls=0,
+        beyond=0,
+        input_tokens=_SAMPLE,
+        output_tokens=0,
+        cache_read_tokens=0,
+        cache_write_tokens=0,
+        cache_write_1h_tokens=0,
+        reasoning_tokens=0,
+    )
+    made = replace(input_sample, input_tokens=0, output_tokens=_SAMPLE)
+    now = [facts.estimate(each) for each in (input_sample, made)]
+    for model in facts.newer(use.dimensions.model or ""):
+        then = [facts.estimate(_named(facts, each, model)) for each in (input_sample, made)]
+        pairs = list(zip(now, then, strict=True))
+        if any(old is None or new is None or new > old for old, new in pairs):
+            continue
+        if then != now:
+            return model
+    return None
+
+
+def _named(facts: SavingFacts, tokens: TokenSum, model: str) -> TokenSum:
+    return replace(tokens, response_model=model, request_model=model, time=int(facts.now) * NS)

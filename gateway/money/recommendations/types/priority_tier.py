@@ -1,0 +1,47 @@
+"""Calls that paid for a faster tier: what the same tokens cost in the standard way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from gateway.money.recommendations.amounts import exact
+from gateway.money.recommendations.by_work import repriced
+from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from spool.ledger.repricing import TokenSum
+from spool.processing import STANDARD
+from spool.registry.insights import LOW
+from spool.registry.recommendations import EXACT
+
+NAME = "priority_tier"
+TITLE = "Standard processing instead of a faster tier"
+FORMULA = "cost at the tier's prices - cost of the same tokens at standard prices"
+CONFIDENCE = EXACT
+EFFORT = LOW
+ASSUMPTIONS = ("Standard processing is fast enough for this work.",)
+MODES = ("priority", "fast")
+
+
+def find(facts: SavingFacts) -> Iterable[Opportunity]:
+    for mode in MODES:
+        yield from _of_mode(facts, mode)
+
+
+def _of_mode(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
+    def standard(use: Use) -> TokenSum | None:
+        return replace(use.tokens, mode=STANDARD) if use.tokens.mode == mode else None
+
+    for work, priced in repriced(facts, standard):
+        yield Opportunity(
+            subject=(*work, mode),
+            work=work,
+            claims=priced.claims,
+            title=f"Standard processing of {work.model} for {work.name} instead of {mode}",
+            seen=f"{priced.calls:,} calls of {work.name} with {work.model} were processed as {mode}.",
+            advice=f"Ask for {mode} processing only where somebody waits for the answer.",
+            formula=f"{exact(priced.cost)} as {mode} - {exact(priced.cost - priced.saving)} as standard",
+            current=work.processing(mode),
+            recommended=work.processing(STANDARD),
+            measured_by=work.measured_by,
+        )

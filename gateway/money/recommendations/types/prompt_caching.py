@@ -1,0 +1,112 @@
+"""
+Conversations that send everything again and read nothing from the provider's cache, where it would have paid.
+
+A call that continues a session within minutes begins with what the last one held: that much would have been
+read from the cache. What writing to the cache costs is taken off.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from gateway.money.recommendations.amounts import exact
+from gateway.money.recommendations.facts import DAY_S, Opportunity, RecentCall, SavingFacts, Work, share_of
+from spool.record import NS, Inference
+from spool.registry.insights import MEDIUM
+from spool.registry.recommendations import STRONG
+
+NAME = "prompt_caching"
+TITLE = "A prompt cache for conversations"
+FORMULA = (
+    "cost of the calls - cost of the same calls if each wrote its input and read what the call before it held"
+)
+CONFIDENCE = STRONG
+EFFORT = MEDIUM
+ASSUMPTIONS = (
+    "A call begins with the whole input of the call before it in its session.",
+    "The provider keeps what was written for five minutes.",
+)
+RECENT_NS = 5 * DAY_S * NS  # a client that was mended is soon forgiven
+ALIVE_NS = 300 * NS  # how long providers keep what was not read
+LEAST_INPUT = 1024  # tokens: shorter inputs are not cached
+LEAST_CALLS = 20
+LEAST_SHARE = 10  # percent of what the calls cost
+
+
+def find(facts: SavingFacts) -> Iterable[Opportunity]:
+    since = int(facts.now) * NS - RECENT_NS
+    works: dict[Work, list[RecentCall]] = defaultdict(list)
+    reading = set()
+    for each in facts.recent:
+        if (each.call.start_time or 0) >= since:
+            work = facts.uses[each.place].work
+            if each.call.cache_read_tokens:
+                reading.add(work)
+            elif each.call.session and each.call.status == "ok":
+                works[work].append(each)
+    for work, calls in works.items():
+        if work not in reading:
+            yield from _of_work(facts, work, calls)
+
+
+def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
+    sessions: dict[str | None, list[RecentCall]] = defaultdict(list)
+    for each in calls:
+        sessions[each.call.session].append(each)
+    claims: dict[int, int] = defaultdict(int)
+    resent = cost = 0
+    for session in sessions.values():
+        before: Inference | None = None
+        for each in session:
+            held = _held(before, each.call)
+            before = each.call
+            saving = _saving(facts, each, held)
+            # A session of one call is not a conversation: nothing would have been written to the cache for it.
+            if saving is not None and len(session) > 1:
+                claims[each.place] += saving
+                resent += held > 0
+            cost += 0 if saving is None else each.cost
+    saved = sum(claims.values())
+    if resent < LEAST_CALLS or 100 * saved < LEAST_SHARE * cost:
+        return
+    yield Opportunity(
+        subject=work,
+        work=work,
+        claims=claims,
+        title=f"Prompt caching with {work.model} for {work.name}",
+        seen=f"{resent:,} calls of the last five days of {work.name} with {work.model} sent a conversation again "
+        "within minutes, and none read from the provider's cache.",
+        advice="Switch prompt caching on in that client (a cache breakpoint after the system prompt), and keep what "
+        "changes from call to call at the end of the prompt.",
+        formula=f"{exact(cost)} without a cache - {exact(cost - saved)} with one",
+        current=work.processing(),
+        recommended=work.processing(),
+        measured_by=work.measured_by,
+    )
+
+
+def _saving(facts: SavingFacts, each: RecentCall, held: int) -> int | None:
+    """Return how much a cache would have saved of a call; None if a price is unknown."""
+    as_it_was = facts.estimate_call(each.call)
+    with_cache = facts.estimate_call(_cached(each.call, held))
+    if not as_it_was or with_cache is None:
+        return None
+    return share_of(as_it_was - with_cache, each.cost, as_it_was)
+
+
+def _held(before: Inference | None, call: Inference) -> int:
+    """The tokens of a call's input that the cache would still have held."""
+    if before is None or (call.start_time or 0) - (before.start_time or 0) > ALIVE_NS:
+        return 0
+    tokens = before.input_tokens or 0
+    return tokens if LEAST_INPUT <= tokens <= (call.input_tokens or 0) else 0
+
+
+def _cached(call: Inference, held: int) -> Inference:
+    written = (call.input_tokens or 0) - held
+    return msgspec.structs.replace(
+        call, cache_read_tokens=held, cache_write_tokens=written if written + held >= LEAST_INPUT else 0
+    )

@@ -1,0 +1,56 @@
+"""Models that are asked for within one region: what the same tokens cost under the global name of the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gateway.money.recommendations.amounts import exact
+from gateway.money.recommendations.by_work import repriced
+from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from spool.ledger.repricing import TokenSum
+from spool.registry.insights import MEDIUM
+from spool.registry.recommendations import EXACT, Processing
+
+NAME = "regional_surcharge"
+TITLE = "The global model instead of the one of a region"
+FORMULA = "cost at the region's prices - cost of the same tokens at the prices of the global model"
+CONFIDENCE = EXACT
+EFFORT = MEDIUM
+ASSUMPTIONS = ("The data may leave the region: ask whoever decides on compliance first.",)
+
+# `us.anthropic.claude-...` and `anthropic.claude-...`: an inference profile of a region, and the model in one
+# region.
+_REGIONAL = re.compile(
+    r"(?:(?!global\.)[a-z]{2,6}(?:-gov)?\.)?(?P<model>(?:anthropic|openai|amazon)\.[a-z].*)"
+)
+
+
+def find(facts: SavingFacts) -> Iterable[Opportunity]:
+    for work, found in repriced(facts, _globally):
+        name = global_name(work.model) or ""
+        yield Opportunity(
+            subject=work,
+            work=work,
+            claims=found.claims,
+            title=f"{name} for {work.name} instead of {work.model}",
+            seen=f"{found.calls:,} calls of {work.name} asked for {work.model}, which costs more for its region.",
+            advice=f"Ask for {name} where the data may be processed in any region.",
+            formula=f"{exact(found.cost)} in the region - {exact(found.cost - found.saving)} globally",
+            current=work.processing(),
+            recommended=Processing(model=name, provider=work.provider),
+            measured_by=work.measured_by,
+        )
+
+
+def global_name(model: str) -> str | None:
+    """The name under which a model of a region is served from everywhere; None for other names."""
+    regional = _REGIONAL.fullmatch(model)
+    return None if regional is None or model.startswith("global.") else f"global.{regional['model']}"
+
+
+def _globally(use: Use) -> TokenSum | None:
+    name = global_name(use.dimensions.model or "")
+    return None if name is None else replace(use.tokens, response_model=name, request_model=name)

@@ -1,0 +1,79 @@
+"""
+Calls that look like one that was answered within the hour: what a cache of answers would have saved.
+
+Prompts are never kept, so calls are compared by their counts of tokens. Counts are alike by chance, too: how
+often is seen from calls with one input token more, and that many are taken off.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from gateway.money.recommendations.amounts import exact
+from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work
+from spool.record import NS
+from spool.registry.insights import MEDIUM
+from spool.registry.recommendations import WEAK
+
+NAME = "response_cache"
+TITLE = "A cache of answers"
+FORMULA = "cost of repeated calls x (repeats - repeats by chance) / repeats"
+CONFIDENCE = WEAK
+EFFORT = MEDIUM
+ASSUMPTIONS = (
+    "Calls of one program with as many input and output tokens within an hour are the same call.",
+    "The same question may get the same answer.",
+)
+WITHIN_NS = 3600 * NS
+LEAST_CALLS = 20
+LEAST_SHARE = 10  # percent of the calls
+BY_CHANCE = 4  # of so many repeats one may be by chance
+
+
+def find(facts: SavingFacts) -> Iterable[Opportunity]:
+    works: dict[Work, list[RecentCall]] = defaultdict(list)
+    for each in facts.recent:
+        call = each.call
+        # The calls of a session differ: each holds what was said before.
+        if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
+            works[facts.uses[each.place].work].append(each)
+    for work, calls in works.items():
+        yield from _of_work(work, calls)
+
+
+def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
+    seen: dict[tuple[int, int], int] = {}
+    repeats: list[RecentCall] = []
+    chance = 0
+    for each in calls:  # in order of time
+        start, input_tokens, made = (
+            each.call.start_time or 0,
+            each.call.input_tokens or 0,
+            each.call.output_tokens or 0,
+        )
+        if start - seen.get((input_tokens, made), -WITHIN_NS - 1) <= WITHIN_NS:
+            repeats.append(each)
+        chance += start - seen.get((input_tokens + 1, made), -WITHIN_NS - 1) <= WITHIN_NS
+        seen[input_tokens, made] = start
+    count = len(repeats)
+    if count < LEAST_CALLS or 100 * count < LEAST_SHARE * len(calls) or BY_CHANCE * chance > count:
+        return
+    claims: dict[int, int] = defaultdict(int)
+    for each in repeats:
+        claims[each.place] += each.cost * (count - chance) // count
+    cost = sum(each.cost for each in repeats)
+    yield Opportunity(
+        subject=work,
+        work=work,
+        claims=claims,
+        title=f"A cache of answers for {work.name} with {work.model}",
+        seen=f"{count:,} of the newest {len(calls):,} calls of {work.name} with {work.model} had as many input and "
+        f"output tokens as another call within the hour before; {chance:,} would be expected by chance.",
+        advice="Look whether the same question is asked again, and keep its answer in the program or the gateway for a "
+        "while.",
+        formula=f"{exact(cost)} for {count:,} repeats x ({count:,} - {chance:,}) / {count:,}",
+        current=work.processing(),
+        recommended=work.processing(),
+        measured_by=work.measured_by,
+    )

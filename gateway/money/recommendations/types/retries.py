@@ -1,0 +1,85 @@
+"""Calls that failed, were paid, and were sent again within a minute: what the failed ones cost."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gateway.money.insights.findings import named
+from gateway.money.recommendations.amounts import exact
+from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work
+from spool.record import NS, Inference
+from spool.registry.insights import MEDIUM
+from spool.registry.recommendations import STRONG
+
+NAME = "retries"
+TITLE = "No paid calls that fail and are sent again"
+FORMULA = "cost of the failed calls that were sent again within a minute"
+CONFIDENCE = STRONG
+EFFORT = MEDIUM
+ASSUMPTIONS = (
+    "A call with as many input tokens, of the same sender and model, is the failed one sent again.",
+)
+WITHIN_NS = 60 * NS
+LEAST_CALLS = 5
+
+
+class _Same(NamedTuple):
+    """What a call and its repeat have in common."""
+
+    source: str
+    model: str | None
+    team: str | None
+    user: str | None
+    api_key: str | None
+    session: str | None
+    input_tokens: int | None
+
+
+def find(facts: SavingFacts) -> Iterable[Opportunity]:
+    failed: dict[_Same, list[RecentCall]] = defaultdict(list)
+    works: dict[Work, list[RecentCall]] = defaultdict(list)
+    for each in facts.recent:  # in order of time
+        same = _same(each.call)
+        for before in failed.pop(same, ()):
+            if (each.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
+                works[facts.uses[before.place].work].append(before)
+        if each.call.status == "error":
+            failed[same].append(each)
+    for work, calls in works.items():
+        if len(calls) < LEAST_CALLS:
+            continue
+        claims: dict[int, int] = defaultdict(int)
+        for each in calls:
+            claims[each.place] += each.cost
+        cost = sum(claims.values())
+        [(error, _)] = Counter(
+            named(each.call.error_type, "errors without a name") for each in calls
+        ).most_common(1)
+        yield Opportunity(
+            subject=work,
+            work=work,
+            claims=claims,
+            title=f"Failed calls of {work.name} to {work.model}",
+            seen=f"{len(calls):,} of the newest calls of {work.name} to {work.model} failed (mostly {error}), "
+            "were paid, and were sent again within a minute.",
+            advice="Find why they fail (a timeout that is too short, an output that is cut, a tool that breaks), and "
+            "wait longer before each repeat.",
+            formula=f"{exact(cost)} for {len(calls):,} failed calls",
+            current=work.processing(),
+            recommended=work.processing(),
+            measured_by=work.measured_by,
+        )
+
+
+def _same(call: Inference) -> _Same:
+    return _Same(
+        source=call.source,
+        model=call.request_model or call.response_model,
+        team=call.team,
+        user=call.user,
+        api_key=call.api_key,
+        session=call.session,
+        input_tokens=call.input_tokens,
+    )

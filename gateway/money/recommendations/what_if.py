@@ -1,0 +1,166 @@
+"""
+What calls would have cost with another model: the arithmetic of the recommendation `cheaper_model`, for
+whatever model somebody asks about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from gateway.intake.prices import PriceBook, amount_of_sum
+from gateway.intake.rates import Rate
+from gateway.money.recommendations.facts import DAY_S, share_of
+from gateway.money.recommendations.gathering import MOST_A_DAY, Chosen
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.days.tokens import DaySum
+from spool.ledger.ledger import Ledger
+from spool.ledger.limits import limit_of_question
+from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import Dimensions
+from spool.processing import STANDARD
+from spool.record import NS, Inference
+
+ASSUMPTIONS = (
+    "The other model needs as many tokens.",
+    "The other model is paid at its list price of today, in the proportion in which list prices are paid now.",
+)
+Group = tuple[str | None, ...]
+_Named = tuple[str | None, str | None, str | None, str, int]  # provider, models, mode, and time (ns)
+DAYS_AT_ONCE = 6  # their sums are in memory together, and others wait while they are read
+DAYS_OF_CHOSEN = 2  # the same where all sums of a day are read
+
+
+@dataclass(slots=True)
+class Instead:
+    """In units of money. `unchanged` is the cost of calls that have no list price now: it stays."""
+
+    calls: int = 0
+    cost: int = 0
+    saves: int = 0
+    unchanged: int = 0
+
+    def add(self, one: DaySum, saves: int | None) -> None:
+        self.calls += one.tokens.calls
+        self.cost += one.cost
+        self.saves += saves or 0
+        self.unchanged += one.cost if saves is None else 0
+
+    @classmethod
+    def together(cls, several: Collection[Instead]) -> Instead:
+        """The sum of several."""
+        return cls(
+            calls=sum(each.calls for each in several),
+            cost=sum(each.cost for each in several),
+            saves=sum(each.saves for each in several),
+            unchanged=sum(each.unchanged for each in several),
+        )
+
+    @property
+    def as_if(self) -> int:
+        return self.cost - self.saves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """By group, and of all."""
+
+    groups: Mapping[Group, Instead]
+    total: Instead = field(default_factory=Instead)
+
+
+def check_model(book: PriceBook, model: str, now: float) -> None:
+    """Invalid if no list price is known for it."""
+    one = Inference(
+        id=b"", source="", response_model=model, start_time=int(now) * NS, input_tokens=1, output_tokens=1
+    )
+    if book.estimate(one) is None:
+        raise Invalid(f"no list price is known for the model {model!r}: write its name as the list prices do")
+
+
+async def what_if(
+    ledger: Ledger,
+    book: PriceBook,
+    model: str,
+    *,
+    days: Sequence[int],
+    chosen: Chosen | None,
+    group_of: Callable[[Dimensions], Group],
+    now: float,
+) -> WhatIf:
+    """
+    Calls of days (epoch seconds of their begin, UTC) that are chosen, None: all; of each day the dearest sums.
+    AskedTooMuch as of a question to the ledger.
+    """
+    found: dict[Group, Instead] = defaultdict(Instead)
+    limit = limit_of_question()
+
+    def add(by_dimensions: Sequence[Sequence[DaySum]]) -> None:
+        savings = _Savings(book, model, int(now) * NS)
+        for sums in by_dimensions:
+            group = found[group_of(sums[0].dimensions)]
+            for each in sums:
+                group.add(each, savings.of(each))
+
+    at_once = DAYS_AT_ONCE if chosen is None else DAYS_OF_CHOSEN
+    for begin in range(0, len(days), at_once):
+        sums = await ledger.sums_of_days(days[begin : begin + at_once], most=MOST_A_DAY, chosen=chosen)
+        await asyncio.to_thread(add, sums)
+        if limit is not None:
+            limit.check_rows(len(found))
+            limit.check_time()
+    return WhatIf(groups=dict(found), total=await asyncio.to_thread(Instead.together, found.values()))
+
+
+class _Savings:
+    """What sums would save with another model, at its price of one time (ns). Remembers their rates."""
+
+    def __init__(self, book: PriceBook, model: str, time: int) -> None:
+        self._book = book
+        self._model = model
+        self._time = time
+        self._rates: dict[tuple[object, ...], Rate | None] = {}
+
+    def of(self, one: DaySum) -> int | None:
+        """
+        Return the saving of the same tokens in the same processing; in the standard one if the other model has no
+        price for that. None if a price is unknown.
+        """
+        tokens = one.tokens
+        named = (tokens.provider, tokens.response_model, tokens.request_model, tokens.mode, tokens.time)
+        estimate = self._price(tokens, named)
+        if not estimate:
+            return None
+        price = self._price(tokens, (None, self._model, None, tokens.mode, self._time))
+        if price is None and tokens.mode != STANDARD:
+            price = self._price(tokens, (None, self._model, None, STANDARD, self._time))
+        return None if price is None else share_of(estimate - price, one.cost, estimate)
+
+    def _price(self, tokens: TokenSum, named: _Named) -> int | None:
+        """Return what tokens cost in units as those of another model, mode and time."""
+        if tokens.meters:
+            text = self._book.estimate_sum(_renamed(tokens, named))
+            return None if text is None else money.units(text)
+        key = (*named, tokens.beyond)
+        if key not in self._rates:
+            self._rates[key] = self._book.rate_of_sum(_renamed(tokens, named))
+        rate = self._rates[key]
+        amount = None if rate is None else amount_of_sum(rate, tokens)
+        return None if rate is None or amount is None else money.scaled(amount, rate.digits)
+
+
+def _renamed(tokens: TokenSum, named: _Named) -> TokenSum:
+    provider, model, request_model, mode, time = named
+    return replace(
+        tokens, provider=provider, response_model=model, request_model=request_model, mode=mode, time=time
+    )
+
+
+def days_within(since: float, until: float) -> range:
+    """The days of UTC that a time touches."""
+    return range(int(since) // DAY_S * DAY_S, -int(-until // DAY_S) * DAY_S, DAY_S)

@@ -1,1 +1,0 @@
-"""The types of recommendations, one module each; `gateway.recommendations.list` has them in order."""

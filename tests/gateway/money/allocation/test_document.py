@@ -1,0 +1,64 @@
+"""docs/allocation.md says what definitions do: its examples are carried out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.money.allocation.definition import PREFIX, Transform
+from gateway.money.allocation.evaluation import decisions, transformed
+from gateway.money.allocation.language import parse
+from spool.ledger.ledger import MAX_ROWS
+from spool.ledger.queries import DIMENSIONS
+
+TEXT = (Path(__file__).parents[3] / "docs" / "allocation.md").read_text("utf-8")
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+KNOWN = (*DIMENSIONS, "tag:service")
+
+
+def rows(head: str) -> list[list[str]]:
+    """The lines of the table whose head begins with this."""
+    table = TEXT[TEXT.index(f"| {head} |") :].partition("\n\n")[0]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table.splitlines()
+        if "---" not in line
+    ]
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_examples_are_definitions(text: str) -> None:
+    assert parse(text.encode(), KNOWN).dimensions
+
+
+def test_the_first_example_gives_the_elements_of_the_table() -> None:
+    """Each line of the table is a combination of values with the elements that it has."""
+    head, *lines = rows("`tag:service`")
+    found = {
+        each.dimension.id.removeprefix(PREFIX): each for each in decisions(parse(EXAMPLES[0].encode(), KNOWN))
+    }
+    assert len(lines) >= 5
+    for line in lines:
+        cells = dict(zip((name.strip("`") for name in head), line, strict=True))
+        for key, decision in found.items():
+            assert cells[key] == decision.element(tuple(cells[name] for name in decision.sources)), line
+
+
+def test_transforms_of_the_table() -> None:
+    """What the table says of a value is what the transforms make of it."""
+    value = " Platform_Team-EU"
+    shown = {line[0]: line[1] for line in rows(f'`Type` | `"{value}"` becomes')}
+    types = {"`Normalize`": ["Normalize"], "`Lower`, `Upper`": ["Lower", "Upper"], "`Trim`": ["Trim"]}
+    for words, names in types.items():
+        quoted = re.findall(r"`([^`]*)`", shown[words])
+        assert quoted == [transformed(value, [Transform(name)]) for name in names]
+    [split] = [cell for words, cell in shown.items() if words.startswith("`Split`")]
+    assert split.startswith(f"`{transformed(value, [Transform('Split', '-', 1)])}`")
+
+
+def test_every_source_is_named() -> None:
+    """The document lists the ledger's dimensions, and says how many combinations an hour has."""
+    assert [] == [name for name in DIMENSIONS if f"`{name}`" not in TEXT]
+    assert f"{MAX_ROWS:,} combinations" in TEXT

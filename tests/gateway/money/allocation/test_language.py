@@ -1,0 +1,252 @@
+"""What a definition may say, and what is told of one that says something else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.money.allocation.definition import Definition, Group, GroupBy
+from gateway.money.allocation.faults import MAX_FAULTS
+from gateway.money.allocation.language import Fault, InvalidDefinition, Limits, joined, parse
+from gateway.money.allocation.reading import MAX_DEPTH
+
+KNOWN = ("model", "provider", "team", "user", "api_key", "tag:service")
+
+TEAM = """
+Dimensions:
+  Owner:
+    Name: Who owns it
+    Source: Tag:service
+    DefaultValue: Nobody
+    Rules:
+      - Type: Group
+        Name: Platform
+        Conditions:
+          - Equals: [search, on]
+          - And:
+              - Source: Team
+                BeginsWith: plat
+              - Not:
+                  - Source: model
+                    Contains: gpt
+          - Source: user
+            HasValue: false
+      - Type: GroupBy
+        Transforms:
+          - Type: Normalize
+  Short:
+    Rules:
+      - Type: GroupBy
+        Source: User:Defined:Owner
+        Transforms: [{Type: Split, Delimiter: "-", Index: 1}]
+"""
+
+
+def faults(text: str, **limits: int) -> list[Fault]:
+    with pytest.raises(InvalidDefinition) as error:
+        parse(text.encode(), KNOWN, Limits(**limits))
+    return error.value.faults
+
+
+def rule(text: str) -> str:
+    """A definition with one dimension D, whose one rule begins with this line."""
+    return "Dimensions:\n  D:\n    Rules:\n      - " + text.strip().replace("\n", "\n        ")
+
+
+def test_a_definition() -> None:
+    """Ids are those of queries; a rule without a source has that of its dimension."""
+    found = parse(TEAM.encode(), KNOWN)
+    owner, short = found.dimensions
+    assert ("User:Defined:Owner", "Who owns it", "Nobody") == (owner.id, owner.name, owner.default)
+    assert ("User:Defined:Short", "Short", "") == (short.id, short.name, short.default)
+    assert ("tag:service", "team", "model", "user") == owner.sources
+    platform, rest = owner.rules
+    assert isinstance(platform, Group)
+    assert isinstance(rest, GroupBy)
+    assert ("Normalize",) == tuple(each.type for each in rest.source.transforms)
+    assert ("User:Defined:Owner",) == short.sources
+
+
+def test_an_empty_definition() -> None:
+    """It takes all dimensions away."""
+    assert () == tuple(parse(b"Dimensions: {}", KNOWN).dimensions)
+
+
+def test_every_scalar_is_text() -> None:
+    """YAML's own reading of `on`, numbers and days does not change what they are compared with."""
+    text = rule(
+        "Type: Group\nName: 007\nConditions: [{Source: team, Equals: [on, 1e3, 2026-11-01, 0x1f, No]}]"
+    )
+    [group] = parse(text.encode(), KNOWN).dimensions[0].rules
+    assert isinstance(group, Group)
+    assert "007" == group.name
+    assert ("on", "1e3", "2026-11-01", "0x1f", "No") == group.condition.conditions[0].values  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "text, error, value, path",
+    [
+        ("", "a definition is a mapping", "", []),
+        ("[]", "a definition is a mapping", "a list", []),
+        ("Dimensions: {}\nMore: 1", "not known here", "More", ["More"]),
+        ("Dimension: {}", "did you mean Dimensions?", "Dimension", ["Dimension"]),
+        ("Dimensions: [a]", "must be a mapping", "a list", ["Dimensions"]),
+        ("Dimensions: {1a: {Rules: []}}", "begins with a letter", "1a", ["Dimensions", "1a"]),
+        ("Dimensions: {D: {}}", "Rules must be a list", "", ["Dimensions", "D", "Rules"]),
+        ("Dimensions: {D: text}", "this must be a mapping", "text", ["Dimensions", "D"]),
+        ("Dimensions: {D: {Type: Allocation, Rules: []}}", "has one element in each", "Allocation",
+         ["Dimensions", "D", "Type"]),
+        ("Dimensions: {D: {Rules: [x]}}", "a rule is a mapping", "x", ["Dimensions", "D", "Rules", 0]),
+        (rule("Type: Metadata"), "Group or GroupBy", "Metadata", ["Dimensions", "D", "Rules", 0, "Type"]),
+        (rule("Type: GroupBy"), "needs a Source", "", ["Dimensions", "D", "Rules", 0]),
+        (rule("Type: GroupBy\nSource: tag:squad"), "add it to ledger.tags", "tag:squad",
+         ["Dimensions", "D", "Rules", 0, "Source"]),
+        (rule("Type: GroupBy\nSource: session"), "is a field of records", "session",
+         ["Dimensions", "D", "Rules", 0, "Source"]),
+        (rule("Type: GroupBy\nSource: modle"), "did you mean model?", "modle",
+         ["Dimensions", "D", "Rules", 0, "Source"]),
+        (rule("Type: GroupBy\nSource: User:Defined:D"), "move it up", "User:Defined:D",
+         ["Dimensions", "D", "Rules", 0, "Source"]),
+        (rule("Type: GroupBy\nSource: User:Defined:Z"), "there is no dimension Z", "User:Defined:Z",
+         ["Dimensions", "D", "Rules", 0, "Source"]),
+        (rule("Type: GroupBy\nSources: [model, team]"), "takes the first known", "",
+         ["Dimensions", "D", "Rules", 0]),
+        (rule("Type: GroupBy\nSources: [model, team]\nFormat: '{2}'"), "up to {1}", "{2}",
+         ["Dimensions", "D", "Rules", 0, "Format"]),
+        (rule("Type: GroupBy\nSource: model\nSources: [team]\nFormat: '{0}'"), "exclude each other", "",
+         ["Dimensions", "D", "Rules", 0, "Sources"]),
+        (rule("Type: GroupBy\nSource: [model, team]"), "this must be text", "a list",
+         ["Dimensions", "D", "Rules", 0, "Source"]),
+        (rule("Type: GroupBy\nSource: model\nTransforms: [{Type: Reverse}]"), "Type must be one of", "Reverse",
+         ["Dimensions", "D", "Rules", 0, "Transforms", 0, "Type"]),
+        (rule("Type: GroupBy\nSource: model\nTransforms: [{Type: Split}]"), "needs a Delimiter", "",
+         ["Dimensions", "D", "Rules", 0, "Transforms", 0, "Delimiter"]),
+        (rule("Type: GroupBy\nSource: model\nTransforms: [{Type: Split, Delimiter: x, Index: -1}]"), "from 0 to", "-1",
+         ["Dimensions", "D", "Rules", 0, "Transforms", 0, "Index"]),
+        (rule("Type: GroupBy\nSource: model\nTransforms: [{Type: Trim, Index: 1}]"), "belongs to Split", "1",
+         ["Dimensions", "D", "Rules", 0, "Transforms", 0, "Index"]),
+        (rule("Type: Group\nConditions: [{Source: team, Equals: a}]"), "text that is not empty", "",
+         ["Dimensions", "D", "Rules", 0, "Name"]),
+        (rule("Type: Group\nName: G\nConditions: []"), "at least one", "a list",
+         ["Dimensions", "D", "Rules", 0, "Conditions"]),
+        (rule("Type: Group\nName: G\nConditions: [{Equals: a}]"), "Equals needs a Source", "",
+         ["Dimensions", "D", "Rules", 0, "Conditions", 0]),
+        (rule("Type: Group\nName: G\nConditions: [{Source: team, Equals: ''}]"), "text that is not empty", "",
+         ["Dimensions", "D", "Rules", 0, "Conditions", 0, "Equals"]),
+        (rule("Type: Group\nName: G\nConditions: [{Source: team, HasValue: 1}]"), "true or false", "1",
+         ["Dimensions", "D", "Rules", 0, "Conditions", 0, "HasValue"]),
+        (rule("Type: Group\nName: G\nConditions: [{Source: team, Equals: a, Contains: b}]"), "a condition has one of",
+         "Equals, Contains", ["Dimensions", "D", "Rules", 0, "Conditions", 0]),
+        (rule("Type: Group\nName: G\nConditions: [{Source: team, Matches: a}]"), "not known here", "Matches",
+         ["Dimensions", "D", "Rules", 0, "Conditions", 0, "Matches"]),
+        (rule("Type: Group\nName: G\nConditions: [{Not: [{Source: team}]}]"), "a condition has one of", "",
+         ["Dimensions", "D", "Rules", 0, "Conditions", 0, "Not", 0]),
+        (rule(f"Type: Group\nName: {'x' * 257}\nConditions: [{{Source: team, Equals: a}}]"), "256 characters",
+         f"{'x' * 100}...", ["Dimensions", "D", "Rules", 0, "Name"]),
+        (rule('Type: Group\nName: "a\\nb"\nConditions: [{Source: team, Equals: a}]'), "printable", "a\nb",
+         ["Dimensions", "D", "Rules", 0, "Name"]),
+        ("a: 1\na: 2", "stands here twice", "a", ["a"]),
+        ("a: &x 1\nb: *x", "anchors such as &x are not taken", "", []),
+        ("a: *x", "aliases such as *x are not taken", "", []),
+        ("a: !!python/object:os.system 1", "YAML tags such as", "", []),
+        ("a: 1\n---\nb: 1", "one YAML document", "", []),
+        ("[a]: 1", "a key must be text", "", []),
+        ("a: [", "this is not YAML", "", []),
+        ("a: \x07", "this is not YAML", "", []),
+    ],
+)  # fmt: skip
+def test_faults(text: str, error: str, value: str, path: list[Any]) -> None:
+    """A fault says what to do, names the value and leads to its place."""
+    found = [each for each in faults(text) if error in each.error]
+    assert [(value, path)] == [(each.value, each.path) for each in found], faults(text)
+
+
+def test_all_faults_at_once() -> None:
+    """Whoever writes a definition sees every fault of it, up to a hundred."""
+    text = "Dimensions:\n" + "".join(f"  D{n}: {{Rules: [{{Type: GroupBy, Source: x}}]}}\n" for n in range(3))
+    assert ["D0", "D1", "D2"] == [each.path[1] for each in faults(text)]
+    rules = ", ".join(["x"] * (MAX_FAULTS + 1))
+    assert MAX_FAULTS == len(faults(f"Dimensions: {{D: {{Rules: [{rules}]}}}}"))
+
+
+def test_two_dimensions_of_one_name() -> None:
+    """Names are shown in place of ids, so each stands for one dimension."""
+    one = "{Name: Same, Rules: [{Type: GroupBy, Source: team}]}"
+    [fault] = faults(f"Dimensions: {{A: {one}, B: {one}}}")
+    assert ("Same", ["Dimensions", "B", "Name"]) == (fault.value, fault.path)
+
+
+def test_limits() -> None:
+    """Each limit admits what is at its edge, and one more names its setting."""
+    rule = "{Type: GroupBy, Source: team}"
+    text = f"Dimensions: {{A: {{Rules: [{rule}, {rule}]}}, B: {{Rules: [{rule}]}}}}"
+    edge = {"max_bytes": len(text), "max_dimensions": 2, "max_rules": 3}
+    assert 2 == len(parse(text.encode(), KNOWN, Limits(**edge)).dimensions)
+    settings = {
+        "max_bytes": "max_definition_bytes",
+        "max_dimensions": "max_dimensions",
+        "max_rules": "max_rules",
+    }
+    for name, setting in settings.items():
+        [fault] = faults(text, **{**edge, name: edge[name] - 1})
+        assert f"(allocation.{setting})" in fault.error
+
+
+def test_depth() -> None:
+    """Conditions within conditions end before the parser's own stack does."""
+    assert ["a definition is a mapping with the key Dimensions"] == [
+        each.error for each in faults("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    ]
+    for text in ("[" * (MAX_DEPTH + 1), "[" * 100_000, "a: " + "{a: " * 30_000):
+        [fault] = faults(text)
+        assert f"nested {MAX_DEPTH} deep" in fault.error
+
+
+def test_text_that_is_no_utf_8() -> None:
+    with pytest.raises(InvalidDefinition, match="byte 2 is not"):
+        parse(b"a:\xff", KNOWN)
+
+
+def test_namespaces_together() -> None:
+    """Two namespaces never define one dimension; the order is theirs."""
+    one, two = (parse(f"Dimensions: {{{key}: {{Rules: [{{Type: GroupBy, Source: team}}]}}}}".encode(), KNOWN)
+                for key in ("A", "B"))  # fmt: skip
+    assert (*one.dimensions, *two.dimensions) == tuple(joined({"": one, "x": two}).dimensions)
+    assert Definition() == joined({})
+    with pytest.raises(InvalidDefinition, match="A belongs to the namespace x") as error:
+        joined({"x": one, "y": one})
+    assert ["Dimensions", "A"] == error.value.faults[0].path
+    with pytest.raises(InvalidDefinition, match=r"allocation\.max_dimensions"):
+        joined({"x": one, "y": two}, Limits(max_dimensions=1))
+
+
+nodes = st.recursive(
+    st.sampled_from(["team", "Group", "GroupBy", "a", "", "true", "{0}", "Tag:service"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(["Type", "Name", "Source", "Sources", "CoalesceSources", "Transforms", "Rules", "Conditions",
+                         "Format", "Equals", "HasValue", "And", "Or", "Not", "Delimiter", "Index", "Dimensions", "D"]),
+        inner, max_size=4),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(root=nodes)
+def test_whatever_is_nested_is_read_or_refused(root: object) -> None:
+    """No shape of known words ends otherwise than as a definition or as faults."""
+    for text in (json.dumps(root), json.dumps({"Dimensions": {"D": root}}), json.dumps({"Dimensions": root})):
+        try:
+            parse(text.encode(), KNOWN)
+        except InvalidDefinition as error:
+            assert error.faults
+
+
+@given(text=st.binary(max_size=60) | st.text("ab:{}[]&*!|>-'\"# \n\t%@,?", max_size=60).map(str.encode))
+def test_whatever_is_written_is_read_or_refused(text: bytes) -> None:
+    """Bytes that are no definition are faults, never another error."""
+    with pytest.raises(InvalidDefinition):
+        parse(text, KNOWN)

@@ -1,0 +1,125 @@
+"""Definitions of allocation where several gateways share a registry: what one publishes is in force at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+import pytest_asyncio
+
+from gateway.http.resources.list import declared_tables
+from gateway.money.allocation.language import Limits
+from gateway.money.allocation.published import Published
+from gateway.money.allocation.publishing import Publishing
+from spool.ledger.ledger import Ledger
+from spool.memory.ledger import MemoryLedger
+from spool.memory.registry import MemoryRegistry
+from spool.registry.allocation import DEFAULT, DONE, OVER
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from tests.moved_clock import MovedClock
+
+ADA = Actor("ada@example.com", "local")
+
+pytestmark = pytest.mark.asyncio
+
+
+class Gateway:
+    """One of them; what it keeps in memory of the registry is its own."""
+
+    def __init__(self, registry: Registry, ledger: Ledger) -> None:
+        self.table = registry.allocation
+        self.published = Published(ledger)
+        self.changed = asyncio.Event()
+        self.publishing = Publishing(
+            self.table,
+            ledger,
+            self.published,
+            limits=Limits,
+            max_versions=lambda: 9,
+            max_jobs=lambda: 9,
+            changed=self.changed.set,
+        )
+
+    @classmethod
+    async def start(cls, store: MemoryRegistry) -> Gateway:
+        clock = MovedClock()
+        ledger = await Ledger(MemoryLedger(), clock=clock).load()
+        gateway = cls(
+            await Registry.open(store, secret=b"i" * 32, clock=clock, declared=declared_tables()), ledger
+        )
+        await gateway.publishing.load()
+        return gateway
+
+    def in_force(self) -> tuple[str, list[str]]:
+        return self.published.version, [each.name for each in self.published.dimensions()]
+
+
+def definition(name: str) -> bytes:
+    rule = "{Type: Group, Name: All, Conditions: [{HasValue: true}]}"
+    return f"Dimensions: {{{name}: {{Name: {name}, Source: team, Rules: [{rule}]}}}}".encode()
+
+
+@pytest.fixture
+def store() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+@pytest_asyncio.fixture
+async def two(store: MemoryRegistry) -> AsyncIterator[tuple[Gateway, Gateway]]:
+    """The second follows what is published."""
+    gateways = await Gateway.start(store), await Gateway.start(store)
+    following = asyncio.create_task(gateways[1].publishing.follow())
+    yield gateways
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following
+
+
+async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, Gateway]) -> None:
+    """Also what comes after it, and what is in a namespace until that goes."""
+    here, there = two
+    for number, name in enumerate(("Centre", "Unit"), start=1):
+        await here.publishing.publish(definition(name), namespace=DEFAULT, base=None, actor=ADA)
+        there.changed.clear()
+        await there.table.load()
+        async with asyncio.timeout(30):
+            await there.changed.wait()
+        assert (str(number), [name]) == there.in_force() == here.in_force()
+        version = there.table.version(DEFAULT, number)
+        assert [name] == [each.name for each in (await there.publishing.definition_of(version)).dimensions]
+
+
+async def test_a_job_that_another_has_carried_out(store: MemoryRegistry) -> None:
+    """Who did not hear of it in time learns it from the job, and puts in force what is."""
+    here = await Gateway.start(store)
+    job = await here.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)
+    there = await Gateway.start(store)
+    for gateway in (here, there):
+        running = asyncio.create_task(gateway.publishing.run())
+        async with asyncio.timeout(30):
+            while gateway.table.job(job.id).state not in OVER:
+                await gateway.table.changes()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+    await there.publishing.load()
+    assert [DONE, DONE] == [gateway.table.job(job.id).state for gateway in (here, there)]
+    assert ("1", ["Centre"]) == there.in_force()
+
+
+async def test_a_job_waits_for_whoever_may_carry_it_out(two: tuple[Gateway, Gateway]) -> None:
+    """It was made at another gateway."""
+    here, there = two
+    running = asyncio.create_task(there.publishing.run())
+    await asyncio.sleep(0)
+    job = await here.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)
+    await there.table.load()
+    async with asyncio.timeout(30):
+        await there.changed.wait()
+    assert (DONE, ("1", ["Centre"])) == (there.table.job(job.id).state, there.in_force())
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running

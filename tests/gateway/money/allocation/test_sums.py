@@ -1,0 +1,132 @@
+"""Whatever is defined: the elements of a dimension add up to what there is, to the last digit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.money.allocation.difference import difference, sources_of
+from gateway.money.allocation.evaluation import decisions
+from gateway.money.allocation.language import joined, parse
+from gateway.money.allocation.published import Published
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.memory.ledger import MemoryLedger
+from spool.sqlite.ledger.store import SqliteLedger
+from tests.spool.contract.test_ledger import records
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog
+
+SOURCES = ("model", "provider", "team", "user", "tag:service")
+DAY = 24 * HOUR
+
+values = st.lists(st.sampled_from(["a", "b", "ä", "x", "y", "gpt"]), min_size=1, max_size=2)
+sources = st.fixed_dictionaries({"Source": st.sampled_from(SOURCES)})
+comparisons = st.tuples(
+    sources, st.sampled_from(["Equals", "BeginsWith", "Contains", "EndsWith"]), values
+).map(lambda parts: {**parts[0], parts[1]: parts[2]})
+presence = st.tuples(sources, st.sampled_from(["true", "false"])).map(
+    lambda parts: {**parts[0], "HasValue": parts[1]}
+)
+conditions = st.recursive(
+    comparisons | presence,
+    lambda inner: st.tuples(
+        st.sampled_from(["And", "Or", "Not"]), st.lists(inner, min_size=1, max_size=2)
+    ).map(lambda parts: {parts[0]: parts[1]}),
+    max_leaves=4,
+)
+groups = st.tuples(st.sampled_from(["one", "two"]), st.lists(conditions, min_size=1, max_size=2)).map(
+    lambda parts: {"Type": "Group", "Name": parts[0], "Conditions": parts[1]}
+)
+group_by = sources.map(lambda source: {"Type": "GroupBy", "Transforms": [{"Type": "Normalize"}], **source})
+rules = st.lists(groups | group_by, min_size=1, max_size=3)
+
+
+@st.composite
+def definitions(draw: st.DrawFn) -> bytes:
+    """Three dimensions, of which the last one is made of the first."""
+    first = {"Rules": draw(rules), **draw(st.sampled_from([{}, {"DefaultValue": "none"}]))}
+    of_it = {
+        "Type": "Group",
+        "Name": "same",
+        "Conditions": [{"Source": "User:Defined:A", "Equals": ["one", "a"]}],
+    }
+    return json.dumps(
+        {"Dimensions": {"A": first, "B": {"Rules": draw(rules)}, "C": {"Rules": [of_it, *draw(rules)]}}}
+    ).encode()
+
+
+def sums(rows: list[CostRow]) -> dict[Any, tuple[int, int, int]]:
+    """What each element has, over all periods."""
+    found: dict[Any, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in rows:
+        for place, value in enumerate((money.units(row.cost), money.units(row.saved), row.calls)):
+            found[row.group[0] if row.group else ""][place] += value
+    return {name: (each[0], each[1], each[2]) for name, each in found.items()}
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "memory"])
+@settings(max_examples=12, deadline=None)
+@given(kept=st.lists(records(), max_size=8), text=definitions(), other=definitions())
+def test_elements_add_up_to_the_total(
+    tmp_path_factory: pytest.TempPathFactory, engine: str, kept: list[Any], text: bytes, other: bytes
+) -> None:
+    """By each dimension, in any period, and before and after in a diff: the sums are those of the ledger."""
+
+    async def run() -> None:
+        clock = FakeClock(BEGIN + 8 * HOUR)
+        store: Any = MemoryLedger()
+        if engine == "sqlite":
+            store = await SqliteLedger.open(tmp_path_factory.mktemp("ledger"), clock)
+        log, ledger = FakeLog(), await Ledger(store, clock=clock).load()
+        try:
+            log.add(kept, at=BEGIN)
+            await ledger.catch_up(log)
+            definition = joined({"": parse(text, ledger.own_dimensions())})
+            Published(ledger).put(definition, version="1")
+            span = CostQuery(since=_at(BEGIN - 3 * DAY), until=_at(BEGIN + 3 * DAY), granularity=TOTAL)
+
+            async def asked(granularity: str, *groups: str) -> list[CostRow]:
+                query = CostQuery(
+                    since=span.since, until=span.until, granularity=granularity, group_by=groups
+                )
+                return list(await ledger.costs(query))
+
+            [whole] = sums(await asked(TOTAL)).values() or [(0, 0, 0)]
+            by_sources = await asked(TOTAL, *SOURCES)
+            for decision in decisions(definition):
+                expected: dict[Any, list[CostRow]] = defaultdict(list)
+                for row in by_sources:
+                    known = dict(zip(SOURCES, (value or "" for value in row.group), strict=True))
+                    expected[
+                        decision.element(tuple(known[name] for name in decision.sources)) or None
+                    ].append(row)
+                for granularity in (TOTAL, "daily", "hourly"):
+                    found = sums(await asked(granularity, decision.dimension.id))
+                    assert whole == tuple(sum(each[place] for each in found.values()) for place in range(3))
+                    assert found.keys() == expected.keys()
+                    for element, rows in expected.items():
+                        assert found[element][0] == sum(money.units(row.cost) for row in rows)
+            after = parse(other, ledger.own_dimensions())
+            names = sources_of(definition, after)
+            change = difference(definition, after, names, await asked(TOTAL, *names))
+            assert (whole[0], whole[2]) == (change.total.cost, change.total.calls)
+            for dimension in change.dimensions:
+                for side in ("before", "after"):
+                    spends = [getattr(each, side) for each in dimension.elements]
+                    assert (whole[0], whole[2]) == (sum(s.cost for s in spends), sum(s.calls for s in spends))
+        finally:
+            await ledger.close()
+
+    asyncio.run(run())
+
+
+def _at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,116 @@
+"""A house in memory: a log that tests fill, its ledger, a registry that survives restarts, and the evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from gateway.http.resources.list import declared_tables
+from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
+from gateway.service.mounts import page_link
+from spool.ledger.ledger import Ledger
+from spool.memory.ledger import MemoryLedger
+from spool.memory.registry import MemoryRegistry
+from spool.record import NS
+from spool.registry.budgets import BudgetDraft, SpendBudget
+from spool.registry.notices import Notification
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.views import View, ViewDraft
+from tests.spool.ledger_log import FakeClock, FakeLog, call
+
+T = TypeVar("T")
+ADA = Actor("ada@example.com", "local")
+KNOWN = ("model", "team", "tag:service")
+CHANNELS = ("costs", "oncall")
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+class KillableStore(MemoryRegistry):
+    """A registry whose process can be killed just before or just after its next commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kill: str = ""
+
+    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+        kill, self.kill = self.kill, ""
+
+        def killed(rows: RegistryRows) -> T:
+            result = work(rows)
+            if kill == "before":
+                raise Killed
+            return result
+
+        result = await super().change(killed)
+        if kill == "after":
+            raise Killed
+        return result
+
+
+class House:
+    """`restart` is what a new process finds: the registry as it was committed, the ledger as it was counted."""
+
+    def __init__(self, *, at: float, max_owners: int = 10_000) -> None:
+        self.clock = FakeClock(at)
+        self.log = FakeLog()
+        self.store = KillableStore()
+        self.known: tuple[str, ...] = ("service",)
+        self._rows = MemoryLedger()
+        self._max_owners = max_owners
+
+    async def start(self) -> House:
+        self.ledger = await Ledger(self._rows, clock=self.clock, tags=self.known).load()
+        self.registry = await Registry.open(
+            self.store, secret=b"s" * 32, clock=self.clock, declared=declared_tables()
+        )
+        self.registry.notices.channels = CHANNELS
+        self.evaluator = BudgetEvaluator(
+            self.registry,
+            self.ledger,
+            self.log,
+            self.clock,
+            max_owners=lambda: self._max_owners,
+            link=lambda budget: page_link(
+                "https://tollhouse.example/console/", "/budgets", {"open": [budget.id]}
+            ),
+        )
+        return self
+
+    restart = start
+
+    async def view(self, filter: Mapping[str, tuple[str, ...]] | None = None, **fields: Any) -> View:
+        draft = ViewDraft(
+            **{"name": "search", "principal_dimension": "model", "filter": filter or {}, **fields}
+        )
+        return await self.registry.views.create(draft, known=KNOWN, most=100, actor=ADA)
+
+    async def budget(self, view: View, **fields: Any) -> SpendBudget:
+        given = {
+            "name": "Search", "view_id": view.id, "planned": {}, "default_amount": "100",
+            "alerts": {"50": "Y", "80": "Y", "100": "Y"}, "forecast_alerts": {}, **fields,
+        }  # fmt: skip
+        return await self.registry.budgets.create(BudgetDraft(**given), known=KNOWN, most=100, actor=ADA)
+
+    def spend(self, dollars: str, *, at: float | None = None, **fields: Any) -> None:
+        """One call of so much, now or at a time."""
+        start = int(self.clock.at if at is None else at)
+        given = {"id": len(self.log.entries).to_bytes(16, "big"), "estimated_cost": dollars, **fields}
+        self.log.add([call(start_time=start * NS, **given)], at=self.clock.at)
+
+    async def evaluate(self) -> BudgetRun:
+        return await self.evaluator.evaluate()
+
+    async def notifications(self) -> list[Notification]:
+        return await self.registry.notices.waiting()
+
+    async def told(self, channel: str = "costs") -> list[tuple[str, str]]:
+        """Kind and threshold of every notice of a channel, in order."""
+        waiting = await self.notifications()
+        return [
+            (each.notice.kind, each.notice.fields["threshold"]) for each in waiting if each.channel == channel
+        ]

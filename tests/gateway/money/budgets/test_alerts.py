@@ -1,0 +1,167 @@
+"""Thresholds: each fires once in a period, the highest is told, and a forecast must hold before it counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.money.budgets.alerts import Reading, Thresholds, Told, is_past, judge
+from spool.ledger.money import UNIT
+from spool.registry.budget_alerts import (
+    ACTUAL,
+    BUDGET_ALERTS,
+    CLEARED,
+    CORRECTED,
+    FIRED,
+    FORECAST,
+    PENDING,
+    Alert,
+    PeriodAlerts,
+)
+from spool.registry.shared.documents import stored
+
+HOUR = 3600.0
+BOTH = Thresholds(actual=[50, 80, 100], forecast=[100])
+
+
+def reading(actual: int, *, at: float = 0.0, forecast: int | None = None, **other: bool) -> Reading:
+    """Of a budget of 100 dollars."""
+    value = None if forecast is None else forecast * UNIT
+    return Reading(now=at, actual=actual * UNIT, limit=100 * UNIT, forecast=value, **other)
+
+
+Alerts = dict[tuple[str, int], Alert]
+
+
+def by_threshold(alerts: Sequence[Alert]) -> Alerts:
+    return {(alert.kind, alert.percent): alert for alert in alerts}
+
+
+def told(alerts: Alerts, *readings: Reading) -> tuple[Alerts, list[tuple[str, int, str]]]:
+    """The alerts after readings, and what was told: kind, percent and state."""
+    found: list[Told] = []
+    for each in readings:
+        after, new = judge(BOTH, tuple(alerts.values()), each)
+        alerts = by_threshold(after)
+        found += new
+    return alerts, [(each.kind, each.percent, each.state) for each in found]
+
+
+def test_a_threshold_fires_once() -> None:
+    """However often it is read, a crossed threshold is told once."""
+    _, found = told({}, *(reading(spent) for spent in (49, 50, 51, 79, 79)))
+    assert [(ACTUAL, 50, FIRED)] == found
+
+
+def test_of_two_at_once_the_higher_is_told() -> None:
+    """A jump over two thresholds is one notice; the lower one counts as fired and stays quiet."""
+    alerts, found = told({}, reading(85), reading(90))
+    assert [(ACTUAL, 80, FIRED)] == found
+    assert [False, True] == [alerts[ACTUAL, percent].told for percent in (50, 80)]
+
+
+def test_a_silent_reading_notes_and_tells_nothing() -> None:
+    """What a new budget is past already is marked as fired, and later readings do not tell it."""
+    alerts, found = told({}, reading(85, is_silent=True), reading(86), reading(100))
+    assert [(ACTUAL, 100, FIRED)] == found
+    assert FIRED == alerts[ACTUAL, 80].state
+
+
+def test_a_sum_that_sinks_is_corrected_once() -> None:
+    """Repricing below a told threshold is told once, and crossing it again is not told again."""
+    alerts, found = told({}, *(reading(spent) for spent in (85, 70, 85, 70)))
+    assert [(ACTUAL, 80, FIRED), (ACTUAL, 80, CORRECTED)] == found
+    assert CORRECTED == alerts[ACTUAL, 80].state
+    assert FIRED == told(alerts, reading(81))[0][ACTUAL, 80].state
+
+
+def test_sums_that_lack_records_correct_nothing() -> None:
+    """A sum that is lower because its records are gone is not a correction."""
+    _, found = told({}, reading(85), reading(10, is_whole=False))
+    assert [(ACTUAL, 80, FIRED)] == found
+
+
+def test_a_forecast_must_hold_for_six_hours() -> None:
+    """Two readings above, six hours apart and none below between them, fire a forecast."""
+    flapping = [
+        reading(1, at=at * HOUR, forecast=value) for at, value in ((0, 120), (3, 90), (4, 120), (9.9, 120))
+    ]
+    alerts, found = told({}, *flapping)
+    assert [] == found
+    assert PENDING == alerts[FORECAST, 100].state
+    _, found = told(alerts, reading(1, at=10 * HOUR, forecast=100))
+    assert [(FORECAST, 100, FIRED)] == found
+
+
+def test_a_forecast_clears_after_a_day_below_and_stays_quiet() -> None:
+    """It clears at 5 points below for a day; above again it does not fire a second time in the period."""
+    values = ((0, 120), (6, 120), (7, 96), (40, 96), (41, 94), (64, 94), (66, 94), (70, 130), (90, 130))
+    alerts, found = told({}, *(reading(1, at=at * HOUR, forecast=value) for at, value in values))
+    assert [(FORECAST, 100, FIRED)] == found
+    assert CLEARED == alerts[FORECAST, 100].state
+    assert 66 * HOUR == alerts[FORECAST, 100].since
+
+
+def test_an_actual_crossing_silences_the_forecast() -> None:
+    """What was spent already needs no forecast."""
+    alerts, found = told(
+        {}, reading(99, forecast=120), reading(100, at=HOUR, forecast=120), reading(100, at=9 * HOUR)
+    )
+    assert [(ACTUAL, 80, FIRED), (ACTUAL, 100, FIRED)] == found
+    assert (FORECAST, 100) not in alerts
+
+
+def test_without_an_amount_nothing_is_judged() -> None:
+    """A period without a planned amount fires nothing."""
+    assert ((), []) == judge(BOTH, (), Reading(now=0, actual=UNIT, limit=None))
+
+
+@pytest.mark.parametrize(("actual", "fires"), [(0, False), (1, True)])
+def test_an_amount_of_zero_is_crossed_by_the_first_cent(actual: int, fires: bool) -> None:
+    """Nothing spent of nothing planned is not an alert."""
+    _, found = judge(BOTH, (), Reading(now=0, actual=actual, limit=0))
+    assert fires == bool(found)
+
+
+amounts = st.integers(0, 250)
+readings = st.lists(
+    st.builds(
+        lambda spent, forecast, hours, silent, whole: (spent, forecast, hours, silent, whole),
+        amounts, st.none() | amounts, st.integers(0, 30), st.booleans(), st.booleans(),
+    ),
+    max_size=25,
+)  # fmt: skip
+thresholds = st.lists(st.integers(1, 250), unique=True, max_size=5).map(sorted)
+
+
+@given(readings, thresholds, thresholds)
+def test_any_course_fires_each_threshold_once(
+    course: list[tuple[int, int | None, int, bool, bool]], actual: list[int], forecast: list[int]
+) -> None:
+    """
+    Over any course of spend, forecasts, restarts and silences: each threshold is told at most once and corrected
+    at most once, what is crossed is always noted, and a notice is of the highest that is newly crossed.
+    """
+    both = Thresholds(actual=actual, forecast=forecast)
+    alerts: tuple[Alert, ...] = ()
+    counts: Counter[tuple[str, int, str]] = Counter()
+    now = 0.0
+    for spent, expected, hours, silent, whole in course:
+        now += hours * HOUR
+        each = reading(spent, at=now, forecast=expected, is_silent=silent, is_whole=whole)
+        before = by_threshold(alerts)
+        alerts, new = judge(both, alerts, each)
+        # A restart reads the states from the registry.
+        kept = PeriodAlerts(budget_id="b", first_day="2026-11-01", end=1.0, rules="r", owners={"": alerts})
+        assert kept == BUDGET_ALERTS.restore(stored(kept))
+        counts.update((one.kind, one.percent, one.state) for one in new)
+        crossed = [percent for percent in actual if is_past(spent * UNIT, 100 * UNIT, percent)]
+        assert all((ACTUAL, percent) in by_threshold(alerts) for percent in crossed)
+        fresh = [percent for percent in crossed if (ACTUAL, percent) not in before]
+        expected_told = [max(fresh)] if fresh and not silent else []
+        assert expected_told == [one.percent for one in new if one.kind == ACTUAL and one.state == FIRED]
+    assert all(count == 1 for count in counts.values())

@@ -1,0 +1,401 @@
+"""Budgets over a ledger: what is told, and what restarts, late calls, other prices and changes make of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace as changed
+
+from gateway.money.budgets.judging import judge_all, rules_digest
+from gateway.money.budgets.words import CROSSED, EXPECTED, TAKEN_BACK
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.repricing import TokenSum
+from spool.listing import ListQuery, SortField
+from spool.record import NS, Correction, Inference
+from spool.registry.budget_alerts import ACTUAL, FIRED
+from spool.registry.budgets import SpendBudget
+from spool.registry.insights import Insight
+from spool.registry.views import ViewConnections
+from tests.gateway.money.budgets.house import ADA, House
+from tests.spool.ledger_log import HOUR
+
+DAY = 24 * HOUR
+NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+NOW = NOVEMBER + 10 * DAY
+
+pytestmark = pytest.mark.asyncio
+
+
+async def opened(**options: int) -> House:
+    """A house that has had its budgets since October."""
+    return await House(at=NOVEMBER - 10 * DAY, **options).start()
+
+
+async def insights(house: House) -> list[Insight]:
+    query = ListQuery(sort=SortField("title"), order="asc", identity="id", limit=50)
+    return [each for each in (await house.registry.insights.page(query)).rows if each.present]
+
+
+async def test_a_threshold_is_told_once_over_restarts() -> None:
+    """What is crossed is stored for each channel, shown as an insight, and told once, whoever evaluates how often."""
+    house = await opened()
+    budget = await house.budget(await house.view())
+    house.clock.at = NOW
+    await house.evaluate()
+    house.spend("85.00")
+    for _ in range(3):
+        await house.evaluate()
+        await house.restart()
+    assert [(CROSSED, "80 %")] == await house.told() == await house.told("oncall")
+    [notice] = [each.notice for each in await house.notifications() if each.channel == "oncall"]
+    assert ("85", "100", "warning") == (notice.fields["actual"], notice.fields["planned"], notice.severity)
+    assert notice.link.endswith(f"/console/#/budgets?open={budget.id}")
+    [insight] = await insights(house)
+    assert ("budget", "Budget Search is past 80 % of $100.00") == (insight.category, insight.title)
+    house.spend("20")
+    await house.evaluate()
+    assert [(CROSSED, "80 %"), (CROSSED, "100 %")] == await house.told()
+    [insight] = await insights(house)
+    assert "5.00" == insight.cost_impact
+
+
+async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
+    """Its first evaluation in mid-period marks what is crossed as fired; the next threshold is told."""
+    house = await opened()
+    view = await house.view()
+    house.clock.at = NOW
+    house.spend("85")
+    budget = await house.budget(view)
+    await house.evaluate()
+    assert [] == await house.told()
+    [period] = await house.registry.budgets.alerts(budget.id)
+    assert [(50, FIRED, False), (80, FIRED, False)] == [
+        (alert.percent, alert.state, alert.told) for alert in period.owners[""]
+    ]
+    house.spend("20")
+    await house.evaluate()
+    assert [(CROSSED, "100 %")] == await house.told()
+
+
+async def test_a_changed_amount_arms_the_thresholds_again() -> None:
+    """After a higher amount 80 % is another sum, which is told when it is reached; a new name changes nothing."""
+    house = await opened()
+    budget = await house.budget(await house.view())
+    house.clock.at = NOW
+    house.spend("85")
+    await house.evaluate()
+    await house.registry.budgets.change(budget.id, {"name": "New"}, known=(), actor=ADA)
+    await house.evaluate()
+    assert [(CROSSED, "80 %")] == await house.told()
+    await house.registry.budgets.change(budget.id, {"default_amount": "1000"}, known=(), actor=ADA)
+    await house.evaluate()
+    assert [] == await insights(house)
+    house.spend("800")
+    await house.evaluate()
+    assert [(CROSSED, "80 %")] * 2 == await house.told()
+    assert 2 == len({each.notice.id for each in await house.notifications()})
+
+
+async def test_each_period_has_its_own_alerts() -> None:
+    """December fires again; a call of November that comes on 2 December fires November's, labelled as late."""
+    house = await opened()
+    await house.budget(
+        await house.view(), planned={"2026-11-01": "10", "2026-12-01": "1000"}, default_amount=""
+    )
+    house.clock.at = NOW
+    await house.evaluate()
+    house.clock.at = NOVEMBER + 31 * DAY
+    house.spend("9", at=NOW)
+    house.spend("900")
+    await house.evaluate()
+    assert [(CROSSED, "80 %")] * 2 == await house.told()
+    notices = [each.notice for each in await house.notifications() if each.channel == "costs"]
+    late = [notice for notice in notices if "late" in notice.text]
+    assert ["monthly from 2026-11-01 (UTC)"] == [notice.fields["period"] for notice in late]
+    house.clock.at = NOVEMBER + 34 * DAY
+    house.spend("90", at=NOW)
+    await house.evaluate()
+    assert 2 == len(await house.told())
+
+
+async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
+    """On 1 December another amount judges December anew; November's alerts stay, and late calls fire none of it."""
+    house = await opened()
+    budget = await house.budget(await house.view())
+    house.clock.at = NOW
+    house.spend("55")
+    await house.evaluate()
+    house.clock.at = NOVEMBER + 30 * DAY + HOUR
+    await house.registry.budgets.change(budget.id, {"default_amount": "60"}, known=(), actor=ADA)
+    house.spend("55", at=NOW)
+    await house.evaluate()
+    assert [(CROSSED, "50 %")] == await house.told()
+    november, december = await house.registry.budgets.alerts(budget.id)
+    assert ([(50, True)], {}) == (
+        [(alert.percent, alert.told) for alert in november.owners[""]],
+        december.owners,
+    )
+
+
+class Halved:
+    """A price book by which everything costs 0.5 dollars."""
+
+    def estimate_sum(self, total: TokenSum) -> str | None:
+        return "0.5"
+
+
+async def test_another_price_takes_an_alert_back_once() -> None:
+    """Repricing below a told threshold is told once; crossing it again is not."""
+    house = await opened()
+    await house.budget(await house.view())
+    house.clock.at = NOW
+    house.spend("85")
+    await house.evaluate()
+    await house.ledger.reprice(Halved(), since=datetime.fromtimestamp(NOVEMBER, UTC))
+    await house.evaluate()
+    await house.evaluate()
+    assert [(CROSSED, "80 %"), (TAKEN_BACK, "80 %")] == await house.told()
+    assert [] == await insights(house)
+    house.spend("84")
+    await house.evaluate()
+    assert 2 == len(await house.told())
+
+
+async def test_a_correction_takes_an_alert_back_once() -> None:
+    """What is not billed after all, or becomes known late, changes the sum of the call's period."""
+    house = await opened()
+    await house.budget(await house.view())
+    house.clock.at = NOW
+    house.spend("45", cost="45", cost_source="reported", meters={"web_searches": 3})
+    house.spend("40")
+    await house.evaluate()
+    [first, _] = [record for entry in house.log.entries for record in entry.records]
+    assert isinstance(first, Inference)
+    costs = [changed(first, cost=cost) for cost in ("45", "0", "60")]
+    for place, (before, after) in enumerate(pairwise(costs)):
+        late = Correction(
+            id=bytes([place]) * 16, source="openrouter", corrects=first.id, reason="final_cost",
+            known_at=int(NOW) * NS, start_time=int(NOW) * NS, before=before, after=after,
+        )  # fmt: skip
+        house.log.add([late], at=NOW)
+        await house.evaluate()
+        await house.evaluate()
+    assert [(CROSSED, "80 %"), (TAKEN_BACK, "80 %"), (CROSSED, "100 %")] == await house.told()
+
+
+async def test_sums_that_are_counted_anew_say_nothing() -> None:
+    """While a rebuild goes on, sums lack what was spent: nothing is judged, so nothing is taken back."""
+    house = await opened()
+    await house.budget(await house.view())
+    house.clock.at = NOW
+    house.spend("85")
+    await house.evaluate()
+    await house.ledger.rebuild(house.log)
+    assert (await house.evaluate()).waits is None  # it catches up first
+    assert [(CROSSED, "80 %")] == await house.told()
+
+
+async def test_each_owner_has_the_amount_of_its_own() -> None:
+    """A budget per team is one object: each team crosses by itself, calls without a team are one owner."""
+    house = await opened()
+    budget = await house.budget(await house.view(), per="team")
+    house.clock.at = NOW
+    for team, dollars in (("a", "85"), ("b", "10"), (None, "120")):
+        house.spend(dollars, team=team)
+    await house.evaluate()
+    assert [(CROSSED, "80 %"), (CROSSED, "100 %")] == sorted(
+        await house.told(), key=lambda each: len(each[1])
+    )
+    named = {each.notice.fields["owner"] for each in await house.notifications()}
+    assert {"a", "unknown"} == named
+    [insight] = await insights(house)
+    assert "Budget Search: 2 of team past a threshold" == insight.title
+    [period] = await house.registry.budgets.alerts(budget.id)
+    assert {"", "a"} == set(period.owners)
+
+
+async def test_a_bound_leaves_out_the_owners_that_spend_least() -> None:
+    """Beyond `budgets.max_owners` the largest are evaluated, and the figures say how many are not."""
+    house = await opened(max_owners=2)
+    budget = await house.budget(await house.view(), per="team")
+    house.clock.at = NOW
+    for number in range(5):
+        house.spend(str(90 + number), team=f"t{number}")
+    await house.evaluate()
+    running = house.evaluator.figures[budget.id].periods[0]
+    assert ({"t4", "t3"}, 3) == (set(running.spent), running.owners_left_out)
+    assert 2 == len(await house.told())
+
+
+async def test_a_silence_notes_and_does_not_send() -> None:
+    """Until the end of a planned activity crossings are shown and not sent."""
+    house = await opened()
+    budget = await house.budget(await house.view(), silent_until=NOW + DAY, silent_reason="migration")
+    house.clock.at = NOW
+    house.spend("85")
+    await house.evaluate()
+    assert [] == await house.told()
+    assert 1 == len(await insights(house))
+    house.clock.at = NOW + DAY
+    house.spend("16")
+    await house.evaluate()
+    assert [(CROSSED, "100 %")] == await house.told()
+    [period] = await house.registry.budgets.alerts(budget.id)
+    assert [False, False, True] == [alert.told for alert in period.owners[""] if alert.kind == ACTUAL]
+
+
+async def test_a_forecast_is_told_before_the_money_is_spent() -> None:
+    """After ten days at $5 a day of $100, the forecast passes 100 % and is told once it has held for six hours."""
+    house = await opened()
+    await house.budget(await house.view(), forecast_alerts={"100": "Y"}, alerts={})
+    house.clock.at = NOW
+    for day in range(-20, 10):
+        house.spend("5", at=NOVEMBER + day * DAY + 12 * HOUR)
+    for _ in range(3):
+        await house.evaluate()
+        house.clock.at += 3 * HOUR
+    assert [(EXPECTED, "100 %")] == await house.told()
+    [notice] = [each.notice for each in await house.notifications() if each.channel == "costs"]
+    assert 145 < float(notice.fields["forecast"]) < 155
+
+
+async def test_the_channels_are_those_of_the_budget_or_of_its_view() -> None:
+    """A budget names its channels, else its view does; a name that left the configuration counts for nothing."""
+    house = await opened()
+    view = await house.view(connections=ViewConnections(notify=("oncall", "gone")))
+    budget = await house.budget(view)
+    house.clock.at = NOW
+    house.spend("55")
+    await house.evaluate()
+    assert (0, 1) == (len(await house.told("costs")), len(await house.told("oncall")))
+    await house.registry.budgets.change(budget.id, {"channels": ("costs",)}, known=(), actor=ADA)
+    house.spend("50")
+    await house.evaluate()
+    assert (1, 1) == (len(await house.told("costs")), len(await house.told("oncall")))
+
+
+async def test_a_broken_view_is_an_insight_and_no_silence() -> None:
+    """A tag that left the configuration leaves its budgets without an answer, never with an empty one."""
+    house = await opened()
+    budget = await house.budget(await house.view({"tag:service": ("search",)}))
+    house.clock.at = NOW
+    house.spend("85", tags={"service": "search"})
+    await house.evaluate()
+    assert [(CROSSED, "80 %")] == await house.told()
+    house.known = ()
+    await house.restart()
+    done = await house.evaluate()
+    assert (0, 1) == (done.evaluated, done.broken)
+    assert "tag:service" in str(house.evaluator.figures[budget.id].problem)
+    [insight] = await insights(house)
+    assert "Budget Search is not evaluated" == insight.title
+    house.known = ("service",)
+    await house.restart()
+    await house.evaluate()
+    assert [(CROSSED, "80 %")] == await house.told()
+
+
+async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() -> None:
+    """Figures of other rules are not judged by new ones."""
+    house = await opened()
+    budget = await house.budget(await house.view())
+    house.clock.at = NOW
+    house.spend("85")
+    books = house.evaluator.books()
+    await house.ledger.catch_up(house.log)
+    stale = await books.figures(
+        replace(budget, default_amount="1"), house.registry.views.find(budget.view_id)
+    )
+    await house.evaluate()
+    judged = await house.registry.budgets.keep(
+        lambda kept: judge_all({budget.id: stale}, kept, now=NOW, channels=("costs",), link=lambda _: "")
+    )
+    assert ([], [], None) == (judged.alerts, judged.notices, judged.findings)
+
+
+async def test_one_budget_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    While all are evaluated, one that was changed is evaluated alone; figures of it that were read before
+    take back nothing.
+    """
+    house = await opened()
+    changed = await house.budget(await house.view())
+    await house.budget(await house.view({"model": ("slow",)}, name="Slow"), name="Slow")
+    house.clock.at = NOW
+    house.spend("10")
+    held, released, costs = asyncio.Event(), asyncio.Event(), house.ledger.costs
+
+    async def slow(query: CostQuery) -> Sequence[CostRow]:
+        if query.include:
+            held.set()
+            await released.wait()
+        return await costs(query)
+
+    monkeypatch.setattr(house.ledger, "costs", slow)
+    running = asyncio.create_task(house.evaluator.run())
+    await held.wait()
+    house.spend("75")
+    assert await house.evaluator.evaluate_one(changed)
+    assert [(CROSSED, "80 %")] == await house.told()
+    assert {changed.id} == set(house.evaluator.figures)
+    assert not released.is_set()
+    released.set()
+    await house.evaluate()  # once the one that is under way has ended
+    assert [(CROSSED, "80 %")] == await house.told()
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
+    """Once it was evaluated; that of the budget beside it stays."""
+    house = await opened()
+    view = await house.view()
+    deleted, kept = await house.budget(view), await house.budget(view, name="Other")
+    house.clock.at = NOW
+    house.spend("150")
+    await house.evaluate()
+    await house.registry.budgets.delete(deleted.id, actor=ADA)
+    await house.evaluate()
+    found = {each.present: each.status for each in await house.registry.insights.found()}
+    assert {True: "new", False: "addressed"} == found
+    await house.registry.budgets.delete(kept.id, actor=ADA)
+    await house.evaluate()
+    assert {"addressed"} == {each.status for each in await house.registry.insights.found()}
+
+
+async def test_an_upgrade_judges_no_budget_anew() -> None:
+    """The rules of a budget of all calls have the hash that they had before budgets could count other money."""
+    budget = SpendBudget(
+        name="Search", view_id="v", planned={"2026-11-01": "5"}, default_amount="1", alerts={"80": "Y"},
+        forecast_alerts={}, id="b", created=1.0, last_updated=1.0, rules_since=1.0,
+    )  # fmt: skip
+    before = "7930aa069e85e3b35b09cfa6d761a32d"
+    assert before == rules_digest(budget, None)
+    assert before != rules_digest(replace(budget, cost_type="metered_cost"), None)
+
+
+async def test_a_budget_of_a_meter_counts_its_quantity() -> None:
+    """Searches, to the millionth; those of a gateway's cache are no use. A measure that is none is refused."""
+    house = await opened()
+    view = await house.view()
+    budget = await house.budget(view, measure="web_searches", default_amount="10", alerts={"80": "Y"})
+    seconds = await house.budget(view, name="Sound", measure="audio_seconds", default_amount="3", alerts={})
+    house.clock.at = NOW
+    await house.evaluate()
+    house.spend("1", meters={"web_searches": 7, "audio_seconds": "2.5"})
+    house.spend("1", meters={"web_searches": 2})
+    house.spend("1", meters={"web_searches": 90}, status="cached")
+    await house.evaluate()
+    spent = {id: each.periods[0].total.actual for id, each in house.evaluator.figures.items()}
+    assert {budget.id: 9 * money.UNIT, seconds.id: 5 * money.UNIT // 2} == spent
+    [notice] = [each.notice for each in await house.notifications() if each.channel == "costs"]
+    assert "9 web searches" in notice.text and "$" not in notice.text
+    with pytest.raises(Invalid, match="cost, tokens, calls, a meter such as web_searches"):
+        await house.budget(view, name="Wrong", measure="searches")

@@ -1,0 +1,124 @@
+"""What is shown of a budget beside its rules, also of months that the ledger keeps by days alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway.http.resources.budgets import EXPANSIONS
+from gateway.money.budgets.expansion import expanded
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery
+from spool.registry.budgets import SpendBudget
+from tests.gateway.money.budgets.house import House
+from tests.spool.ledger_log import HOUR
+
+DAY = 24 * HOUR
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
+
+pytestmark = pytest.mark.asyncio
+
+
+def on(day: str) -> float:
+    return datetime.fromisoformat(f"{day}T12:00Z").timestamp()
+
+
+async def shown(house: House, budget: SpendBudget) -> dict[str, Any]:
+    books = house.evaluator.books()
+    figures = await books.figures(budget, house.registry.views.find(budget.view_id))
+    return await expanded(books, figures, frozenset(EXPANSIONS))
+
+
+async def opened() -> tuple[House, Any]:
+    """A house that spent on days of four months, and whose ledger keeps the hours of the last two alone."""
+    house = await House(at=NOW).start()
+    view = await house.view()
+    for day, dollars in (("2026-07-10", "1"), ("2026-08-10", "2"), ("2026-10-25", "4"), ("2026-11-02", "8")):
+        house.spend(dollars, at=on(day))
+    await house.ledger.catch_up(house.log)
+    await house.ledger.tidy()
+    return house, view
+
+
+async def test_months_add_up_to_quarters() -> None:
+    """A quarter is the sum of its months, of what was spent and of what is planned; one without a plan has none."""
+    house, view = await opened()
+    budget = await house.budget(
+        view, default_amount="", planned={f"2026-{month:02}-01": "10" for month in range(7, 13)}
+    )
+    history = (await shown(house, budget))["history"]
+    assert {"actual": "4", "planned": "10"} == history["monthly"]["2026-10-01"]
+    assert {"actual": "3", "planned": "30"} == history["quarterly"]["2026-07-01"]
+    assert {"actual": "12", "planned": "30"} == history["quarterly"]["2026-10-01"]
+    assert {"actual": "0", "planned": None} == history["quarterly"]["2026-04-01"]
+    assert list(history["monthly"]) == sorted(history["monthly"])
+
+
+async def test_months_of_a_zone_that_are_kept_by_days_are_unknown() -> None:
+    """They would begin within a day of UTC: null, never a wrong number. Newer ones are exact."""
+    house, view = await opened()
+    budget = await house.budget(view, time_zone="Europe/Berlin")
+    history = (await shown(house, budget))["history"]
+    assert [None, "4", "8"] == [
+        history["monthly"][month]["actual"] for month in ("2026-08-01", "2026-10-01", "2026-11-01")
+    ]
+    assert [None, "12"] == [history["quarterly"][month]["actual"] for month in ("2026-07-01", "2026-10-01")]
+
+
+async def test_the_way_through_a_month_ends_today() -> None:
+    """Running sums by day, beside an even share of the amount; a budget of owners has no amount of all of them."""
+    house, view = await opened()
+    burnup = (await shown(house, await house.budget(view, default_amount="30")))["burnup"]["daily"]
+    assert ["0", "8", "8"] == [burnup[f"2026-11-{day}"]["actual"] for day in ("01", "02", "21")]
+    assert ["1", "2", "21"] == [burnup[f"2026-11-{day}"]["planned"] for day in ("01", "02", "21")]
+    assert "2026-11-22" not in burnup
+    of_owners = await shown(house, await house.budget(view, name="each", per="team"))
+    assert (None, None) == (
+        of_owners["current"]["planned"],
+        of_owners["burnup"]["daily"]["2026-11-21"]["planned"],
+    )
+
+
+async def test_past_errors_come_with_a_forecast() -> None:
+    """A steady spend was forecast well in the months before, and is expected to go on."""
+    house = await House(at=NOW).start()
+    for back in range(130):
+        house.spend("2", at=NOW - back * DAY)
+    await house.ledger.catch_up(house.log)
+    found = (await shown(house, await house.budget(await house.view())))["forecast"]
+    assert {"2026-10-01": "0.0", "2026-09-01": "0.0", "2026-08-01": "0.0"} == found["past_errors"]
+    assert 58 <= float(found["low"]) <= float(found["total"]) <= float(found["high"]) <= 63
+
+
+async def test_a_broken_budget_shows_nothing_rather_than_nought() -> None:
+    """Every expansion is null while the view of a budget is broken."""
+    house = await House(at=NOW).start()
+    budget = await house.budget(await house.view({"tag:service": ("search",)}))
+    house.known = ()
+    await house.restart()
+    assert dict.fromkeys(EXPANSIONS) == await shown(house, budget)
+
+
+async def test_budgets_of_one_view_are_asked_for_their_hours_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours by hour are most of what a forecast goes through; a view that changed is another one."""
+    house, view = await opened()
+    house.spend("1", at=on("2026-11-18"))
+    await house.ledger.catch_up(house.log)
+    budgets = [await house.budget(view, name=name) for name in ("one", "two")]
+    asked: list[str] = []
+    costs = Ledger.costs
+
+    async def counted(ledger: Ledger, query: CostQuery) -> Any:
+        asked.append(query.granularity)
+        return await costs(ledger, query)
+
+    monkeypatch.setattr(Ledger, "costs", counted)
+    books = house.evaluator.books()
+    for budget in budgets:
+        await expanded(books, await books.figures(budget, view), frozenset(EXPANSIONS))
+    assert asked.count("hourly") == 1
+    narrowed = replace(view, filter={"team": ("nobody",)})
+    assert not any(await books.hours(budgets[0], narrowed)) and any(await books.hours(budgets[0], view))

@@ -1,0 +1,193 @@
+"""Whatever happens to the process, each threshold is told once; and what is told is what a recount finds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.money.budgets.periods import period_at
+from gateway.money.budgets.words import CROSSED
+from spool.ledger import money
+from spool.registry.budgets import GRANULARITIES, MEASURES
+from tests.gateway.money.budgets.house import House, Killed
+from tests.rounds import examples
+from tests.spool.ledger_log import HOUR
+
+DAY = 24 * HOUR
+NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+PERCENTS = (20, 50, 80, 100)
+
+steps = st.lists(
+    st.sampled_from(["spend", "evaluate", "kill before", "kill after", "restart", "hour", "month"]),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=examples(40))
+@given(steps)
+def test_any_course_of_kills_and_restarts_tells_each_threshold_once(course: list[str]) -> None:
+    """
+    A process that is killed just before or just after any commit of an evaluation, restarts, spend and
+    new months in any order: for each month exactly those thresholds are told that were the highest new
+    ones of an evaluation.
+    """
+    asyncio.run(_run(course))
+
+
+async def _run(course: list[str]) -> None:
+    house = await House(at=NOVEMBER).start()
+    await house.budget(
+        await house.view(), alerts={str(percent): "Y" for percent in PERCENTS}, granularity="monthly"
+    )
+    await house.evaluate()
+    spent: Counter[str] = Counter()
+    known: dict[str, int] = {}  # the highest percent that is known as crossed, by month
+    expected: Counter[tuple[str, str]] = Counter()
+    for step in [*course, "evaluate"]:
+        month = period_at(house.clock.at, "monthly", UTC).first_day
+        match step:
+            case "spend":
+                house.spend("13")
+                spent[month] += 13
+            case "restart":
+                await house.restart()
+            case "hour":
+                house.clock.at += HOUR
+            case "month":
+                house.clock.at = period_at(house.clock.at, "monthly", UTC).end.timestamp()
+            case _:
+                house.store.kill = step.removeprefix("kill ") if step.startswith("kill") else ""
+                with suppress(Killed):
+                    await house.evaluate()
+                if step == "kill before":
+                    await house.restart()
+                    continue
+                if step == "kill after":
+                    await house.restart()
+                for each, dollars in spent.items():
+                    end = period_at(
+                        datetime.fromisoformat(f"{each}T00Z").timestamp(), "monthly", UTC
+                    ).end.timestamp()
+                    if end <= house.clock.at - 3 * DAY:
+                        continue
+                    crossed = max((percent for percent in PERCENTS if dollars >= percent), default=0)
+                    if crossed > known.get(each, 0):
+                        expected[each, f"{crossed} %"] += 1
+                        known[each] = crossed
+    told = Counter(
+        (each.notice.fields["period"][len("monthly from ") :][:10], each.notice.fields["threshold"])
+        for each in await house.notifications()
+        if each.channel == "costs" and each.notice.kind == CROSSED
+    )
+    assert expected == told
+    assert all(count == 1 for count in told.values())
+
+
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo", "America/Sao_Paulo")
+amounts = st.decimals(0, 1000, places=12, allow_nan=False, allow_infinity=False).map("{:f}".format)
+calls = st.lists(
+    st.fixed_dictionaries({
+        "at": st.integers(-40 * DAY, 0),
+        "dollars": amounts,
+        "team": st.sampled_from(["a", "b", None]),
+        "model": st.sampled_from(["gpt-4o", "haiku"]),
+        "status": st.sampled_from(["ok", "error", "cached"]),
+        "tokens": st.integers(0, 10_000),
+    }),
+    max_size=30,
+)  # fmt: skip
+filters = st.fixed_dictionaries(
+    {},
+    optional={
+        "team": st.sampled_from([("a",), ("a", ""), ("",)]),
+        "!model": st.just(("haiku",)),
+        "!team": st.just(("b",)),
+    },
+)
+# The end of October has a clock change in Berlin, the beginning of November one in New York.
+moments = st.integers(int(NOVEMBER) - 10 * DAY, int(NOVEMBER) + 20 * DAY)
+
+
+@settings(deadline=None, max_examples=examples(150))
+@given(
+    calls, filters, moments, st.sampled_from(GRANULARITIES), st.sampled_from(ZONES), st.sampled_from(MEASURES),
+    st.sampled_from(["", "team"]),
+)  # fmt: skip
+def test_actual_equals_a_recount(
+    made: list[dict[str, Any]],
+    filter: dict[str, tuple[str, ...]],
+    now: int,
+    granularity: str,
+    zone: str,
+    measure: str,
+    per: str,
+) -> None:
+    """To the last digit, under any filter of the view, in any period and zone, for money, tokens and calls."""
+    if granularity in ("quarterly", "yearly"):
+        zone = "UTC"
+    asyncio.run(_recounted(made, filter, now, granularity, zone, measure, per))
+
+
+async def _recounted(
+    made: list[dict[str, Any]],
+    filter: dict[str, tuple[str, ...]],
+    now: int,
+    granularity: str,
+    zone: str,
+    measure: str,
+    per: str,
+) -> None:
+    house = await House(at=now).start()
+    view = await house.view(filter)
+    budget = await house.budget(view, granularity=granularity, time_zone=zone, measure=measure, per=per)
+    expected: Counter[str] = Counter()
+    local = ZoneInfo(zone)
+    running = _calendar(datetime.fromtimestamp(now, local), granularity)
+    for each in made:
+        at = now + each["at"]
+        house.spend(
+            each["dollars"], at=at, team=each["team"], request_model=each["model"], status=each["status"],
+            input_tokens=each["tokens"], output_tokens=1,
+        )  # fmt: skip
+        passes = (
+            (each["team"] or "") in filter.get("team", ("a", "b", ""))
+            and (each["team"] or "") not in filter.get("!team", ())
+            and each["model"] not in filter.get("!model", ())
+        )
+        is_running = _calendar(datetime.fromtimestamp(at, local), granularity) == running
+        if passes and is_running and each["status"] != "cached":
+            value = {"cost": money.units(each["dollars"]), "calls": money.UNIT}.get(
+                measure, (each["tokens"] + 1) * money.UNIT
+            )
+            expected[(each["team"] or "") if per else ""] += value
+    await house.evaluate()
+    spent = house.evaluator.figures[budget.id].periods[0].spent
+    assert {owner: value for owner, value in expected.items() if value} == {
+        owner: each.actual for owner, each in spent.items() if each.actual
+    }
+    # What is shown of owners adds up to what the budget without owners shows.
+    books = house.evaluator.books()
+    [total] = (await books.figures(replace(budget, per=""), view)).periods[0].spent.values() or [None]
+    assert sum(expected.values()) == (total.actual if total else 0)
+
+
+def _calendar(when: datetime, granularity: str) -> tuple[int, ...]:
+    """What two moments of one period have in common."""
+    match granularity:
+        case "daily":
+            return (when.year, when.month, when.day)
+        case "weekly":
+            return tuple(when.isocalendar()[:2])
+        case "monthly":
+            return (when.year, when.month)
+        case "quarterly":
+            return (when.year, (when.month - 1) // 3)
+    return (when.year,)

@@ -1,0 +1,136 @@
+"""Rates of days: files of the bank and one's own, which of several counts, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from gateway.money.currencies.rate_files import RatesUnreadable, parse, read
+from gateway.money.currencies.rates import ExchangeRates, table_of
+from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
+from spool.currencies.exchange import SCALE
+
+MOST = 1 << 20
+HISTORY = b"Date,USD,JPY,CNY,\n2026-11-20,1.0831,168.95,N/A,\n2026-11-19,1.0800,168.00,7.7,\n"
+DAILY = b"""<?xml version="1.0" encoding="UTF-8"?>
+<gesmes:Envelope xmlns:gesmes="http://www.gesmes.org/xml/2002-08-01" xmlns="http://www.ecb.int/vocabulary/2002-08-01/eurofxref">
+<gesmes:subject>Reference rates</gesmes:subject><Cube><Cube time="2026-11-20">
+<Cube currency="USD" rate="1.0831"/><Cube currency='JPY' rate='168.95'/><Cube currency="XXX" rate="2"/>
+</Cube></Cube></gesmes:Envelope>"""
+OWN = b"date,currency,usd\n2026-11-20,EUR,1.09\n"
+
+
+def day(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
+
+
+def archive(content: bytes, *more: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        for number, each in enumerate((content, *more)):
+            made.writestr(f"eurofxref-hist{number}.csv", each)
+    return file.getvalue()
+
+
+def section(path: Path | None = None, *rates: CurrencyRate, most: int = MOST) -> CurrencySettings:
+    return CurrencySettings(rates_file=path, rate=rates, max_file_bytes=most)
+
+
+@pytest.mark.parametrize(
+    "content", [HISTORY, archive(HISTORY), b"\xef\xbb\xbf" + HISTORY.replace(b"\n", b"\r\n")]
+)
+def test_the_history_of_the_bank(content: bytes) -> None:
+    """The trailing comma, no quotation on a day, and what is in euros alone."""
+    found = {(each.day, each.currency): each.usd for each in parse(content, MOST)}
+    assert {
+        (day("2026-11-20"), "EUR"): Fraction("1.0831"),
+        (day("2026-11-20"), "JPY"): Fraction("1.0831") / Fraction("168.95"),
+        (day("2026-11-19"), "EUR"): Fraction("1.08"),
+        (day("2026-11-19"), "JPY"): Fraction("1.08") / 168,
+        (day("2026-11-19"), "CNY"): Fraction("1.08") / Fraction("7.7"),
+    } == found
+
+
+def test_the_daily_file_of_the_bank() -> None:
+    """A code that is no currency is left out."""
+    found = [(each.currency, each.usd) for each in parse(DAILY, MOST)]
+    assert [("EUR", Fraction("1.0831")), ("JPY", Fraction("1.0831") / Fraction("168.95"))] == found
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "neither"),
+        (b"<html></html>", "no rates"),
+        (b"Date,JPY\n2026-11-20,1\n", "neither"),
+        (b"Date,USD\nyesterday,1\n", "line 2"),
+        (b"Date,USD\n2026-11-20,-1\n", "-1 is not a rate"),
+        (b"Date,USD,JPY\n2026-11-20,1\n", "line 2"),
+        (b"date,currency,usd\n2026-11-20,USD,1\n", "USD is no currency beside USD"),
+        (b"date,currency,usd\n2026-11-20,EUR,1e99\n", "line 2"),
+        (b"date,currency,usd\n2026-11-20,EUR\n", "line 2"),
+        (b"\xff\xfe", "UTF-8"),
+        (b"PK\x03\x04 and no more", "archive"),
+        (archive(HISTORY, HISTORY), "2 files"),
+        (b"Date,USD\n" + b"2026-11-20,1\n" * 100_000, "max_file_bytes"),
+        (archive(b"Date,USD\n" + b"2026-11-20,1\n" * 100_000), "max_file_bytes"),
+    ],
+)
+def test_what_cannot_be_taken_is_refused_whole(content: bytes, words: str) -> None:
+    """With the line, or the setting that would take it."""
+    with pytest.raises(RatesUnreadable, match=words):
+        parse(content, MOST)
+
+
+def test_which_rate_counts() -> None:
+    """
+    A rate of the configuration in force, one's own quotation, the bank's, then that of at most seven days before;
+    a later one never.
+    """
+    settings = section(None, CurrencyRate(currency="JPY", usd=Decimal("0.007"), since="2026-11-20"))
+    table = table_of(settings, [*parse(HISTORY, MOST), *parse(OWN, MOST)])
+    asked = [("JPY", "2026-11-19"), ("JPY", "2027-05-01"), ("EUR", "2026-11-20"), ("CNY", "2026-11-26"),
+             ("CNY", "2026-11-27"), ("EUR", "2026-11-18"), ("USD", "1999-01-01"), ("RUB", "2026-11-20")]  # fmt: skip
+    found = [table.value(currency, day(when)) for currency, when in asked]
+    assert [Fraction("1.08") / 168, Fraction("0.007"), Fraction("1.09"), Fraction("1.08") / Fraction("7.7"),
+            None, None, 1, None] == [None if one is None else one.usd for one in found]  # fmt: skip
+    assert ["ecb", "configured", "own", "ecb"] == [one.source for one in found if one is not None][:4]
+
+
+def test_rates_between_any_two_currencies(tmp_path: Path) -> None:
+    """Twelve decimals, half-even; through dollars without a step of rounding."""
+    file = tmp_path / "rates.csv"
+    file.write_bytes(HISTORY)
+    rates = ExchangeRates(section(file))
+    at = day("2026-11-20")
+    assert 1_083_100_000_000 == rates("EUR", "USD", at)
+    assert 923_275_782_476 == rates("USD", "EUR", at)
+    assert 168_950_000_000_000 == rates("EUR", "JPY", at)
+    assert SCALE == rates("JPY", "JPY", at)
+    assert None is rates("EUR", "GBP", at)
+
+
+def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    """What cannot be read leaves in force what was read before."""
+    file = tmp_path / "rates.csv"
+    rates, at = ExchangeRates(section(file)), day("2026-11-20")
+    assert None is rates("EUR", "USD", at)
+    assert rates.problem is not None
+    for content, expected, is_fine in (
+        (HISTORY, "1.0831", True),
+        (b"?", "1.0831", False),
+        (OWN, "1.09", True),
+    ):
+        file.write_bytes(content)
+        os.utime(file, ns=(len(content), len(content)))
+        assert int(Decimal(expected) * SCALE) == rates("EUR", "USD", at)
+        assert is_fine == (rates.problem is None)
+    with pytest.raises(RatesUnreadable, match="max_file_bytes"):
+        read(file, 5)

@@ -1,0 +1,47 @@
+"""Facts made by hand, without a finding; a test adds what its detector should find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from gateway.money.insights.facts import DAY_S, Detector, Facts, Spend
+from spool.record import NS, Inference
+from spool.registry.insights import EFFORTS, Finding, check_draft
+
+NOW = 1_790_000_000.0 // DAY_S * DAY_S + 15 * 3600  # a Monday afternoon
+TODAY = NOW // DAY_S * DAY_S
+
+
+def spend(days_ago: float = 1, **fields: Any) -> Spend:
+    values: dict[str, Any] = {
+        "source": "litellm", "provider": "openai", "model": "gpt-4o", "team": "search",
+        "calls": 100, "input_tokens": 100_000, "output_tokens": 10_000, "cost": Decimal("0.35"),
+    }  # fmt: skip
+    return Spend(start=TODAY - days_ago * DAY_S, **{**values, **fields})
+
+
+def call(seconds_ago: float = 3600, **fields: Any) -> Inference:
+    values: dict[str, Any] = {
+        "id": b"\0" * 16, "source": "litellm", "provider": "openai", "request_model": "gpt-4o", "team": "search",
+        "start_time": int((NOW - seconds_ago) * NS), "input_tokens": 1000, "output_tokens": 100,
+    }  # fmt: skip
+    return Inference(**{**values, **fields})
+
+
+def found(detector: Detector, **facts: Any) -> Sequence[Finding]:
+    """What a detector finds, each of it fit to be kept and to be read."""
+    findings = detector(Facts(now=NOW, **facts))
+    for each in findings:
+        assert each.key.startswith(f"{detector.__name__}:")
+        assert check_draft(each.draft) == each.draft
+        assert each.draft.effort in EFFORTS
+        assert "What was seen: " in each.draft.description
+        assert "What to do: " in each.draft.description
+    assert len({each.key for each in findings}) == len(findings)
+    return findings
+
+
+def impacts(findings: Sequence[Finding]) -> list[str]:
+    return [each.draft.cost_impact for each in findings]

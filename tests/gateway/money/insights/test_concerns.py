@@ -1,0 +1,65 @@
+"""What a finding says that it concerns are all calls that it speaks of: those of others change nothing in it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from gateway.money.insights.detectors.calls import retry_storm
+from gateway.money.insights.detectors.spending import spend_spike, view_anomaly
+from gateway.money.insights.facts import Spend
+from spool.registry.insights import Concerned, Finding
+from spool.registry.views import View
+from tests.gateway.money.insights.examples import found, spend
+from tests.gateway.money.insights.test_spend_spike import weeks
+from tests.gateway.money.insights.test_view_anomaly import spent
+
+
+def passing(spends: list[Spend], finding: Finding) -> list[Spend]:
+    concerns = finding.concerns
+    assert concerns is not None
+    return [
+        each
+        for each in spends
+        if all((getattr(each, name) or "") in values for name, values in concerns.include.items())
+    ]
+
+
+def test_a_spike_of_a_team_is_of_its_calls() -> None:
+    """One of everybody cannot say whose it is."""
+    days = [
+        *weeks(), *weeks(team="ads"), spend(3, cost=Decimal(90), model="o3"), spend(3, cost=Decimal(90), team="ads"),
+    ]  # fmt: skip
+    findings = found(spend_spike, days=days)
+    assert {("search",), ("ads",)} == {each.concerns.include["team"] for each in findings if each.concerns}
+    for each in findings:
+        alone = found(spend_spike, days=passing(days, each))
+        assert each.draft in [one.draft for one in alone]
+    many = [each for team in range(40) for each in weeks(team=f"t{team}", factor="0.05")]
+    rises = [spend(3, cost=Decimal(1), team=f"t{team}") for team in range(40)]
+    assert [None] == [each.concerns for each in found(spend_spike, days=[*many, *rises])]
+
+
+def test_a_storm_is_of_the_calls_of_one_client() -> None:
+    """Of one source, model and team."""
+    hours = [
+        spend(errors=100, calls=120),
+        spend(errors=50, calls=60, team="ads"),
+        spend(errors=70, calls=80, model="o3"),
+    ]
+    failed = [
+        spend(errors=100, calls=100, cost=Decimal(2)),
+        spend(errors=50, calls=50, team="ads", cost=Decimal(9)),
+    ]
+    findings = found(retry_storm, hours=hours, failed=failed)
+    assert 3 == len(findings)
+    for each in findings:
+        [alone] = found(retry_storm, hours=passing(hours, each), failed=passing(failed, each))
+        assert (each.draft, each.concerns) == (alone.draft, alone.concerns)
+
+
+def test_an_anomaly_is_of_the_calls_of_its_view() -> None:
+    """By the filter that the view had when it was found."""
+    view = View(id="v", name="V", principal_dimension="model", filter={"team": ("a",), "!user": ("b",)}, created=0,
+                last_updated=0)  # fmt: skip
+    [finding] = found(view_anomaly, views=[spent({3: "50"}, view=view)])
+    assert Concerned(include={"team": ("a",)}, exclude={"user": ("b",)}) == finding.concerns

@@ -1,0 +1,70 @@
+"""Calls that two sources tell of."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from gateway.money.insights.detectors.calls import doubled_source, repeated_ids
+from spool.record import Inference
+from tests.gateway.money.insights.examples import call, found, spend
+
+
+def calls(source: str, *, later: float = 0.0, n: int = 30, **fields: Any) -> list[Inference]:
+    """Calls a minute apart, each with tokens of its own."""
+    return [
+        call(7200 - 60 * each - later, source=source, input_tokens=1000 + each, cost="0.1", **fields)
+        for each in range(n)
+    ]
+
+
+def test_twins_of_another_source() -> None:
+    """The same model (whatever the gateway puts before it) and tokens, three seconds later: $0.1 each."""
+    twins = calls("otel", later=3, request_model="openai/gpt-4o")
+    [finding] = found(doubled_source, recent=[*calls("litellm"), *twins])
+    assert ("litellm and otel seem to report the same calls", "3.00") == (
+        finding.draft.title,
+        finding.draft.cost_impact,
+    )
+    assert '[sources."otel"]' in finding.draft.description
+
+
+def test_the_order_of_arrival_does_not_matter() -> None:
+    """The same finding whoever reports first."""
+    one = found(doubled_source, recent=[*calls("litellm"), *calls("otel", later=3)])
+    other = found(doubled_source, recent=[*calls("otel", later=3), *calls("litellm")])
+    assert [each.key for each in one] == [each.key for each in other]
+
+
+def test_what_is_no_twin() -> None:
+    """Six seconds, other tokens, another model, one source, few, short, or cached calls: silent."""
+    first = calls("litellm")
+    for second in (
+        calls("otel", later=6),
+        calls("otel", later=1, output_tokens=7),
+        calls("otel", later=1, request_model="o3"),
+        calls("litellm", later=1),
+        calls("otel", later=1, n=9),
+        calls("otel", later=1, status="cached"),
+    ):
+        assert [] == found(doubled_source, recent=[*first, *second])
+    short = [
+        call(9000 - each, source=source, input_tokens=5, output_tokens=1)
+        for each in range(40)
+        for source in "ab"
+    ]
+    assert [] == found(doubled_source, recent=short)
+
+
+def test_ids_that_came_again() -> None:
+    """What the duplicate window found twice, at the price of a usual call; a few are let be."""
+    [finding] = found(repeated_ids, repeated_ids=20, week=[spend(cost=Decimal(50))])
+    assert "10.00" == finding.draft.cost_impact
+    assert [] == found(repeated_ids, repeated_ids=9, week=[spend()])
+
+
+def test_chance_meetings_of_busy_sources() -> None:
+    """Twelve twins among hundreds of calls are no doubled source."""
+    many = [call(9000 - each, source=source, input_tokens=10 * each + place)
+            for each in range(200) for place, source in enumerate(("litellm", "otel"))]  # fmt: skip
+    assert [] == found(doubled_source, recent=[*many, *calls("litellm", n=12), *calls("otel", later=1, n=12)])

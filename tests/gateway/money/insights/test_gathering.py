@@ -1,0 +1,89 @@
+"""The spend that detectors are given: few rows, and the same findings as from every sum of the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.money.insights.detectors.calls import no_owner
+from gateway.money.insights.detectors.spending import spend_spike
+from gateway.money.insights.facts import DAY_S, Spend
+from gateway.money.insights.gathering import SpendReader
+from spool.ledger.ledger import Ledger
+from spool.record import NS, Inference
+from spool.sqlite.ledger.store import open_ledger
+from tests.gateway.money.insights.examples import NOW, TODAY, found
+from tests.spool.ledger_log import FakeClock, FakeLog, call
+
+TEAMS, MODELS = ("search", "docs", "ops", None), ("gpt-4o", "o3", "mini", "large")
+EVERYTHING = ("source", "provider", "model", "team", "user", "api_key")
+
+
+def calls_of(days_ago: int) -> list[Inference]:
+    """A day of each team with each model; two days ago the team `docs` spends ten times as much with o3."""
+    made: list[dict[str, Any]] = []
+    for team in TEAMS:
+        for model in MODELS:
+            is_rise = days_ago == 2 and (team, model) == ("docs", "o3")
+            cost = "100" if is_rise else "2" if model == "gpt-4o" else "1"
+            user = "ada" if team is None and model == "mini" else None
+            made.append({"team": team, "request_model": model, "reported": cost, "user": user})
+    start = int((TODAY - days_ago * DAY_S + 3600) * NS)
+    return [
+        call(
+            id=bytes([days_ago, number]) * 8,
+            start_time=start,
+            cost=fields.pop("reported"),
+            cost_source="reported",
+            api_key=f"key-{number % 3}",
+            **fields,
+        )
+        for number, fields in enumerate(made)
+    ]
+
+
+async def filled(directory: Path) -> Ledger:
+    ledger = await open_ledger(directory, clock=FakeClock(NOW))
+    log = FakeLog()
+    for days_ago in range(42, 0, -1):
+        log.add(calls_of(days_ago), at=TODAY - days_ago * DAY_S + 7200)
+    await ledger.catch_up(log)
+    return ledger
+
+
+async def whole(reader: SpendReader, days: int) -> list[Spend]:
+    return await reader.rows(TODAY - days * DAY_S, "daily", EVERYTHING)
+
+
+@pytest.mark.asyncio
+async def test_models_are_asked_for_where_a_team_spent_more_alone(tmp_path: Path) -> None:
+    """Among 500 teams and 200 models, rows of six weeks by both took 700 MiB."""
+    ledger = await filled(tmp_path)
+    try:
+        reader = SpendReader(ledger, NOW)
+        days = await reader.days(TODAY - 42 * DAY_S)
+        assert len(days) == 41 * len(TEAMS) + len(TEAMS) - 1 + len(MODELS)
+        [spike] = found(spend_spike, days=days)
+        assert [spike] == found(spend_spike, days=await whole(reader, 42))
+        assert "The largest part was o3 with $100.00" in spike.draft.description
+    finally:
+        await ledger.close()
+
+
+@pytest.mark.asyncio
+async def test_a_week_is_by_key_where_nobody_is_named_alone(tmp_path: Path) -> None:
+    ledger = await filled(tmp_path)
+    try:
+        reader = SpendReader(ledger, NOW)
+        week, everything = await reader.week(TODAY - 7 * DAY_S), await whole(reader, 7)
+        for name in ("cost", "calls", "input_tokens", "output_tokens"):
+            assert sum(getattr(each, name) for each in week) == sum(
+                getattr(each, name) for each in everything
+            )
+        [finding] = found(no_owner, week=week)
+        assert [finding] == found(no_owner, week=everything)
+        assert len({(each.user, each.team, each.api_key) for each in week}) == 4
+    finally:
+        await ledger.close()

@@ -1,0 +1,102 @@
+"""Reports that came too late for their calls are shown, by source."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+import pytest_asyncio
+
+from gateway.money.insights.detectors.intake import late_reports
+from gateway.service.monitoring.late_reports import DAY_S, KeptLateReports, LateReportCounter, LateReports
+from spool.errors import SpoolUnavailable
+from spool.log.values import Commit
+from spool.memory.registry import MemoryRegistry
+from spool.registry.registry import Registry
+from spool.registry.tables.late_reports import MAX_SOURCES, Counts, LateReportTable
+from tests.gateway.money.insights.examples import found
+from tests.moved_clock import MovedClock
+
+
+def commit(**terms: int) -> Commit:
+    """A commit with `source__term` as keys."""
+    counted = {("ai-telemetry", term, source): n for key, n in terms.items()
+               for source, _, term in [key.partition("__")]}  # fmt: skip
+    return Commit(seconds=0.0, flush_seconds=0.0, terms=Counter(counted))
+
+
+def test_late_reports_of_a_source_are_one_finding() -> None:
+    findings = found(late_reports, late_reports=[LateReports("bedrock", 3, 0), LateReports("kong", 1, 2)])
+    titles = {each.draft.title for each in findings}
+    assert {
+        "3 reports of bedrock came too late for their calls",
+        "3 reports of kong came too late for their calls",
+    } == titles
+    assert 2 == len({each.key for each in findings})
+    [uncompared] = [each.draft.description for each in findings if "out of reach" in each.draft.description]
+    assert "2 of them repeat calls" in uncompared
+    assert [] == found(late_reports)
+
+
+@pytest_asyncio.fixture
+async def table() -> AsyncIterator[LateReportTable]:
+    registry = await Registry.open(MemoryRegistry(), secret=b"s" * 32, clock=MovedClock())
+    yield registry.late_reports
+    await registry.close()
+
+
+@pytest.mark.asyncio
+async def test_a_week_is_counted(table: LateReportTable) -> None:
+    """Of each source; other terms are none of it, and a day that is long ago goes."""
+    clock = MovedClock(1_790_000_000)
+    counter = LateReportCounter(clock)
+    kept = KeptLateReports(counter, table)
+    counter.committed(commit(kong__uncompared=2, kong__duplicates=9, otel__corrected=1))
+    clock.move(3 * DAY_S)
+    counter.committed(commit(kong__amended_late=1))
+    assert [LateReports("kong", 1, 2)] == await kept.recent()
+    clock.move(5 * DAY_S)
+    assert [LateReports("kong", 1, 0)] == await kept.recent()
+    clock.move(5 * DAY_S)
+    assert [] == await kept.recent()
+
+
+@pytest.mark.asyncio
+async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
+    """By day, over all that is kept: the rest is one."""
+    counter = LateReportCounter(MovedClock(1_790_000_000))
+    kept = KeptLateReports(counter, table)
+    for number in range(MAX_SOURCES + 10):
+        counter.committed(commit(**{f"s{number}__uncompared": 1}))
+        if number == MAX_SOURCES // 2:
+            await kept.keep()
+    found = await kept.recent()
+    assert (MAX_SOURCES + 1, LateReports("other", 0, 10)) == (len(found), found[0])
+
+
+@pytest.mark.asyncio
+async def test_a_restart_and_another_gateway_count_on(table: LateReportTable) -> None:
+    """What a process counted is kept when it stops, and again when it could not be kept at first."""
+    clock = MovedClock(1_790_000_000)
+    counters = [LateReportCounter(clock), LateReportCounter(clock)]
+    for counter in counters:
+        counter.committed(commit(kong__uncompared=2))
+    running = asyncio.create_task(KeptLateReports(counters[0], table).run())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    with pytest.raises(SpoolUnavailable):
+        await KeptLateReports(counters[1], Away()).keep()
+    assert [LateReports("kong", 0, 4)] == await KeptLateReports(counters[1], table).recent()
+
+
+class Away(LateReportTable):
+    """A table that cannot be reached."""
+
+    def __init__(self) -> None:
+        """Nothing is behind it."""
+
+    async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
+        raise SpoolUnavailable("the database is away")

@@ -1,0 +1,29 @@
+"""Spend that nobody can be asked about."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from gateway.money.insights.detectors.calls import no_owner
+from tests.gateway.money.insights.examples import found, spend
+
+OWNED = spend(cost=Decimal(50))
+
+
+def test_spend_without_team_and_user() -> None:
+    """Told by source, with its keys and its share."""
+    nobody = spend(team=None, user=None, source="helicone", api_key="ci", cost=Decimal(10))
+    [finding] = found(no_owner, week=[OWNED, nobody])
+    assert ("$10.00 of helicone belong to nobody", "10.00") == (
+        finding.draft.title,
+        finding.draft.cost_impact,
+    )
+    assert "17% of a week's spend came from helicone without team and user (ci)" in finding.draft.description
+
+
+def test_a_user_or_a_team_is_an_owner() -> None:
+    """Either will do, and a little that belongs to nobody is let be."""
+    user = spend(team=None, user="ada", cost=Decimal(50))
+    little = spend(team=None, user=None, cost=Decimal(2))
+    assert [] == found(no_owner, week=[OWNED, user, little])
+    assert [] == found(no_owner, week=[spend(team=None, user=None, cost=Decimal("0.5"))])

@@ -1,0 +1,84 @@
+"""Models without a price, and costs that are apart."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from gateway.money.insights.detectors.prices import cost_gap, missing_price
+from gateway.money.insights.facts import Spend
+from tests.gateway.money.insights.examples import TODAY, call, found, impacts, spend
+
+
+def unpriced(calls: int = 40, **fields: Any) -> Spend:
+    return spend(
+        calls=calls, unpriced=calls, cost=Decimal(0), **{"provider": "acme", "model": "acme-large", **fields}
+    )
+
+
+def test_a_model_without_a_price_is_weighed_with_the_others() -> None:
+    """110,000 tokens cost $0.35 with a priced model, so 220,000 of an unpriced one are worth $0.70."""
+    [finding] = found(missing_price, week=[spend()], unpriced=[unpriced(), unpriced(days_ago=0)])
+    assert "0.70" == finding.draft.cost_impact
+    assert "No price is known for acme-large of acme" == finding.draft.title
+    assert TODAY == finding.newest
+
+
+def test_priced_models_and_failures_are_silent() -> None:
+    """Without tokens there is nothing to price, and a handful of calls is not a model in use."""
+    assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(input_tokens=0, output_tokens=0)])
+    assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(calls=4)])
+    assert [] == found(missing_price, week=[spend()])
+
+
+def test_the_models_of_a_provider_are_one_finding() -> None:
+    """With a row for each; those without a name are of no provider."""
+    rows = [unpriced(), unpriced(calls=80, model="other"), unpriced(model=None, provider=None)]
+    findings = {each.draft.title: each for each in found(missing_price, unpriced=rows)}
+    several = "No price is known for acme-large and 1 more models of acme"
+    assert {several, "No price is known for calls without a model of no provider"} == set(findings)
+    assert "- other: 80 calls" in findings[several].draft.description
+
+
+def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
+    """Fourteen models of it are rows, the dearest first and the last ones as a number; another source is its own."""
+    calls = [
+        call(cost=str(2 + number), estimated_cost="1", request_model=name, response_model=name)
+        for number in range(14)
+        for name in [f"model-{number}"]
+        for _ in range(20)
+    ]
+    calls += [call(cost="2", estimated_cost="1", source="otel") for _ in range(20)]
+    first, second = found(cost_gap, recent=calls)
+    assert "litellm reports $2,380.00 for 14 models, list prices say $280.00" == first.draft.title
+    rows = [line for line in first.draft.description.splitlines() if line.startswith("- ")]
+    assert (13, "- and 2 more") == (len(rows), rows[-1])
+    assert rows[0].startswith("- model-13 (openai): reported $300.00, list prices $20.00, 20 calls")
+    assert "otel reports $40.00 for gpt-4o, list prices say $20.00" == second.draft.title
+
+
+def test_a_gap_between_report_and_estimate() -> None:
+    """Thirty calls reported at 20 cents that should cost 10."""
+    calls = [call(cost="0.2", estimated_cost="0.1") for _ in range(30)]
+    [finding] = found(cost_gap, recent=calls)
+    assert "3.00" == finding.draft.cost_impact
+    assert "litellm reports $6.00 for gpt-4o, list prices say $3.00" == finding.draft.title
+
+
+def test_small_gaps_and_few_calls_are_silent() -> None:
+    """Ten percent is rounding and contracts; ten calls are chance; cents are nothing; an estimate alone is no gap."""
+    assert [] == found(cost_gap, recent=[call(cost="0.11", estimated_cost="0.1") for _ in range(300)])
+    assert [] == found(cost_gap, recent=[call(cost="0.9", estimated_cost="0.1") for _ in range(10)])
+    assert [] == found(cost_gap, recent=[call(cost="0.002", estimated_cost="0.001") for _ in range(100)])
+    assert [] == found(cost_gap, recent=[call(estimated_cost="0.1") for _ in range(100)])
+    assert [] == found(
+        cost_gap, recent=[call(cost="0", estimated_cost="9", status="cached") for _ in range(100)]
+    )
+
+
+def test_estimates_that_are_missing_make_no_gap() -> None:
+    """Only calls that have both costs are held against each other."""
+    calls = [call(cost="0.1", estimated_cost="0.1") for _ in range(30)] + [
+        call(cost="0.1") for _ in range(300)
+    ]
+    assert [] == impacts(found(cost_gap, recent=calls))

@@ -1,0 +1,19 @@
+"""Spans that the memory of the compiled module read otherwise than the rules."""
+
+from __future__ import annotations
+
+from gateway.money.insights.detectors.intake import read_otherwise
+from gateway.normalise.memory.learning import ReadOtherwise
+from tests.gateway.money.insights.examples import found
+
+
+def test_a_difference_is_told_by_its_fields() -> None:
+    """Once for each product and instrumentation, with names and without a value."""
+    one = ReadOtherwise("madeup", "madeup.sdk", ("record cost", "tag team"))
+    other = ReadOtherwise("", "an.instrumentation", ("read",))
+    findings = found(read_otherwise, read_otherwise=[one, one, other])
+    assert 2 == len({each.key for each in findings}) == len(findings)
+    [told] = [each.draft for each in findings if "of madeup" in each.draft.title]
+    assert "these fields differ: record cost, tag team." in told.description
+    assert any("an.instrumentation" in each.draft.title for each in findings)
+    assert [] == found(read_otherwise)

@@ -1,0 +1,191 @@
+"""Retry storms, routes that stand, dead letters, shapes that nobody understands, devices that fell mute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+from gateway.clusters.clusters import UnappliedConfig
+from gateway.money.insights.detectors.calls import retry_storm
+from gateway.money.insights.detectors.delivery import (
+    dead_letters,
+    lake_differs,
+    refused_records,
+    stuck_route,
+    unknown_arrival,
+    unmapped_events,
+)
+from gateway.money.insights.detectors.intake import unrecognised_shape
+from gateway.money.insights.detectors.senders import mute_device, silent_cluster, unapplied_config
+from gateway.money.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
+from spool.clusters import Cluster
+from spool.deliveries.lake_verdicts import LakeState, LakeVerdict
+from spool.deliveries.values import RouteState
+from spool.devices.device import Device
+from spool.log.event_types import EventType
+from tests.gateway.money.insights.examples import NOW, found, impacts, spend
+
+RUNNING = RouteState(
+    name="upstream/ai-telemetry", topic="ai-telemetry", required=True, state="running", reason=None, progress=1,
+    queued=0, oldest_age_s=None, delivered=9, refused=0, dead=0, stuck=0,
+)  # fmt: skip
+DEVICE = Device(
+    id="laptop", user="ada", enrolled_at=NOW - 9 * DAY_S, enrolled_by="key", last_seen=NOW - 60,
+    last_heartbeat=NOW - 60, last_telemetry=NOW - 3600,
+)  # fmt: skip
+
+
+def test_a_storm_of_failures() -> None:
+    """Two hours in which most calls failed are one finding, with what the failed ones cost."""
+    hours = [spend(0.5, errors=90, calls=100), spend(0.25, errors=60, calls=90), spend(0.1, errors=1)]
+    failed = [spend(0.5, cost=Decimal(2)), spend(0.25, cost=Decimal(1)), spend(0.1, cost=Decimal(50))]
+    [finding] = found(retry_storm, hours=hours, failed=failed)
+    assert ("150 of 190 calls of gpt-4o failed within 2 hours", "3.00") == (
+        finding.draft.title,
+        finding.draft.cost_impact,
+    )
+
+
+def test_usual_failures_are_no_storm() -> None:
+    """Many errors among far more calls, or a few calls that all failed."""
+    assert [] == found(retry_storm, hours=[spend(errors=40, calls=1000), spend(0.5, errors=20, calls=20)])
+
+
+def test_routes_that_deliver_nothing() -> None:
+    """Parked, refusing, orphaned, stuck: each says what to do, and what waits is weighed with the usual cost."""
+    routes = [
+        RUNNING,
+        replace(RUNNING, name="a/ai-telemetry", state="parked", reason="401", queued=100),
+        replace(RUNNING, name="b/ai-telemetry", state="refusing", queued=50),
+        replace(RUNNING, name="c/ai-telemetry", state="orphaned"),
+        replace(RUNNING, name="d/ai-telemetry", stuck=1),
+    ]
+    findings = found(stuck_route, routes=routes, week=[spend(cost=Decimal(20))])
+    assert ["20.00", "10.00", "0.00", "0.00"] == impacts(findings)
+    assert {"parked", "refusing", "orphaned", "stuck"} == {each.draft.title.split()[-1] for each in findings}
+
+
+def test_a_running_route_is_calm() -> None:
+    """Also with a queue, which is none of its business."""
+    assert [] == found(stuck_route, routes=[replace(RUNNING, queued=1000)])
+
+
+def test_deliveries_of_unknown_fate() -> None:
+    """A route that runs may have some; the finding says how to settle them."""
+    [finding] = found(
+        unknown_arrival, routes=[RUNNING, replace(RUNNING, name="upstream/unit-cost", unknown=1200)]
+    )
+    assert "upstream/unit-cost may or may not have 1,200 records" == finding.draft.title
+    assert "tollhouse streams resolve" in finding.draft.description
+
+
+def test_records_that_were_rejected_within_a_day() -> None:
+    """With the newest reason; a route without any is not named."""
+    routes = [
+        RUNNING,
+        replace(RUNNING, refused_recently=1250, refusal="no chain"),
+        replace(RUNNING, name="b/ai-telemetry"),
+    ]
+    [finding] = found(refused_records, routes=routes)
+    assert "upstream/ai-telemetry rejected 1,250 records within a day" == finding.draft.title
+    assert "The newest reason: no chain." in finding.draft.description
+    assert "tollhouse spool replay" in finding.draft.description
+
+
+def test_dead_letters_that_grow() -> None:
+    """Those of the last day are told with their cost; old ones alone are not growth."""
+    dead = RouteDeadLetters(
+        route="a/ai-telemetry", count=7, recent=3, newest=NOW, words="not allowed", cost=Decimal("1.5")
+    )
+    [finding] = found(dead_letters, dead=[dead, replace(dead, route="b/ai-telemetry", recent=0)])
+    assert ("a/ai-telemetry refused 3 records within a day", "1.50") == (
+        finding.draft.title,
+        finding.draft.cost_impact,
+    )
+
+
+def test_shapes_that_nobody_understands() -> None:
+    """Named by their attributes, the most frequent first, old ones and more than anybody reads left out."""
+    shapes = [
+        UnrecognisedShape(names=(f"acme.{each:02}", "acme.tokens"), count=each, last_seen=NOW)
+        for each in range(1, 40)
+    ]
+    findings = found(
+        unrecognised_shape,
+        shapes=[*shapes, UnrecognisedShape(names=("old",), count=99, last_seen=NOW - 8 * DAY_S)],
+    )
+    assert 20 == len(findings)
+    assert "39 items look like AI calls and are not understood" == findings[0].draft.title
+    assert "acme.39, acme.tokens" in findings[0].draft.description
+    assert [] == found(unrecognised_shape)
+
+
+def test_names_of_senders_are_cut_and_printable() -> None:
+    """An attribute of a thousand characters with a control character in it."""
+    [finding] = found(
+        unrecognised_shape, shapes=[UnrecognisedShape(names=("x\x1b" * 500,), count=1, last_seen=NOW)]
+    )
+    assert "\x1b" not in finding.draft.description
+    assert len(finding.draft.description) < 600
+
+
+def test_clusters_that_report_no_more() -> None:
+    """Each by its name here, the one that was heard last first, with how to forget it."""
+    mill = Cluster(id="c-1", account="1", region="eu", name="mill", first_seen=0.0, last_seen=NOW - 2 * DAY_S)
+    yard = replace(mill, id="c-2", display_name="The yard", last_seen=NOW - DAY_S)
+    first, second = found(silent_cluster, silent_clusters=[mill, yard])
+    assert "The cluster The yard reports no more" == first.draft.title
+    assert "The cluster mill reports no more" == second.draft.title
+    assert "tollhouse clusters delete c-1 --confirm c-1" in second.draft.description
+
+
+def test_configurations_that_no_agent_runs() -> None:
+    """After a day, with what the agent says of it."""
+    mill = Cluster(id="c-1", account="1", region="eu", name="mill", first_seen=NOW, last_seen=NOW)
+    waiting = [
+        UnappliedConfig(cluster=mill, state="failed", since=NOW - DAY_S, problem="no room"),
+        UnappliedConfig(cluster=replace(mill, id="c-2"), state="pending", since=NOW - DAY_S + 1),
+    ]
+    [finding] = found(unapplied_config, unapplied_configs=waiting)
+    assert "The cluster mill does not run its configuration" == finding.draft.title
+    assert "is failed since" in finding.draft.description and "no room" in finding.draft.description
+
+
+def test_devices_that_fell_mute() -> None:
+    """Heartbeats go on and telemetry stopped days ago; silent, revoked and working devices are not meant."""
+    mute = replace(DEVICE, id="mute", last_telemetry=NOW - 3 * DAY_S)
+    others = [
+        DEVICE,
+        replace(mute, id="off", last_seen=NOW - 2 * DAY_S, last_heartbeat=NOW - 2 * DAY_S),
+        replace(mute, id="out", state="revoked"),
+        replace(mute, id="fresh", last_telemetry=None),
+    ]
+    [finding] = found(mute_device, devices=[mute, *others])
+    assert "The device mute is alive and reports no AI calls" == finding.draft.title
+
+
+def test_usage_events_without_a_mapping() -> None:
+    """Types of the last week, the most frequent first."""
+    seen = [
+        EventType(type="login", count=2, last_seen=NOW - 60),
+        EventType(type="api_call", count=3, last_seen=NOW - 60),
+        EventType(type="old", count=9, last_seen=NOW - 8 * DAY_S),
+    ]
+    findings = found(unmapped_events, unmapped=seen)
+    assert [
+        "3 usage events of the type api_call are unmapped",
+        "2 usage events of the type login are unmapped",
+    ] == [finding.draft.title for finding in findings]
+    assert "[upstream.events]" in findings[0].draft.description
+
+
+def test_a_lake_that_differs() -> None:
+    """A route whose newest look found differences is a finding that names their kinds; a sound lake is none."""
+    sound = LakeVerdict(route="lake/ai-telemetry", at=NOW - 60, files=3, rows=30, differences={})
+    words = "ai_telemetry/v1/date=2026-11-20/lake.parquet: 10 records, $1"
+    broken = replace(sound, route="other/ai-telemetry", differences={"missing": 2, "foreign": 1}, words=words)
+    states = [LakeState(route=each.route, landed_at=NOW, verdict=each) for each in (sound, broken)]
+    never = LakeState(route="new/ai-telemetry", landed_at=None, verdict=None)
+    [finding] = found(lake_differs, lakes=[*states, never])
+    assert "The lake of other/ai-telemetry differs from what was sent" == finding.draft.title
+    assert f"1 foreign, 2 missing. The first: {words}." in finding.draft.description

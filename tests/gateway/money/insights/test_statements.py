@@ -1,0 +1,169 @@
+"""What providers billed: reports that no longer come, and less of a bill that is counted than before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOWN, Line, Reconciliation
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.reconciler import ReconciledMonth
+from gateway.bills.statements.arrivals import Arrival
+from gateway.money.insights.detectors.statements import coverage_drop, statement_stale
+from gateway.money.insights.facts import DAY_S, Facts
+from spool.ledger.money import UNIT
+from tests.gateway.bills.reconciliation import simulator
+from tests.gateway.money.insights.examples import NOW, TODAY, found
+
+HOUR_S = 3600
+MONTH = datetime.fromtimestamp(NOW, UTC).replace(day=1, hour=0).timestamp() // DAY_S * DAY_S
+
+
+def pulled(until: float | None, **fields: Any) -> Arrival:
+    values: dict[str, Any] = {"source": "openai_costs", "account": "", "settle_s": 2 * DAY_S, "until": until,
+                              "pull": "costs", "every": 6 * HOUR_S}  # fmt: skip
+    return Arrival(**{**values, **fields})
+
+
+def imported(until: float, months: Sequence[str] = ("2026-07", "2026-08"), **fields: Any) -> Arrival:
+    return pulled(until, pull="", every=0.0, months=months, **fields)
+
+
+def test_a_pull_that_brings_nothing_new() -> None:
+    """A day, its settle time and its interval after what it brought last; with the reason of its failure."""
+    edge = NOW - DAY_S - 2 * DAY_S - 6 * HOUR_S
+    assert [] == found(statement_stale, arrivals=[pulled(edge)])
+    [finding] = found(
+        statement_stale, arrivals=[pulled(edge - 1, failure="401 wrong key; is it an admin key?")]
+    )
+    assert finding.draft.title.startswith("The report openai_costs that costs pulls ends with ")
+    assert "The pull failed: 401 wrong key; is it an admin key?." in finding.draft.description
+    assert "tollhouse reconcile pull --name costs" in finding.draft.description
+    [silent] = found(statement_stale, arrivals=[pulled(edge - 1)])
+    assert (finding.key, True) == (silent.key, "No pull ended since." in silent.draft.description)
+
+
+def test_a_pull_that_never_brought_anything() -> None:
+    """It is told when it failed; one that begins just now has its time."""
+    assert [] == found(statement_stale, arrivals=[pulled(None)])
+    [finding] = found(statement_stale, arrivals=[pulled(None, failure="404")])
+    assert "has never come" in finding.draft.title
+
+
+def test_each_pull_has_its_own_settle_time() -> None:
+    """Clouds take three days, LiteLLM an hour."""
+    until = NOW - 3 * DAY_S
+    stale = found(
+        statement_stale, arrivals=[pulled(until, settle_s=HOUR_S), pulled(until, settle_s=3 * DAY_S)]
+    )
+    assert 1 == len(stale)
+
+
+def test_a_month_that_was_not_imported() -> None:
+    """When it is over and has settled; in part is not the whole of it. `NOW` is in the third week of a month."""
+    month = datetime.fromtimestamp(MONTH - 1, UTC).strftime("%Y-%m")
+    assert [] == found(statement_stale, arrivals=[imported(MONTH)])
+    [finding] = found(statement_stale, arrivals=[imported(MONTH - 3 * DAY_S)])
+    assert f"The report openai_costs was not imported for the whole of {month}" == finding.draft.title
+    settles = NOW - MONTH
+    assert [] == found(statement_stale, arrivals=[imported(MONTH - DAY_S, settle_s=settles + 1)])
+    assert 1 == len(found(statement_stale, arrivals=[imported(MONTH - DAY_S, settle_s=settles)]))
+
+
+def test_who_does_not_import_monthly_is_not_reminded() -> None:
+    """One month makes no habit, and a habit ends."""
+    assert [] == found(statement_stale, arrivals=[imported(MONTH - DAY_S, months=("2026-08",))])
+    assert [] == found(statement_stale, arrivals=[imported(NOW - 101 * DAY_S)])
+
+
+def reconciled(
+    *rates: int, state: str = AGREES, has_money: bool = True, **fields: Any
+) -> list[ReconciledMonth]:
+    """
+    A day for each rate, in percent, up to the day before yesterday; a hundred dollars and a million tokens each.
+    """
+    lines = [
+        Line(
+            name=str(int(TODAY - (len(rates) + 1 - place) * DAY_S)), state=state, billed=100 * UNIT,
+            counted=rate * UNIT, billed_tokens=1_000_000, counted_tokens=rate * 10_000,
+            captured_tokens=rate * 10_000, captured_money=rate * UNIT,
+        )
+        for place, rate in enumerate(rates)
+    ]  # fmt: skip
+    values: dict[str, Any] = {
+        "provider": "openai", "total": Line(), "days": lines, "models": (), "keys": (), "claims": (), "finest": "day",
+        "has_money": has_money, "sources": (), "set_aside": (), "foreign": {}, "only_billed": {}, "only_counted": {},
+        "renamed": (),
+    }  # fmt: skip
+    found = Reconciliation(**{**values, **fields})
+    return [ReconciledMonth(month=CalendarMonth.at(NOW), providers=[found], without={})]
+
+
+def test_less_is_counted_than_before() -> None:
+    """By more than five points over a week of settled days; what is missing is the impact."""
+    [finding] = found(coverage_drop, reconciled=reconciled(*[98] * 14, *[70] * 7))
+    assert (
+        "The counted share of the tokens that openai billed fell from 98.0% to 70.0%" == finding.draft.title
+    )
+    assert "210.00" == finding.draft.cost_impact
+    assert "tollhouse reconcile report --month" in finding.draft.description
+    assert [] == found(coverage_drop, reconciled=reconciled(*[98] * 14, *[93] * 7))
+    assert 1 == len(found(coverage_drop, reconciled=reconciled(*[98] * 14, *[93] * 6, 92)))
+
+
+def test_money_alone_can_drop() -> None:
+    """All tokens are there and their price is not."""
+    months = reconciled(*[98] * 14, *[70] * 7)
+    for line in months[0].providers[0].days:
+        line.captured_tokens = line.billed_tokens
+    [finding] = found(coverage_drop, reconciled=months)
+    assert "of the money that openai billed" in finding.draft.title
+
+
+@pytest.mark.parametrize("state", [OPEN, UNKNOWN])
+def test_days_that_are_not_compared_tell_nothing(state: str) -> None:
+    """Open days, and days without a statement."""
+    assert [] == found(coverage_drop, reconciled=reconciled(*[98] * 14, *[70] * 7, state=state))
+    assert 1 == len(found(coverage_drop, reconciled=reconciled(*[98] * 14, *[70] * 7, state=DIFFERS)))
+
+
+def test_a_rate_needs_days_before() -> None:
+    """A week of them; what was always missing is not a drop, and more is none."""
+    assert [] == found(coverage_drop, reconciled=reconciled(*[98] * 6, *[70] * 7))
+    assert 1 == len(found(coverage_drop, reconciled=reconciled(*[98] * 7, *[70] * 7)))
+    assert [] == found(coverage_drop, reconciled=reconciled(*[70] * 21))
+    assert [] == found(coverage_drop, reconciled=reconciled(*[70] * 14, *[98] * 7))
+
+
+def test_two_months_are_one_time() -> None:
+    """The days of last month and of this one, whatever their order."""
+    [whole] = reconciled(*[98] * 10, *[70] * 7)
+    days = list(whole.providers[0].days)
+    [late], [early] = reconciled(), reconciled()
+    late.providers[0].days.extend(days[9:])  # type: ignore[attr-defined]
+    early.providers[0].days.extend(days[:9])  # type: ignore[attr-defined]
+    assert 1 == len(coverage_drop(Facts(now=NOW, reconciled=[late, early])))
+
+
+@pytest.mark.asyncio
+async def test_a_key_that_stops_to_report() -> None:
+    """In a simulated month: of its provider alone, with what its calls cost."""
+    calls, silent, since = simulator.month(a_day=6), simulator.KEYS[1], simulator.DAYS[-7]
+    missing = [
+        call for call in calls if call.key == silent and call.day >= since and call.provider == "openai"
+    ]
+    counts = await simulator.count(
+        [simulator.record(call) for call in calls if call not in missing], simulator.book()
+    )
+    rows = simulator.statements(calls)
+    providers = [simulator.reconcile(provider, rows, counts) for provider in simulator.PROVIDERS]
+    month = ReconciledMonth(month=CalendarMonth.of("2026-03"), providers=providers, without={})
+    [finding] = found(coverage_drop, reconciled=[month])
+    assert "openai billed fell from 100.0% to " in finding.draft.title
+    assert "The largest cause of the month is unreported_calls" in finding.draft.description
+    cost = sum((call.cost() for call in missing), Decimal(0))
+    assert abs(Decimal(finding.draft.cost_impact) - cost) <= Decimal("0.01")

@@ -1,0 +1,103 @@
+"""Days on which a view spent far more than before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from gateway.money.insights.detectors.spending import view_anomaly
+from gateway.money.insights.facts import DAY_S, ViewSpend
+from spool.registry.insights import Finding
+from spool.registry.views import Anomalies, View, ViewConnections
+from tests.gateway.money.insights.examples import TODAY, found, impacts
+
+VIEW = View(id="v1", name="Search", principal_dimension="model", created=0, last_updated=0)
+HALF_MORE = replace(VIEW, anomalies=Anomalies(threshold_type="Percent", threshold_value=50))
+
+
+def spent(costs: Mapping[int, str], *, view: View = VIEW, usual: str = "10") -> ViewSpend:
+    """Six weeks of a usual cost on a Monday to a Sunday, and what some days ago cost."""
+    days: dict[float, dict[str | None, Decimal]] = {
+        TODAY - ago * DAY_S: {"gpt-4o": Decimal(usual)} for ago in range(1, 43)
+    }
+    for ago, cost in costs.items():
+        days[TODAY - ago * DAY_S] = {"gpt-4o": Decimal(cost) / 4, "o3": Decimal(cost) * 3 / 4}
+    return ViewSpend(view=view, days=days)
+
+
+def told(*spends: ViewSpend) -> list[Finding]:
+    return list(found(view_anomaly, views=list(spends)))
+
+
+def test_days_like_each_other_are_no_anomaly() -> None:
+    """Neither by itself nor by a percentage, nor is a today that has only begun."""
+    assert [] == told(spent({0: "3"}), spent({0: "3"}, view=HALF_MORE))
+
+
+def test_an_anomaly_names_the_view_and_the_largest_part() -> None:
+    """With what the day cost too much."""
+    [finding] = told(spent({3: "50"}))
+    assert ("40.00", TODAY - 3 * DAY_S) == (finding.draft.cost_impact, finding.newest)
+    assert "The view Search spent $50.00 on 2026-09-18, $10.00 was expected" == finding.draft.title
+    assert "was the model o3 with $37.50" in finding.draft.description
+
+
+def test_days_that_follow_each_other_are_one_anomaly() -> None:
+    """A level that lasts is told once, under the day it began."""
+    [before] = told(spent({3: "50"}))
+    [after] = told(spent({3: "50", 2: "50"}))
+    assert (before.key, "80.00") == (after.key, after.draft.cost_impact)
+
+
+@pytest.mark.parametrize(("cost", "is_told"), [("14.99", False), ("15", True), ("40", True)])
+def test_a_view_sets_its_own_percentage(cost: str, is_told: bool) -> None:
+    """Of the day before, from exactly that on."""
+    assert is_told == bool(told(spent({2: cost}, view=HALF_MORE)))
+
+
+def test_each_day_over_the_percentage_is_told() -> None:
+    """The day before counts as it was: a higher level is not an anomaly on its second day."""
+    assert ["40.00", "20.00"] == impacts(told(spent({5: "30", 4: "30", 2: "50"}, view=HALF_MORE)))
+
+
+def test_cents_are_not_told() -> None:
+    """Twice nothing is still nothing."""
+    assert [] == told(spent({2: "0.9"}, view=HALF_MORE, usual="0.01"), spent({2: "0.9"}, usual="0.01"))
+
+
+@pytest.mark.parametrize("view", [VIEW, HALF_MORE])
+def test_the_first_days_of_a_view_are_not_told(view: View) -> None:
+    """Nothing says yet what is usual."""
+    days: dict[float, Mapping[str | None, Decimal]] = {TODAY - DAY_S: {None: Decimal(90)}}
+    assert [] == told(ViewSpend(view=view, days=days))
+    assert [] == told(ViewSpend(view=view, days={}))
+
+
+def test_views_do_not_hide_each_other() -> None:
+    """However many stand out."""
+    views = [replace(VIEW, id=f"v{number}") for number in range(50)]
+    assert 50 == len(told(*(spent({1: "50"}, view=view) for view in views)))
+
+
+def test_what_is_long_over_is_not_told() -> None:
+    """After a week."""
+    assert [] == told(spent({8: "50"}), spent({8: "50"}, view=HALF_MORE))
+
+
+def test_an_anomaly_stays_the_same_when_it_is_found_again() -> None:
+    """Whatever the view is called by then."""
+    [before], [after] = (told(spent({1: "50"}, view=replace(VIEW, name=name))) for name in ("Search", "Find"))
+    assert before.key == after.key
+
+
+@pytest.mark.parametrize(
+    ("created", "channels"), [(0.0, ("oncall",)), (TODAY - DAY_S, ("oncall",)), (TODAY, ())]
+)
+def test_the_channels_of_a_view_are_told(created: float, channels: tuple[str, ...]) -> None:
+    """But not of a day that was over when the view was created."""
+    view = replace(VIEW, created=created, connections=ViewConnections(notify=("oncall",)))
+    [finding] = told(spent({1: "50"}, view=view))
+    assert channels == finding.channels

@@ -1,0 +1,65 @@
+"""SavingFacts made by hand out of calls, counted by a real ledger and priced with the packaged card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from gateway.intake.prices import PriceBook
+from gateway.money.recommendations.evaluation import Evaluation, Known, evaluate, savings
+from gateway.money.recommendations.facts import DAY_S, RecommendationType, SavingFacts
+from gateway.money.recommendations.gathering import Sources, gather
+from spool.ledger.ledger import Ledger
+from spool.memory.ledger import MemoryLedger
+from spool.record import NS, Inference
+from spool.registry.recommendations import Saving, TypeSettings
+from tests.spool.ledger_log import FakeClock, FakeLog
+
+BOOK = PriceBook.load()
+NOW = 1_795_000_000 // DAY_S * DAY_S + 15 * 3600  # an afternoon in November 2026
+DIMENSIONS = ("source", "provider", "model", "team", "user", "tag:service")
+
+
+def call(days_ago: float = 1, **fields: Any) -> Inference:
+    """A call of the search team, with its estimate."""
+    values: dict[str, Any] = {
+        "id": b"\0" * 16, "source": "litellm", "provider": "openai", "request_model": "gpt-4.1",
+        "team": "search", "tags": {"service": "answers"}, "start_time": int((NOW - days_ago * DAY_S) * NS),
+        "input_tokens": 1_000_000, "output_tokens": 100_000,
+    }  # fmt: skip
+    made = Inference(**{**values, **fields})
+    BOOK.price(made)
+    return made
+
+
+async def facts_of(calls: Sequence[Inference], *, now: float = NOW) -> SavingFacts:
+    clock, log = FakeClock(now), FakeLog()
+    ledger = Ledger(MemoryLedger(), clock=clock)
+    if calls:
+        log.add(calls, at=now)
+    facts, _ = await gather(Sources(ledger=ledger, log=log, prices=lambda: BOOK), now=now)  # type: ignore[arg-type]
+    return facts
+
+
+async def found(
+    type: RecommendationType, calls: Sequence[Inference], known: Known | None = None
+) -> list[Saving]:
+    """What one type finds among calls, whatever it saves."""
+    facts = await facts_of(calls)
+    everything = known or Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0")})
+    evaluation = evaluate(facts, [type], everything)
+    assert [] == evaluation.failed
+    return told(facts, evaluation)
+
+
+def told(facts: SavingFacts, evaluation: Evaluation) -> list[Saving]:
+    """What was found, each of it within what its tokens cost."""
+    made = savings(facts, evaluation, dimensions=DIMENSIONS, price_book=BOOK.version)
+    for each in made:
+        assert each.key.startswith(f"{each.type}:")
+        assert 0 < Decimal(each.monthly_savings) <= Decimal(each.gross_savings) <= Decimal(each.spent)
+        assert "What was seen: " in each.description
+        assert "What to do: " in each.description
+    assert len({each.key for each in made}) == len(made)
+    return made

@@ -1,0 +1,131 @@
+"""From calls to what was saved: the adviser over a real ledger and registry, while the clock goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.http.resources.list import declared_tables
+from gateway.money.recommendations import adviser as advising
+from gateway.money.recommendations.adviser import Adviser
+from gateway.money.recommendations.facts import DAY_S
+from gateway.money.recommendations.gathering import Sources
+from spool.errors import SpoolUnavailable
+from spool.ledger.ledger import Ledger
+from spool.memory.ledger import MemoryLedger
+from spool.record import NS, Inference
+from spool.registry.insights import Merged
+from spool.registry.operators import Actor
+from spool.registry.recommendations import Recommendation
+from spool.registry.registry import Registry
+from spool.sqlite.registry.store import open_registry
+from tests.gateway.money.recommendations.examples import BOOK, NOW, call
+from tests.spool.ledger_log import FakeClock, FakeLog
+
+pytestmark = pytest.mark.asyncio
+
+ADA = Actor("ada@example.com", "local")
+
+
+@dataclass
+class House:
+    """A clock, a log, and what looks at it."""
+
+    clock: FakeClock
+    log: FakeLog
+    registry: Registry
+    adviser: Adviser
+
+    def calls(self, days: int, *, tier: str, first: float = 0) -> None:
+        """A call of $4.90 as priority or $2.80 as standard, on each of the last days."""
+        tags = {"service": "answers", "service_tier": tier}
+        made = [self._call(first + day, tags) for day in range(days)]
+        self.log.add(made, at=self.clock.at)
+
+    def _call(self, days_ago: float, tags: dict[str, str]) -> Inference:
+        return call(start_time=int((self.clock.at - days_ago * DAY_S) * NS), tags=tags)
+
+    async def look(self) -> Merged:
+        return (await self.adviser.look()).merged
+
+    async def only(self) -> Recommendation:
+        [one] = await self.registry.recommendations.all()
+        return one
+
+
+@pytest_asyncio.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    clock, log = FakeClock(NOW), FakeLog()
+    registry = await open_registry(tmp_path, secret=b"s" * 32, clock=clock, declared=declared_tables())
+    sources = Sources(ledger=Ledger(MemoryLedger(), clock=clock), log=log, prices=lambda: BOOK)  # type: ignore[arg-type]
+    yield House(clock, log, registry, Adviser(sources, registry.recommendations, clock))
+    await registry.close()
+
+
+async def test_what_was_promised_is_saved(house: House) -> None:
+    """Ten calls of $4.90 before; sixteen of $2.80 after: what each of them cost less is realised."""
+    house.calls(10, tier="priority", first=1)
+    assert 1 == (await house.look()).new
+    found = await house.only()
+    assert "21" == found.saving.monthly_savings
+    await house.registry.recommendations.update([found.id], status="addressed", actor=ADA)
+    house.clock.at += 14 * DAY_S
+    house.calls(14, tier="default")
+    assert (1, 0) == ((done := await house.look()).gone, done.reopened)
+    assert (None, "21") == ((await house.only()).realized, (await house.only()).promised)
+    house.clock.at += 3 * DAY_S
+    house.calls(3, tier="default")
+    await house.look()
+    realized = (await house.only()).realized
+    assert realized is not None
+    assert "33.6" == realized.amount  # sixteen whole days, $2.10 a call
+
+
+async def test_what_was_not_done_is_told_again(house: House) -> None:
+    """Priority goes on: for some days that is the change on its way, then it is new, once it reaches the least."""
+    house.calls(10, tier="priority", first=1)
+    await house.look()
+    await house.registry.recommendations.update([(await house.only()).id], status="addressed", actor=ADA)
+    house.clock.at += 5 * DAY_S
+    house.calls(5, tier="priority")
+    assert 0 == (await house.look()).reopened  # two calls, $4.20
+    house.clock.at += DAY_S
+    house.calls(1, tier="priority")
+    assert 1 == (await house.look()).reopened
+    assert ("new", "6.3") == ((again := await house.only()).status, again.saving.monthly_savings)
+    await house.look()
+    assert "33.6" == (await house.only()).saving.monthly_savings  # the whole month counts again
+
+
+async def test_a_month_is_thirty_days(house: House) -> None:
+    """What is older is told no more, and the recommendation is closed when all of it is."""
+    house.calls(3, tier="priority", first=27)
+    await house.look()
+    assert "6.3" == (await house.only()).saving.monthly_savings
+    house.clock.at += DAY_S
+    await house.look()
+    assert not (await house.only()).is_open
+
+
+async def test_it_looks_again_and_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that fails is left to the next one."""
+    monkeypatch.setattr(advising, "EVERY_S", 0)
+    looked = asyncio.Event()
+    looks = iter([SpoolUnavailable("full"), None])
+
+    async def look() -> None:
+        error = next(looks, None)
+        if error is not None:
+            raise error
+        looked.set()
+
+    monkeypatch.setattr(house.adviser, "look", look)
+    task = asyncio.create_task(house.adviser.run())
+    await asyncio.wait_for(looked.wait(), 30)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

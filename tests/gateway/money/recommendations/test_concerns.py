@@ -1,0 +1,65 @@
+"""
+What a recommendation says that it concerns are all calls that it speaks of: those of another team change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.money.recommendations.facts import RecommendationType
+from gateway.money.recommendations.types import (
+    batch,
+    cheaper_model,
+    context_tier,
+    priority_tier,
+    prompt_caching,
+)
+from spool.record import Inference
+from tests.gateway.money.recommendations.examples import call, found
+from tests.gateway.money.recommendations.test_conversations import talk
+from tests.gateway.money.recommendations.test_exact_types import PRIORITY
+from tests.gateway.money.recommendations.test_habits import OPUS, PEERS, job, working
+
+pytestmark = pytest.mark.asyncio
+
+LONG: dict[str, Any] = {"provider": "google", "request_model": "gemini-2.5-pro", "input_tokens": 201_000}
+
+
+def of_team(record: Inference, team: str) -> Inference:
+    return msgspec.structs.replace(record, team=team, user=f"{team}-user")
+
+
+@pytest.mark.parametrize(
+    ("type", "calls"),
+    [
+        (priority_tier, lambda: [call(day, **PRIORITY) for day in (1, 2, 3)]),
+        (context_tier, lambda: [call(day, **LONG) for day in (1, 2, 3)]),
+        (batch, job),
+        (prompt_caching, talk),
+    ],
+    ids=lambda each: getattr(each, "NAME", ""),
+)
+async def test_calls_of_others_are_not_in_it(
+    type: RecommendationType, calls: Callable[[], list[Inference]]
+) -> None:
+    """The same words and amounts, whatever another team does with the same model."""
+    [alone] = await found(type, calls())
+    others = [
+        of_team(each, "ads") if type is not batch else msgspec.structs.replace(each, team="ads")
+        for each in calls()
+    ]
+    both = await found(type, [*calls(), *others])
+    assert {"search", "ads"} == {each.concerns["team"] for each in both}
+    [same] = [each for each in both if each.concerns["team"] == "search"]
+    assert alone == same
+    assert {"source", "provider", "model", "team", "tag:service"} == set(same.concerns)
+
+
+async def test_what_compares_people_does_not_say_whose_calls_it_is_about() -> None:
+    """It tells what others pay, and who they are is not known."""
+    [saving] = await found(cheaper_model, [*working("ada", **OPUS), *PEERS])
+    assert {} == saving.concerns

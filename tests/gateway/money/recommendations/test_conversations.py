@@ -1,0 +1,168 @@
+"""Conversations past the provider's cache, failed calls that were paid, and calls that look like an earlier one."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.money.recommendations.facts import DAY_S
+from gateway.money.recommendations.types import prompt_caching, response_cache, retries
+from spool.record import Inference
+from tests.gateway.money.recommendations.examples import call, found
+
+pytestmark = pytest.mark.asyncio
+
+MODEL: dict[str, Any] = {"provider": "anthropic", "request_model": "claude-sonnet-4-5", "source": "langfuse"}
+
+
+def at(seconds_ago: float, **fields: Any) -> Inference:
+    return call(seconds_ago / DAY_S, **fields)
+
+
+def talk(sessions: int = 10, *, turns: int = 5, apart_s: float = 60, **fields: Any) -> list[Inference]:
+    """Conversations that begin with 20,000 tokens and grow by 500 a turn."""
+    return [
+        at(40_000 - 1000 * session - apart_s * turn,
+           **{**MODEL, "session": f"s{session}", "input_tokens": 20_000 + 500 * turn, "output_tokens": 100, **fields})
+        for session in range(sessions) for turn in range(turns)
+    ]  # fmt: skip
+
+
+async def test_a_conversation_that_is_sent_again_and_again() -> None:
+    """Forty turns read nothing; what reading would have saved is told, less what writing costs."""
+    [saving] = await found(prompt_caching, talk())
+    assert "Prompt caching with claude-sonnet-4-5 for answers" == saving.title
+    assert "2.076" == saving.monthly_savings
+    assert "40 calls of the last five days" in saving.description
+
+
+async def test_the_saving_is_what_the_price_book_says() -> None:
+    """By hand: input $3, read $0.30, write $3.75 a million; five turns of 20,000 to 22,000 tokens."""
+    plain = sum(20_000 + 500 * turn for turn in range(5)) * Decimal(3)
+    cached = 20_000 * Decimal("3.75")
+    cached += sum((20_000 + 500 * turn) * Decimal("0.3") + 500 * Decimal("3.75") for turn in range(4))
+    assert Decimal("2.076") == 10 * (plain - cached) / 1_000_000
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [*talk(), at(10, session="s0", cache_read_tokens=5, **MODEL)],
+        talk(apart_s=600),
+        talk(sessions=50, turns=1),
+        talk(input_tokens=900),
+        talk(session=None),
+        talk(request_model="acme-large", provider="acme"),
+        talk(sessions=4),
+    ],
+    ids=["it reads", "pauses", "single turns", "short inputs", "no session", "no price", "few calls"],
+)
+async def test_where_a_cache_would_not_pay(calls: list[Inference]) -> None:
+    """Or where nobody can tell."""
+    assert [] == await found(prompt_caching, calls)
+
+
+async def test_what_is_past_counts_no_more() -> None:
+    """Calls of last week tell nothing of the client of today, whether they read from a cache or not."""
+    old = [at(6 * DAY_S, session="s0", cache_read_tokens=5, **MODEL)]
+    assert 1 == len(await found(prompt_caching, [*old, *talk()]))
+
+
+def failing(
+    count: int = 5, *, after_s: float = 10, again: dict[str, Any] | None = None, **fields: Any
+) -> list[Inference]:
+    """Calls of $2.80 that fail, each sent again."""
+    made = []
+    for number in range(count):
+        same: dict[str, Any] = {"input_tokens": 1_000_000 - number, **fields}
+        made.append(at(5000 + 100 * number, **{"status": "error", "error_type": "timeout", **same}))
+        made.append(at(5000 + 100 * number - after_s, **{**same, **(again or {})}))
+    return made
+
+
+async def test_failed_calls_that_were_paid_and_sent_again() -> None:
+    """By hand: five times $2.80, less $2 a million for the ten tokens that the later ones are shorter."""
+    [saving] = await found(retries, failing())
+    assert "13.99998" == saving.monthly_savings
+    assert "5 of the newest calls of answers to gpt-4.1 failed (mostly timeout)" in saving.description
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        failing(4),
+        failing(after_s=61),
+        failing(again={"input_tokens": 5}),
+        failing(again={"user": "ada"}),
+        failing(again={"request_model": "gpt-4.1-mini"}),
+        failing(status="ok"),
+        [each for each in failing(10) if each.status == "error"],
+        failing(input_tokens=None),
+    ],
+    ids=[
+        "few",
+        "late",
+        "another",
+        "somebody else",
+        "another model",
+        "none failed",
+        "not sent again",
+        "not paid",
+    ],
+)
+async def test_other_failures(calls: list[Inference]) -> None:
+    """They are paid for nothing, but not because they were sent again."""
+    assert [] == await found(retries, calls)
+
+
+async def test_a_repeat_that_fails_counts_too() -> None:
+    """Each failed one is counted once, whatever comes after it."""
+    calls = [at(5000 - 10 * number, status="error") for number in range(5)] + [at(4950)]
+    [saving] = await found(retries, calls)
+    assert "14" == saving.monthly_savings
+
+
+def asked(kinds: int, count: int, *, step: int = 100, apart_s: float = 60, **fields: Any) -> list[Inference]:
+    """Questions of so many kinds, one after the other, which differ by `step` input tokens."""
+    return [
+        at(600_000 - apart_s * number,
+           **{"input_tokens": 1_000_000 + step * (number % kinds), "output_tokens": 1_000, **fields})
+        for number in range(count)
+    ]  # fmt: skip
+
+
+async def test_the_same_question_again() -> None:
+    """By hand: of 24 calls of four kinds twenty are repeats, at $2 a million and $0.008."""
+    [saving] = await found(response_cache, asked(4, 24))
+    each = [Decimal("2.008") + kind * 100 * 2 / Decimal(1_000_000) for kind in range(4)]
+    assert 5 * sum(each) == Decimal(saving.monthly_savings)
+    assert "20 of the newest 24 calls" in saving.description
+
+
+async def test_repeats_by_chance_are_taken_off() -> None:
+    """Of 25 repeats of $2.008 five are taken off: five calls had one token less. Of kinds side by side all are."""
+    beside = [
+        at(600_000 - 60 * 24 - 1 - number, input_tokens=999_999 - number, output_tokens=1_000)
+        for number in range(5)
+    ]
+    [saving] = await found(response_cache, [*asked(1, 26), *beside])
+    assert "40.16" == saving.monthly_savings
+    assert [] == await found(response_cache, asked(2, 60, step=1))
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        asked(4, 23),
+        asked(60, 120, apart_s=61),
+        asked(4, 24, session="s"),
+        asked(4, 24, status="error"),
+        [*asked(4, 24), *asked(1000, 180, step=7, output_tokens=2_000)],
+    ],
+    ids=["few", "after an hour", "in a session", "failed", "a small part"],
+)
+async def test_no_repeats_to_speak_of(calls: list[Inference]) -> None:
+    """Nineteen; over an hour apart; conversations; failures; less than a tenth of the calls."""
+    assert [] == await found(response_cache, calls)

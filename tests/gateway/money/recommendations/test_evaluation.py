@@ -1,0 +1,83 @@
+"""What is told of what was found: by what was decided before, by its least, and by type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.money.recommendations.evaluation import GRACE_S, MOST, Known, evaluate
+from gateway.money.recommendations.facts import DAY_S
+from gateway.money.recommendations.list import TYPES
+from gateway.money.recommendations.types import newer_model, priority_tier
+from spool.record import Inference
+from spool.registry.insights import ADDRESSED, IGNORED
+from spool.registry.recommendations import Recommendation, Saving, TypeSettings
+from tests.gateway.money.recommendations.examples import NOW, call, facts_of, found, told
+
+pytestmark = pytest.mark.asyncio
+
+EVERYTHING = {type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES}
+
+
+def priority(days_ago: float, **fields: str) -> Inference:
+    return call(days_ago, tags={"service": "answers", "service_tier": "priority"}, **fields)
+
+
+def kept(saving: Saving, status: str, at: float) -> Recommendation:
+    return Recommendation(
+        id="r", saving=saving, status=status, status_at=at, created=0, last_updated=0, found_at=0
+    )
+
+
+async def again(calls: Sequence[Inference], status: str, at: float) -> list[Saving]:
+    """What is found once the only recommendation has this status since then."""
+    [saving] = await found(priority_tier, calls)
+    recommendations = {saving.key: kept(saving, status, at)}
+    return await found(priority_tier, calls, Known(settings=EVERYTHING, recommendations=recommendations))
+
+
+async def test_what_was_addressed_is_told_for_what_comes_later() -> None:
+    """Calls of the old way within three days are the change on its way; later ones open it again, and count alone."""
+    addressed = NOW // DAY_S * DAY_S - 9 * DAY_S
+    assert [] == await again([priority(20), priority(8), priority(7)], ADDRESSED, addressed)
+    assert GRACE_S == 3 * DAY_S
+    [saving] = await again([priority(20), priority(6)], ADDRESSED, addressed)
+    assert "2.1" == saving.monthly_savings
+
+
+async def test_what_is_ignored_is_found_all_the_same() -> None:
+    """So that its figures go on."""
+    assert 1 == len(await again([priority(5)], IGNORED, NOW))
+
+
+async def test_two_types_on_the_same_tokens() -> None:
+    """GPT-4o as priority by hand: $5.95, as standard $3.50, as GPT-4.1 with priority $4.90. The larger goes first."""
+    facts = await facts_of([priority(1, request_model="gpt-4o")])
+    first, second = told(facts, evaluate(facts, [newer_model, priority_tier], Known(settings=EVERYTHING)))
+    assert ("priority_tier", "2.45", "2.45") == (first.type, first.gross_savings, first.monthly_savings)
+    assert ("newer_model", "1.05") == (second.type, second.gross_savings)
+    assert second.monthly_savings.startswith("0.6176")  # $1.05 x $3.50 / $5.95
+    assert "Alone it would save $1.05; $0.62 are left" in second.description
+
+
+async def test_a_type_that_fails_stops_no_other() -> None:
+    """And closes nothing of what it found before: it is not among those that looked."""
+
+    def fail(_: object) -> None:
+        raise RuntimeError
+
+    broken = SimpleNamespace(NAME="broken", find=fail)
+    evaluation = evaluate(await facts_of([priority(1)]), [broken, priority_tier], Known(settings=EVERYTHING))
+    assert (["broken"], ["priority_tier"], 1) == (
+        evaluation.failed,
+        evaluation.looked_for,
+        len(evaluation.settled),
+    )
+
+
+async def test_the_largest_of_a_type() -> None:
+    """Twenty are told."""
+    calls = [priority(1, team=f"team {number}") for number in range(MOST + 1)]
+    assert MOST == len(await found(priority_tier, calls))

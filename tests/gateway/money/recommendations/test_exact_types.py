@@ -1,0 +1,134 @@
+"""Recommendations that are arithmetic on tokens and prices: each by hand, to the last digit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.money.recommendations.types import (
+    cache_write_unread,
+    context_tier,
+    newer_model,
+    priority_tier,
+    regional_surcharge,
+)
+from gateway.money.recommendations.types.regional_surcharge import global_name
+from spool.registry.recommendations import Processing
+from tests.gateway.money.recommendations.examples import call, found
+
+pytestmark = pytest.mark.asyncio
+
+PRIORITY: dict[str, Any] = {"tags": {"service": "answers", "service_tier": "priority"}}
+SMALL = {"input_tokens": 1_000, "output_tokens": 100}
+SONNET = {"provider": "anthropic", "request_model": "claude-sonnet-5-5"}
+BEDROCK: dict[str, Any] = {
+    "provider": "aws.bedrock",
+    "request_model": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+}
+
+
+async def test_priority_costs_what_standard_does_not() -> None:
+    """gpt-4.1 by hand: a million in and 100,000 out are $3.50 + $1.40 as priority and $2 + $0.80 as standard."""
+    [saving] = await found(priority_tier, [call(day, **PRIORITY) for day in (1, 2, 3)])
+    assert ("6.3", "14.7") == (saving.monthly_savings, saving.spent)
+    assert "$14.7 as priority - $8.4 as standard" == saving.formula
+    assert Processing(model="gpt-4.1", provider="openai", mode="priority") == saving.current
+    assert Processing(model="gpt-4.1", provider="openai", mode="") == saving.recommended
+    assert {"team": ["search"], "tag:service": ["answers"]}.items() <= saving.dimensions.items()
+    assert saving.first_day < saving.last_day
+
+
+async def test_a_discount_saves_as_much_less() -> None:
+    """A source that reports half the list price saves half as much; one that reports more saves no more."""
+    [half] = await found(priority_tier, [call(cost="2.45", **PRIORITY)])
+    assert ("1.05", "2.45") == (half.monthly_savings, half.spent)
+    [double] = await found(priority_tier, [call(cost="9.8", **PRIORITY)])
+    assert ("2.1", "9.8") == (double.monthly_savings, double.spent)
+
+
+async def test_standard_calls_are_left_alone() -> None:
+    """Nothing is to be saved by calls that are standard, cached by the gateway, or of an unknown price."""
+    assert [] == await found(priority_tier, [call(), call(status="cached", **PRIORITY)])
+    assert [] == await found(priority_tier, [call(provider="acme", request_model="acme-1", **PRIORITY)])
+
+
+async def test_a_region_costs_a_tenth_more() -> None:
+    """Sonnet 4.5 in the US by hand: $3.30 + $1.65 there, $3 + $1.50 under the global name."""
+    [saving] = await found(regional_surcharge, [call(**BEDROCK)])
+    assert ("0.45", "4.95") == (saving.monthly_savings, saving.spent)
+    assert "global.anthropic.claude-sonnet-4-5-20250929-v1:0" == saving.recommended.model
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("us.anthropic.claude-x", "global.anthropic.claude-x"),
+        ("us-gov.anthropic.claude-x", "global.anthropic.claude-x"),
+        ("anthropic.claude-x", "global.anthropic.claude-x"),
+        ("global.anthropic.claude-x", None),
+        ("claude-x", None),
+        ("gpt-4.1", None),
+    ],
+)
+async def test_the_global_name(model: str, name: str | None) -> None:
+    """Of names that say where a model is served, alone."""
+    assert name == global_name(model)
+
+
+def writing(**fields: Any) -> dict[str, Any]:
+    return {**SONNET, "input_tokens": 1_000_000, "output_tokens": 0, **fields}
+
+
+async def test_writing_that_nobody_reads() -> None:
+    """Sonnet 5.5 by hand: a million written are $2.50, as plain input $2; a tenth that is read back changes that."""
+    [saving] = await found(cache_write_unread, [call(**writing(cache_write_tokens=1_000_000))])
+    assert ("0.5", "2.5") == (saving.monthly_savings, saving.spent)
+    some = [call(**writing(cache_write_tokens=900_000, cache_read_tokens=100_000))]
+    assert ["0.26"] == [each.monthly_savings for each in await found(cache_write_unread, some)]
+
+
+async def test_writing_that_pays() -> None:
+    """Reads of other calls of the same program count: a third of what is written is enough at this price."""
+    written = call(**writing(cache_write_tokens=1_000_000))
+    reading = call(2, **writing(cache_read_tokens=300_000, input_tokens=300_000))
+    assert [] == await found(cache_write_unread, [written, reading])
+    assert [] == await found(cache_write_unread, [call(**writing(cache_read_tokens=1_000_000))])
+
+
+async def test_a_newer_model_of_the_same_rank() -> None:
+    """Sonnet 4.5 to 5.5 by hand: $3 + $1.50 become $2 + $1. The newest of those that cost no more is taken."""
+    [saving] = await found(
+        newer_model, [call(provider="anthropic", request_model="claude-sonnet-4-5", **SMALL)]
+    )
+    assert ("0.0015", "0.0045") == (saving.monthly_savings, saving.spent)
+    assert saving.recommended.model == "claude-sonnet-5-5"
+
+
+@pytest.mark.parametrize(
+    "model", ["gpt-4.1", "claude-sonnet-5-5", "gemini-2.5-pro", "gpt-oss-120b", "acme-1"]
+)
+async def test_nothing_newer_costs_less(model: str) -> None:
+    """The newest of a line, those whose followers cost more of anything, and models of no known line."""
+    assert [] == await found(newer_model, [call(provider=None, request_model=model)])
+
+
+async def test_a_little_over_the_tier() -> None:
+    """Gemini 2.5 Pro by hand: 220,000 in and 1,000 out are $0.55 + $0.015 beyond 200,000, $0.275 + $0.01 below."""
+    tokens: dict[str, Any] = {"input_tokens": 220_000, "output_tokens": 1_000}
+    [saving] = await found(context_tier, [call(provider="google", request_model="gemini-2.5-pro", **tokens)])
+    assert ("0.28", "0.565") == (saving.monthly_savings, saving.spent)
+    assert "$0.565 beyond 200,000 tokens - $0.285 below" == saving.formula
+
+
+@pytest.mark.parametrize("size", [200_000, 251_000, 900_000])
+async def test_not_over_the_tier_or_far_beyond(size: int) -> None:
+    """At the size the price has not risen; over a quarter beyond it nobody expects an input to be cut so far."""
+    calls = [call(provider="google", request_model="gemini-2.5-pro", input_tokens=size, output_tokens=1_000)]
+    assert [] == await found(context_tier, calls)
+
+
+async def test_the_edge_of_a_quarter() -> None:
+    """250,000 tokens are a quarter over 200,000: still told."""
+    calls = [call(provider="google", request_model="gemini-2.5-pro", input_tokens=250_000, output_tokens=0)]
+    assert 1 == len(await found(context_tier, calls))

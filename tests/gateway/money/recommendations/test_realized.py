@@ -1,0 +1,94 @@
+"""What an addressed recommendation has saved: by the cost of an answered call, within what was promised."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.money.recommendations.facts import DAY_S
+from gateway.money.recommendations.realized import LEAST_DAYS, realized_by, saved
+from spool.ledger import money
+from spool.ledger.costs import combined
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostRow
+from spool.memory.ledger import MemoryLedger
+from spool.record import Inference
+from spool.registry.recommendations import Realized, Recommendation
+from tests.gateway.money.recommendations.examples import NOW, call
+from tests.spool.ledger_log import FakeClock, FakeLog
+from tests.spool.savings import SAVING
+
+NOTHING = combined([], start=datetime(2026, 1, 1, tzinfo=UTC), group=())
+ADDRESSED = NOW - 20 * DAY_S
+
+
+def row(cost: str, calls: int, errors: int = 0) -> CostRow:
+    return msgspec.structs.replace(NOTHING, cost=cost, calls=calls, errors=errors)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (row("300", 1000), row("130", 600), "50"),
+        (row("300", 1000), row("60", 600), "60"),  # no more than was promised for as many calls
+        (row("300", 1000), row("190", 600), "0"),  # an answer costs more than before
+        (row("300", 1100, errors=100), row("130", 900, errors=300), "50"),
+        (row("300", 1000), row("0", 0), "0"),
+        (row("0", 0), row("130", 600), "0"),
+        (None, row("130", 600), "0"),
+        (row("300", 1000), None, "0"),
+    ],
+)
+def test_by_the_cost_of_an_answer(before: CostRow | None, after: CostRow | None, expected: str) -> None:
+    """$100 were promised of a thousand answers."""
+    assert expected == money.text(saved(before, after, promised=money.units("100")))
+
+
+async def measured(calls: list[Inference], *, days_later: float = 20, **fields: Any) -> Realized | None:
+    """What is measured of a recommendation for the search team that was addressed on the day of ADDRESSED."""
+    values: dict[str, Any] = {"status": "addressed", "promised": "1", **fields}
+    each = Recommendation(
+        id="r", saving=SAVING, status_at=ADDRESSED, created=0, last_updated=0, found_at=0, **values
+    )
+    log, ledger = FakeLog(), Ledger(MemoryLedger(), clock=FakeClock(NOW))
+    log.add(calls, at=NOW)
+    await ledger.catch_up(log)
+    return await realized_by(ledger, each, ADDRESSED + days_later * DAY_S)
+
+
+def traffic() -> list[Inference]:
+    """A call of $2.80 a day before, one of half the size after; another team, and the day itself, do not count."""
+    before = [call(days) for days in range(21, 31)]
+    after = [call(days, input_tokens=500_000, output_tokens=50_000) for days in range(20)]
+    return [
+        *before,
+        *after,
+        call(20, cost="1000"),
+        *(call(days, team="docs", cost="500") for days in (25, 5)),
+    ]
+
+
+@pytest.mark.asyncio
+async def test_whole_days_after_the_one_it_was_addressed_on() -> None:
+    """Nineteen answers at $1.40 instead of $2.80 would be $26.60: bounded by $1 promised for ten answers."""
+    found = await measured(traffic())
+    assert found is not None
+    assert "1.9" == found.amount
+    assert 19 == (datetime.fromisoformat(found.until) - datetime.fromisoformat(found.since)).days
+    found = await measured(traffic(), promised="28")
+    assert found is not None
+    assert "26.6" == found.amount
+
+
+@pytest.mark.asyncio
+async def test_too_early_to_tell() -> None:
+    """Two weeks of whole days are needed, and thirty are enough; what is not addressed is not measured."""
+    assert None is await measured(traffic(), days_later=LEAST_DAYS)
+    assert None is not await measured(traffic(), days_later=LEAST_DAYS + 1)
+    late = await measured(traffic(), days_later=50)
+    assert late is not None
+    assert 30 == (datetime.fromisoformat(late.until) - datetime.fromisoformat(late.since)).days
+    assert None is await measured(traffic(), status="in_progress", promised=None)

@@ -1,0 +1,113 @@
+"""Seats that nobody uses, as recommendations: by plan and team, with the fee of each seat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from gateway.http.visible import Visible
+from gateway.money.recommendations.evaluation import GRACE_S, Known, evaluate, savings
+from gateway.money.recommendations.facts import DAY_S, SavingFacts, UnusedSeat
+from gateway.money.recommendations.list import TYPES
+from gateway.money.recommendations.realized import realized_by
+from gateway.money.recommendations.types import idle_seat
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.memory.ledger import MemoryLedger
+from spool.registry.insights import ADDRESSED
+from spool.registry.recommendations import Recommendation, Saving, TypeSettings
+from tests.gateway.money.recommendations.examples import DIMENSIONS, NOW
+from tests.spool.ledger_log import FakeClock
+
+FIRST = 1_790_812_800  # 2026-10-01
+EVERYTHING = {type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES}
+
+
+def seat(user: str, fee: int, *, team: str = "search", plan: str = "Claude") -> UnusedSeat:
+    return UnusedSeat(
+        plan=plan,
+        user=user,
+        person=user,
+        team=team,
+        fee=fee * money.UNIT,
+        first_day=FIRST,
+        last_day=FIRST + 30 * DAY_S,
+    )
+
+
+SEATS = (
+    seat("ann", 25),
+    seat("bob", 30),
+    seat("cid", 30, team="checkout"),
+    seat("dan", 30, team=""),
+    seat("eve", 7, plan="Cursor"),
+)
+
+
+def found(known: Known, seats: Sequence[UnusedSeat] = SEATS, cost: int = 300) -> list[Saving]:
+    facts = SavingFacts(now=NOW, seats=seats, seats_cost=cost * money.UNIT)
+    evaluation = evaluate(facts, [idle_seat], known)
+    assert [] == evaluation.failed
+    return savings(facts, evaluation, dimensions=DIMENSIONS, price_book="card")
+
+
+def test_seats_are_told_by_plan_and_team() -> None:
+    """The fee of each seat stands in the formula, and the days are those of the cycle."""
+    told = {each.title: each for each in found(Known(settings=EVERYTHING))}
+    assert {
+        "2 seats of Claude (search) without use": "55",
+        "1 seat of Claude (checkout) without use": "30",
+        "1 seat of Claude without use": "30",
+        "1 seat of Cursor (search) without use": "7",
+    } == {title: each.monthly_savings for title, each in told.items()}
+    idle = told["2 seats of Claude (search) without use"]
+    assert ("55", "55") == (idle.spent, idle.gross_savings)
+    assert ("2026-10-01", "2026-10-31") == (idle.first_day, idle.last_day)
+    assert "$55: bob $30 of fee; ann $25 of fee" == idle.formula
+    assert {"team": ["search"], "user": ["bob", "ann"]} == idle.dimensions
+    assert "No call of bob, ann worked" in idle.description and "give back" in idle.description
+
+
+def test_many_seats_are_named_in_part() -> None:
+    [one] = found(Known(settings=EVERYTHING), [seat(f"user {number:02}", 5) for number in range(30)])
+    assert "and 20 more" in one.formula and "150" == one.monthly_savings
+
+
+def test_who_sees_one_team_sees_its_seats() -> None:
+    sees = Visible(False, lambda include, _: include == {"team": ("search",)}, lambda _: None)
+    told = found(Known(settings=EVERYTHING))
+    shown = [each.dimensions["user"] for each in told if sees.recommendation(kept(each, "new", 0))]
+    assert [["bob", "ann"], ["eve"]] == shown
+
+
+def test_the_least_share_is_one_of_what_seats_cost() -> None:
+    share = {idle_seat.NAME: TypeSettings(least_share="10")}
+    assert ["55", "30", "30"] == [each.monthly_savings for each in found(Known(settings=share))]
+    assert ["55"] == [each.monthly_savings for each in found(Known(settings=share), cost=301)]
+
+
+def kept(saving: Saving, status: str, at: float) -> Recommendation:
+    return Recommendation(
+        id="r", saving=saving, status=status, status_at=at, created=0, last_updated=0, found_at=0,
+        promised=saving.monthly_savings,
+    )  # fmt: skip
+
+
+def test_addressed_seats_are_told_for_the_cycles_that_begin_later() -> None:
+    [one] = found(Known(settings=EVERYTHING), SEATS[:2])
+    for at, count in ((FIRST - GRACE_S, 1), (FIRST - GRACE_S + 1, 0), (FIRST + 5 * DAY_S, 0)):
+        known = Known(settings=EVERYTHING, recommendations={one.key: kept(one, ADDRESSED, at)})
+        assert count == len(found(known, SEATS[:2]))
+    moved = [replace(each, first_day=FIRST + 31 * DAY_S) for each in SEATS[:2]]
+    assert one.key == found(Known(settings=EVERYTHING), moved)[0].key
+
+
+@pytest.mark.asyncio
+async def test_what_seats_save_is_not_measured_on_calls() -> None:
+    [one] = found(Known(settings=EVERYTHING), SEATS[:2])
+    ledger = Ledger(MemoryLedger(), clock=FakeClock(NOW))
+    assert await realized_by(ledger, kept(one, ADDRESSED, NOW - 60 * DAY_S), NOW) is None
+    assert Decimal(one.monthly_savings) == 55

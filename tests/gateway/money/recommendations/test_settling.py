@@ -1,0 +1,129 @@
+"""Each token is saved once: however recommendations overlap, together they never save more than was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.money.recommendations.evaluation import Known, evaluate
+from gateway.money.recommendations.facts import DAY_S, Opportunity, Use
+from gateway.money.recommendations.list import TYPES
+from gateway.money.recommendations.settling import settle
+from spool.ledger.repricing import token_sum
+from spool.ledger.sums import WIDTH, Dimensions
+from spool.record import Inference
+from spool.registry.recommendations import Processing, TypeSettings
+from tests.gateway.money.recommendations.examples import NOW, call, facts_of, told
+from tests.rounds import examples
+
+WHERE = Dimensions("call", "s", "p", "m", "m", "t", "", "", "", "", "ok", "reported", "", 0)
+
+
+def use(cost: int) -> Use:
+    tokens = token_sum(0, WHERE, [0] * WIDTH)
+    return Use(day=0, dimensions=WHERE, tokens=tokens, cost=cost, estimate=cost)
+
+
+def opportunity(name: str, claims: Mapping[int, int]) -> Opportunity:
+    anything = Processing()
+    return Opportunity(
+        subject=[name], claims=claims, title="", seen="", advice="", formula="",
+        current=anything, recommended=anything, measured_by={},
+    )  # fmt: skip
+
+
+def test_the_largest_goes_first() -> None:
+    """Half of the cost, and of what is left half again: the tokens are saved once."""
+    found = [("small", opportunity("a", {0: 50})), ("large", opportunity("b", {0: 60, 1: 100}))]
+    settled = settle([use(100), use(200)], found, least=lambda _: 0)
+    assert [("large", 160, 300), ("small", 20, 100)] == [
+        (each.type, each.saving, each.spent) for each in settled
+    ]
+
+
+def test_what_is_ignored_takes_nothing_from_others() -> None:
+    """It is told all the same, of what the others leave."""
+    found = [("ignored", opportunity("a", {0: 90})), ("other", opportunity("b", {0: 50}))]
+    settled = settle([use(100)], found, least=lambda _: 0, is_last=lambda type, _: type == "ignored")
+    assert [("other", 50), ("ignored", 45)] == [(each.type, each.saving) for each in settled]
+
+
+def test_what_is_left_may_be_too_little_to_tell() -> None:
+    """At the least it is told, below it is not, and then it takes nothing."""
+    found = [
+        ("one", opportunity("a", {0: 60})),
+        ("two", opportunity("b", {0: 50})),
+        ("three", opportunity("c", {0: 50})),
+    ]
+    least = {"one": 60, "two": 21, "three": 20}
+    settled = settle([use(100)], found, least=least.__getitem__)
+    assert [("one", 60), ("three", 20)] == [(each.type, each.saving) for each in settled]
+
+
+@given(
+    costs=st.lists(st.integers(0, 10**30), min_size=1, max_size=6),
+    shares=st.lists(st.lists(st.fractions(-1, 1), min_size=6, max_size=6), max_size=8),
+)
+def test_savings_never_exceed_spend(costs: list[int], shares: list[list[Any]]) -> None:
+    """Whatever each claims of each use, also where a part of it would cost more."""
+    uses = [use(cost) for cost in costs]
+    found = [
+        (
+            str(number),
+            opportunity(str(number), {place: int(cost * row[place]) for place, cost in enumerate(costs)}),
+        )
+        for number, row in enumerate(shares)
+    ]
+    settled = settle(uses, found, least=lambda _: 0)
+    assert sum(each.saving for each in settled) <= sum(costs)
+    assert all(0 < each.saving <= each.opportunity.gross <= each.spent for each in settled)
+
+
+MODELS = ["gpt-4.1", "gpt-4o", "claude-sonnet-4-5", "claude-opus-4-1", "gemini-2.5-pro",
+          "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "acme-1"]  # fmt: skip
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Inference:
+    written, read = draw(st.integers(0, 100_000)), draw(st.integers(0, 100_000))
+    return call(
+        draw(st.integers(0, 29)) + 0.1,
+        provider=None,
+        request_model=draw(st.sampled_from(MODELS)),
+        input_tokens=written + read + draw(st.integers(0, 400_000)),
+        output_tokens=draw(st.integers(0, 20_000)),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        cost=draw(st.sampled_from([None, None, "0", "0.01", "3"])),
+        status=draw(st.sampled_from(["ok", "error", "cached"])),
+        user=draw(st.sampled_from([None, "ada", "ben", "chen", "dina"])),
+        session=draw(st.sampled_from([None, "s1", "s2"])),
+        tags={"service_tier": draw(st.sampled_from(["default", "priority", "flex"]))},
+    )
+
+
+@pytest.mark.asyncio
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(traffic=st.lists(calls(), max_size=40))
+async def test_all_types_together_save_no_more_than_was_spent(traffic: list[Inference]) -> None:
+    """Of whatever traffic: each within what its tokens cost, and all of them within what everything cost."""
+    facts = await facts_of(traffic)
+    known = Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES})
+    evaluation = evaluate(facts, TYPES, known)
+    assert [] == evaluation.failed
+    saved = sum((Decimal(each.monthly_savings) for each in told(facts, evaluation)), Decimal(0))
+    spent = sum(
+        (Decimal(each.cost or each.estimated_cost or 0) for each in traffic if each.status != "cached"),
+        Decimal(0),
+    )
+    assert saved <= spent
+    assert NOW - 30 * DAY_S < min((use.day for use in facts.uses), default=NOW)
