@@ -16,7 +16,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OPENED, OperatorClient, with_client
 from gateway.cli.output import JsonObject, show_table
 from gateway.cli.parameters import Seconds
-from gateway.operator.log.filters import FILTERS, MAX_LIMIT
+from gateway.records.calls.filters import FILTERS, MAX_LIMIT
 from spool.printable import json_for_people, printable
 from spool.settings import MIB
 

@@ -19,7 +19,7 @@ from gateway.money.calls.costs.questions import times
 from gateway.money.calls.published_insights import INSIGHTS, describe_for_people
 from gateway.money.costs.measures import per
 from gateway.money.costs.question import check_span
-from gateway.operator import deliveries
+from gateway.records.calls import deliveries
 from gateway.service.errors import Refusal
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour

@@ -76,7 +76,7 @@ FOR_SENDERS = (
         modules=(
             "gateway.devices.calls.reports",
             "gateway.intake.receivers.events",
-            "gateway.api.kept.events",
+            "gateway.records.calls.events",
             "gateway.intake.receivers.unit_cost",
         ),
         paths=("/v1/ai-control-plane", "/v1/events", "/unit-cost/v1/telemetry"),
@@ -181,12 +181,12 @@ OPERATOR_AREAS = (
     ),
     Area(
         modules=(
-            "gateway.operator.log.changes",
-            "gateway.operator.log.listing",
-            "gateway.operator.log.served",
-            "gateway.operator.log.newest",
-            "gateway.operator.log.tail",
-            "gateway.operator.log.record",
+            "gateway.records.calls.changes",
+            "gateway.records.calls.listing",
+            "gateway.records.calls.served",
+            "gateway.records.calls.newest",
+            "gateway.records.calls.tail",
+            "gateway.records.calls.record",
         ),
         paths=("/changes", "/records", "/served", "/rates", "/tail"),
     ),
@@ -204,10 +204,10 @@ OPERATOR_AREAS = (
     ),
     Area(
         modules=(
-            "gateway.operator.deliveries",
-            "gateway.operator.books",
-            "gateway.operator.dead_letters",
-            "gateway.operator.findings",
+            "gateway.records.calls.deliveries",
+            "gateway.records.calls.books",
+            "gateway.records.calls.dead_letters",
+            "gateway.records.calls.findings",
         ),
         paths=(
             "/status",
@@ -231,7 +231,7 @@ OPERATOR_AREAS = (
         is_in_demo=False,
     ),
     Area(
-        modules=("gateway.operator.streams",),
+        modules=("gateway.records.calls.streams",),
         paths=("/streams", "/events", "/event-types", "/unknown"),
     ),
     Area(
@@ -249,7 +249,7 @@ OPERATOR_AREAS = (
         paths=("/billed-invoices", "/month-closing", "/closed-months"),
     ),
     Area(
-        modules=("gateway.operator.assistants",),
+        modules=("gateway.mcp.operator",),
         paths=("/mcp", "/assistant-tools"),
         is_in_demo=False,
     ),

@@ -19,7 +19,7 @@ from gateway.http.requests import named_holder
 from gateway.http.services import OperatorServices, Services
 from gateway.mcp.tool import Tool
 from gateway.mcp.tools.list import TOOLS
-from gateway.operator.deliveries import list_deliveries
+from gateway.records.calls.deliveries import list_deliveries
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows
 from gateway.service.addresses.table import FOR_SENDERS
 from gateway.service.calls.status import FOR_OPERATORS, ON_EVERY_LISTENER

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.kept.records import KeptRecord
+from gateway.records.calls.published import KeptRecord
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.ranges import span

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.operator.log.filters import FILTERS
-from gateway.operator.log.newest import RECORDS
+from gateway.records.calls.filters import FILTERS
+from gateway.records.calls.newest import RECORDS
 from tests.integration.conftest import Serve
 
 OWN = ("gateway", "spool", "exporters")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.api.kept import records
-from gateway.operator.log import dates, listing, tail
+from gateway.records.calls import dates, listing, tail
+from gateway.records.calls import published as records
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.log.values import Submission

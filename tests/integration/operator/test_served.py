@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.normalise.otlp.metric_points import SERVERS
-from gateway.operator.log import served
+from gateway.records.calls import served
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.record import NS, UsageMetric

@@ -13,7 +13,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.operator.log import ranked
+from gateway.records.calls import ranked
 from spool.engines import MEMORY, SQLITE
 from spool.record import NS
 from tests.integration.operator.server import OperatorServer, operator_server

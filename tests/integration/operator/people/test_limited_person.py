@@ -23,8 +23,8 @@ from gateway.money.calls.reports.declared import ScheduledReportDraft, Scheduled
 from gateway.money.insights.findings import finding
 from gateway.money.recommendations.adviser import Adviser
 from gateway.money.recommendations.gathering import Sources
-from gateway.operator.log import changes
 from gateway.people.authentication.access import Bearer
+from gateway.records.calls import changes
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.first_use import Once
 from gateway.service.mounts import OPERATOR_API

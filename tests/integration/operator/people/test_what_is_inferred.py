@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.api.kept import records
 from gateway.http.event_streams import EVENT_STREAM
-from gateway.operator.log.listing import STEP
+from gateway.records.calls import published as records
+from gateway.records.calls.listing import STEP
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.engines import MEMORY, SQLITE
 from spool.ledger.own_records import STEP as STEP_OF_OWN

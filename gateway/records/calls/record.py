@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from gateway.api.kept.records import KeptRecord, describe_place, describe_record
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
@@ -15,11 +14,12 @@ from gateway.http.services import OperatorServices
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.reasons import price_lines, reasons
 from gateway.money.costs.times import parse_moment
-from gateway.operator.dead_letters import describe_dead
-from gateway.operator.deliveries import describe_delivery
-from gateway.operator.log.listing import STEP
-from gateway.operator.log.newest import seen
-from gateway.operator.log.past import dates_of, past_record
+from gateway.records.calls.dead_letters import describe_dead
+from gateway.records.calls.deliveries import describe_delivery
+from gateway.records.calls.listing import STEP
+from gateway.records.calls.newest import seen
+from gateway.records.calls.past import dates_of, past_record
+from gateway.records.calls.published import KeptRecord, describe_place, describe_record
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
 from spool.errors import Invalid, NotThere
 from spool.ledger.own_records import first_after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from gateway.operator.log.filters import DATE
+from gateway.records.calls.filters import DATE
 from spool.errors import Invalid
 from spool.ledger.sums import hour_of
 

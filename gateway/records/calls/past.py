@@ -13,9 +13,9 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.operator.requests import OperatorRequest
+from gateway.records.calls.published import KeptRecord
 from spool.deliveries.past_records import PastDates, PastRecord, PastRecords
 from spool.errors import SpoolUnavailable
 from spool.ledger.own_records import first_after

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 
 from aiohttp import web
 
-from gateway.api.kept.records import KeptRecord, describe, kept_records
 from gateway.http.event_streams import EVENT_STREAM, News, event
 from gateway.http.lists import chosen
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.services import OperatorServices
-from gateway.operator.log.changes import follow
-from gateway.operator.log.newest import RECORDS, own_record, own_to, records_in_views
+from gateway.records.calls.changes import follow
+from gateway.records.calls.newest import RECORDS, own_record, own_to, records_in_views
+from gateway.records.calls.published import KeptRecord, describe, kept_records
 from gateway.service.schemas import TEXT
 from spool.ledger.own_records import STEP, OwnRecord, own_of
 from spool.record import AI_TELEMETRY, TOPICS

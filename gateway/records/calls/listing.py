@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from gateway.api.kept import records
-from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.calls.costs.questions import ONE_SPAN, times
-from gateway.operator.log import dates, newest, ranked
-from gateway.operator.log.amounts import AMOUNTS
-from gateway.operator.log.filters import DATE
-from gateway.operator.log.newest import RECORDS
-from gateway.operator.log.past import days_of, past_records
+from gateway.records.calls import dates, newest, ranked
+from gateway.records.calls import published as records
+from gateway.records.calls.amounts import AMOUNTS
+from gateway.records.calls.filters import DATE
+from gateway.records.calls.newest import RECORDS
+from gateway.records.calls.past import days_of, past_records
+from gateway.records.calls.published import KeptRecord
 from spool.deliveries.past_records import PastDates
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S

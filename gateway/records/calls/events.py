@@ -14,7 +14,11 @@ from functools import partial
 
 from aiohttp import web
 
-from gateway.api.kept.records import (
+from gateway.http.address import READ, key_call
+from gateway.http.holders.spool import SpoolServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import KeyRequest, Result
+from gateway.records.calls.published import (
     LOOKED_THROUGH_SCHEMA,
     STATES,
     KeptRecord,
@@ -22,10 +26,6 @@ from gateway.api.kept.records import (
     looked_through,
     newest_of,
 )
-from gateway.http.address import READ, key_call
-from gateway.http.holders.spool import SpoolServices
-from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.http.requests import KeyRequest, Result
 from gateway.service.errors import Refusal
 from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
 from spool.log.event_types import EventType

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.api.kept.events import EVENTS, TYPES, check_span, event_rows, type_rows
-from gateway.api.kept.records import looked_through
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.operator.address import call
@@ -13,7 +11,9 @@ from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.intake.receivers.unit_cost import STREAMS
-from gateway.operator.log.newest import newest
+from gateway.records.calls.events import EVENTS, TYPES, check_span, event_rows, type_rows
+from gateway.records.calls.newest import newest
+from gateway.records.calls.published import looked_through
 from spool.deliveries.values import UnknownDelivery
 from spool.record import USAGE_EVENTS, Record, as_json
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_STREAM_SETTINGS

@@ -8,22 +8,16 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from gateway.api.kept import records
-from gateway.api.kept.records import (
-    LOOKED_THROUGH_SCHEMA,
-    STATES,
-    KeptRecord,
-    describe,
-    newest_of,
-)
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from gateway.operator.log import dates
-from gateway.operator.log.amounts import AMOUNTS, bound
-from gateway.operator.log.filters import DATE, FIELDS, MAX_LIMIT, OPEN_SETS, STATE, TOPIC, VIEW
+from gateway.records.calls import dates
+from gateway.records.calls import published as records
+from gateway.records.calls.amounts import AMOUNTS, bound
+from gateway.records.calls.filters import DATE, FIELDS, MAX_LIMIT, OPEN_SETS, STATE, TOPIC, VIEW
+from gateway.records.calls.published import LOOKED_THROUGH_SCHEMA, STATES, KeptRecord, describe, newest_of
 from spool.ledger.own_records import OwnRecord
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.permission_sets import VIEW_RECORDS

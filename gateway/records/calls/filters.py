@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.operator.log.amounts import AMOUNTS
+from gateway.records.calls.amounts import AMOUNTS
 
 DATE, TOPIC, STATE, VIEW = "date", "topic", "state", "view"
 FIELDS = (

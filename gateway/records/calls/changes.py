@@ -14,9 +14,7 @@ from gateway.http.operator.address import NOTHING, SIGNED_IN, call
 from gateway.http.operator.requests import OperatorRequest, holder
 from gateway.http.services import OperatorServices
 from gateway.money.annotations.declared import AnnotationTable
-from gateway.operator.log.newest import (
-    newest,
-)
+from gateway.records.calls.newest import newest
 from gateway.service.schemas import TEXT
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
 from spool.registry.permission_sets import (

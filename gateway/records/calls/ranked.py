@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.api.kept import records
-from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import List, MemoryRows, PageQuery, passes
 from gateway.http.operator.requests import OperatorRequest
 from gateway.money.calls.costs.questions import ONE_SPAN, times
-from gateway.operator.log import newest
-from gateway.operator.log.amounts import AMOUNTS
-from gateway.operator.log.past import dates_of, past_records
+from gateway.records.calls import newest
+from gateway.records.calls import published as records
+from gateway.records.calls.amounts import AMOUNTS
+from gateway.records.calls.past import dates_of, past_records
+from gateway.records.calls.published import KeptRecord
 from spool.deliveries.past_records import PastDates
 from spool.ledger.own_records import STEP, first_after
 from spool.ledger.sums import AHEAD_S, hour_of

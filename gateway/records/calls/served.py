@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.operator.address import call
 from gateway.http.operator.requests import OperatorRequest
@@ -18,10 +17,11 @@ from gateway.http.requests import Result
 from gateway.intake.rate_cards.names import letters
 from gateway.normalise.otlp.metric_points import SERVERS
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
-from gateway.operator.log import dates
-from gateway.operator.log.filters import DATE
-from gateway.operator.log.listing import RecordRows
-from gateway.operator.log.past import days_of
+from gateway.records.calls import dates
+from gateway.records.calls.filters import DATE
+from gateway.records.calls.listing import RecordRows
+from gateway.records.calls.past import days_of
+from gateway.records.calls.published import KeptRecord
 from spool.errors import Invalid
 from spool.ledger.sums import AHEAD_S
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Inference, UsageMetric
