@@ -12,7 +12,10 @@ from tests.documents import parsed_yaml
 from tests.faults.scenarios import SCENARIOS
 
 ROOT = Path(__file__).parents[1]
-DEVELOP = tuple(f"docs/develop/{name}.md" for name in ("begin-reading", "add-a-source", "tests"))
+DEVELOP = tuple(
+    f"docs/develop/{name}.md"
+    for name in ("begin-reading", "where-to-add", "add-a-source", "compiled-module", "tests")
+)
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", *DEVELOP)
 PATH = re.compile(r"`((?:gateway|exporters|spool|tests|docs)/[\w./-]+)`")
 LINK = re.compile(r"\]\(([\w./-]+)\)")

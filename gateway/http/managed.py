@@ -2,7 +2,8 @@
 A resource: what people, or keys too, list, create, read, change and delete. Its verbs are written once, here.
 
 A resource declares its fields, its table and its list, and overrides the rules that it has. `ByPeople` and `ByKeys`
-say where it is managed; `gateway.people.calls.managed_by_people` and `gateway.people.calls.managed_by_keys` make the addresses from them.
+say where it is managed; `managed_by_people` and `managed_by_keys` in
+`gateway.people.calls` make the addresses from them.
 """
 
 from __future__ import annotations

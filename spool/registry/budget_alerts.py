@@ -1,4 +1,4 @@
-"""What became of the thresholds of a budget in one period, by owner. Values; gateway.money.budgets.alerts has the rules."""
+"""What became of the thresholds of a budget in one period, by owner. Values; the rules are in gateway.money.budgets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-`python -m gateway.service.assembly.worker_process FD BYTES`: one worker of `server.workers`, started by the server alone.
-"""
+"""`python -m gateway.service.assembly.worker_process FD BYTES`: one of `server.workers`, which the server starts."""
 
 from __future__ import annotations
 

@@ -98,13 +98,24 @@ async def test_a_start_imports_what_a_server_needs(
     addresses = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     modules = await loaded(READY, "serve", "--data", str(tmp_path / "data"), *addresses)
     first_used = (
-        "gateway.money.calls.budgets", "gateway.intake.receivers.ai_telemetry", "gateway.intake.receivers.otlp_http",
-        "gateway.money.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.memory",
+        "gateway.money.calls.budgets",
+        "gateway.intake.receivers.ai_telemetry",
+        "gateway.intake.receivers.otlp_http",
+        "gateway.money.insights.detectors",
+        "gateway.mcp",
+        "gateway.normalise.formats.list",
+        "gateway.normalise.memory",
         "gateway.normalise.otlp",
-        "gateway.money.calls.costs", "gateway.bills.calls", "gateway.money.recommendations", "gateway.bills.reconciliation",
-        "gateway.bills.statements", "gateway.intake.workers.pool", "gateway.money.allocation.reading",
-        "exporters.destinations.focus", "exporters.focus",
-    )  # fmt: skip
+        "gateway.money.calls.costs",
+        "gateway.bills.calls",
+        "gateway.money.recommendations",
+        "gateway.bills.reconciliation",
+        "gateway.bills.statements",
+        "gateway.intake.workers.pool",
+        "gateway.money.allocation.reading",
+        "exporters.destinations.focus",
+        "exporters.focus",
+    )
     assert [] == [name for name in own(modules) if name.startswith(first_used)]
 
 

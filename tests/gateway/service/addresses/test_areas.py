@@ -7,7 +7,7 @@ from pkgutil import walk_packages
 
 import pytest
 
-from gateway import api, mcp, operator
+from gateway import mcp
 from gateway.http.address import collect, rows_of
 from gateway.http.managed import ManagedResource
 from gateway.http.resources.list import RESOURCES
@@ -18,7 +18,8 @@ from gateway.service.calls import status
 from gateway.service.mounts import OPERATOR_API
 
 AREAS = [*FOR_SENDERS, *OPERATOR_AREAS]
-HOMES = (addresses, api, mcp, operator, receivers)
+SUBJECTS = ("bills", "clusters", "devices", "money", "people", "records", "service")
+HOMES = (addresses, mcp, receivers, *(import_module(f"gateway.{subject}.calls") for subject in SUBJECTS))
 
 every_area = pytest.mark.parametrize("area", AREAS, ids=lambda area: area.paths[0])
 

@@ -1,1 +1,0 @@
-"""The calls of the operator API for those who send: devices and clusters."""
