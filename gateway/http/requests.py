@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from importlib import import_module
 from types import NoneType, SimpleNamespace
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_type_hints
 
@@ -96,11 +96,10 @@ def named_body(handler: Callable[..., object]) -> type[Any] | None:
 
 
 def _named(handler: Callable[..., object]) -> tuple[type[Any], ...]:
-    function = handler.func if isinstance(handler, partial) else handler
-    hints = function.__annotations__.items()
+    hints = handler.__annotations__.items()
     request = dict([next((name, hint) for name, hint in hints if "[" in hint)])
     [hint] = get_type_hints(
-        SimpleNamespace(__annotations__=request), function.__globals__, include_extras=True
+        SimpleNamespace(__annotations__=request), vars(import_module(handler.__module__)), include_extras=True
     ).values()
     return get_args(hint)
 

@@ -5,13 +5,12 @@ are declared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.holders.money import MoneyServices
-from gateway.http.lists import List
 from gateway.http.managed import (
     CHANGE,
     CREATE,
@@ -26,7 +25,7 @@ from gateway.http.managed import (
 )
 from gateway.http.requests import AddressHandler, KeyRequest, Result, check_json
 from gateway.money.costs.reader import CostReader
-from gateway.service.schemas import OBJECT, TEXT, Schema, closed
+from gateway.service.schemas import TEXT, closed
 
 
 def reader_of_key(money: MoneyServices) -> CostReader:
@@ -42,51 +41,6 @@ def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
         actor=request.actor,
         http=request.http,
         known=reader_of_key(request.services).dimensions,
-    )
-
-
-def managing(
-    method: str,
-    path: str,
-    handler: AddressHandler,
-    summary: str,
-    *,
-    group: str,
-    endpoint: str,
-    scope: str = "",
-    takes: type | None = None,
-    gives: Content | None = None,
-    lists: List[Any] | None = None,
-    item: type | Schema = OBJECT,
-    may_be_empty: bool = False,
-    repeated: tuple[str, ...] = (),
-    in_turn: bool = False,
-    name: str = "",
-) -> Address:
-    """
-    `group` is the part of the scope before the colon; the part behind it is the name, unless given, and that
-    is the handler's, unless given.
-    """
-    answers: Mapping[int, Content] = {200: gives} if gives else {}
-    name = name or handler.__name__
-    return Address(
-        methods=("GET", "HEAD") if method == "GET" else (method,),
-        path=path,
-        name=name,
-        summary=summary,
-        handler=handler,
-        endpoint=endpoint,
-        scope=f"{group}:{scope or name}",
-        check=check_json if takes and not may_be_empty else None,
-        body=takes,
-        takes={JSON: takes} if takes else {},
-        may_be_empty=may_be_empty,
-        gives=answers,
-        lists=lists,
-        item=item,
-        repeated=repeated,
-        in_turn=in_turn,
-        refusals=(*(WRITE if takes else READ), 404, 409),
     )
 
 
@@ -126,17 +80,28 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
     def made(answer: Answer) -> Any:
         return answer[root] if by.is_bare_when_made else answer
 
-    def row(verb: str, method: str, handler: AddressHandler, **more: Any) -> Address:
+    def row(
+        verb: str,
+        method: str,
+        handler: AddressHandler,
+        takes: type | None = None,
+        gives: Content | None = None,
+        **more: Any,
+    ) -> Address:
         is_one = verb in (SHOW, CHANGE, DELETE)
-        return managing(
-            method,
-            f"{by.path}/{{{by.id}}}" if is_one else by.path,
-            handler,
-            said[verb],
-            group=by.group,
+        return Address(
+            methods=("GET", "HEAD") if method == "GET" else (method,),
+            path=f"{by.path}/{{{by.id}}}" if is_one else by.path,
             name=names[verb],
-            scope=by.scopes.get(verb, ""),
+            summary=said[verb],
+            handler=handler,
             endpoint=by.one_endpoint or by.endpoint if is_one else by.endpoint,
+            scope=f"{by.group}:{by.scopes.get(verb) or names[verb]}",
+            check=check_json if takes else None,
+            body=takes,
+            takes={JSON: takes} if takes else {},
+            gives={200: gives} if gives else {},
+            refusals=(*(WRITE if takes else READ), 404, 409),
             **more,
         )
 

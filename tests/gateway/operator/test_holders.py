@@ -46,7 +46,7 @@ OF_ASSISTANTS = ("gateway.mcp.endpoint", "gateway.mcp.metadata")
 
 @pytest.mark.parametrize("row", KEY_ROWS, ids=lambda row: f"{row.name} {row.path}")
 def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
-    """Also where the table fixed an argument of the handler, or another function is around it."""
+    """Also where another function is around it."""
     named = named_holder(row.handler)
     if getattr(row.handler, "__module__", "") in OF_ASSISTANTS:
         assert named is OperatorServices
