@@ -186,33 +186,28 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     if response_id is None and "response_id" in more:
         response_id = more["response_id"]
         request_id = request_id or response_id
-    record = (
-        Inference(  # of more than 15 names Python makes a dict first, which takes longer than all the rest
-            id=b"",
-            source=product.source,
-            request_id=request_id,
-            trace_id=span.trace_id,
-            span_id=span.span_id,
-            start_time=span.start_time,
-            end_time=span.end_time,
-            provider=provider,
-            operation=operation,
-            request_model=request_model,
-            response_model=response_model,
-            cost=cost,
-            status=status,
-            error_type=error_type,
-        )
+    # Of more than 15 names Python makes a dict first, which takes longer than all the rest.
+    record = Inference(
+        id=b"",
+        source=product.source,
+        request_id=request_id,
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        start_time=span.start_time,
+        end_time=span.end_time,
+        provider=provider,
+        operation=operation,
+        request_model=request_model,
+        response_model=response_model,
+        cost=cost,
+        status=status,
+        error_type=error_type,
     )
     set_counts(record, tokens)
     if cost is None and shape.cost:
         record.charges = semconv.charges_of(attributes, shape.cost)
-    if (
-        shape.region
-        or shape.address
-        or "region" in more
-        or (model is not None and model.startswith(_BEDROCK))
-    ):
+    states_region = model is not None and model.startswith(_STATES_REGION)
+    if states_region or shape.region or shape.address or "region" in more:
         record.region = semconv.region_of(
             attributes,
             shape.region,
@@ -233,7 +228,7 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     )
 
 
-_BEDROCK = ("global.", "arn:")  # beginnings of its models that say where they are served
+_STATES_REGION = ("global.", "arn:")  # beginnings of its models that say where they are served
 _NOTHING: Fields = {}
 
 
