@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.service.errors import Refusal
 from spool.ledger.queries import Wanted
-from spool.registry.budgets import SpendBudget
 from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.views import EXCLUDES, View
@@ -15,6 +15,16 @@ from spool.registry.views import EXCLUDES, View
 # What a call or a tool shows of the calls to models, and what is made of them: all, what the person may see, or
 # nothing.
 WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
+
+
+class OfView(Protocol):
+    """A budget: `arranged` is not 0 if it has what is of nobody's calls in it."""
+
+    @property
+    def view_id(self) -> str: ...
+
+    @property
+    def arranged(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,7 @@ class Visible:
     def view(self, view: View | None) -> bool:
         return self.is_whole or (view is not None and self.contains(view.include, view.exclude))
 
-    def budget(self, budget: SpendBudget) -> bool:
+    def budget(self, budget: OfView) -> bool:
         """True if the person may see a budget. One of billed money has what is of nobody's calls in it."""
         if budget.arranged:
             return self.is_whole

@@ -18,7 +18,6 @@ from spool.registry.shared.document_table import DocumentTable, MemoryTable, Pla
 from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable
 from spool.registry.tables.assistant_tools import AssistantToolTable
-from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.insights import InsightTable
@@ -63,7 +62,6 @@ class Registry:
         self.insights = InsightTable(changes, self.notices)
         self.connections = ConnectionTable(changes)
         self.views = ViewTable(changes)
-        self.budgets = BudgetTable(changes)
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)
         self.tool_calls = ToolCallTable(changes)

@@ -9,18 +9,17 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.http.holders.money import MoneyServices
-from gateway.http.resources.budgets import CURRENT, FORECAST
 from gateway.http.visible import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
+from gateway.money.budgets.declared import COST, CURRENT, FORECAST, BudgetTable, SpendBudget
 from gateway.money.budgets.expansion import expanded
 from gateway.money.budgets.figures import BudgetFigures
 from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
 from spool.record import CURRENCY, moment
-from spool.registry.budgets import COST, SpendBudget
 
 MOST = 50
 
@@ -73,7 +72,7 @@ async def run(asked: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnsw
     registry = asking.shared.require_registry()
     books = asking.services.require_budgets().books()
     sees = await asking.reads.visible()
-    known = [each for each in registry.budgets.all() if sees.budget(each)]
+    known = [each for each in registry.table(BudgetTable).all() if sees.budget(each)]
     chosen = known if asked.name is None else [_named(known, asked.name)]
     lines = []
     for budget in chosen[: asked.limit]:

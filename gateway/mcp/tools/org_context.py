@@ -23,6 +23,7 @@ from gateway.mcp.periods import ZONE, bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import known
 from gateway.mcp.writing import UNKNOWN, cell, clean, clean_text, money_text, percent_of, shown
+from gateway.money.budgets.declared import BudgetTable
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated
 from spool.ledger import money
 from spool.ledger.costs import combined
@@ -96,7 +97,11 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     total = await asyncio.to_thread(partial(combined, month["team"], start=since, group=()))
     known_days = await _known_days(asking)
     views = [] if registry is None else [view.name for view in registry.views.all() if sees.view(view)]
-    budgets = [] if registry is None else [each.name for each in registry.budgets.all() if sees.budget(each)]
+    budgets = (
+        []
+        if registry is None
+        else [each.name for each in registry.table(BudgetTable).all() if sees.budget(each)]
+    )
     is_complete = await ledger.is_complete()
     notes = [] if is_complete else ["the sums are being counted anew: they lack calls until that is done"]
     if registry is None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gateway.money.budgets.declared import ACTUAL, CLEARED, CORRECTED, FIRED, FORECAST, PENDING, Alert
 from spool.ledger import money
-from spool.registry.budget_alerts import ACTUAL, CLEARED, CORRECTED, FIRED, FORECAST, PENDING, Alert
 
 HOUR_S = 3600.0
 FORECAST_HOLDS_S = 6 * HOUR_S  # a forecast that is above for so long is not an accident of one evaluation

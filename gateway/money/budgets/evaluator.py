@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.bills.plans.declared import PlanTable
+from gateway.money.budgets.declared import BudgetTable, Judged, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.money.budgets.judging import judge_all, rules_digest
 from gateway.service.first_use import imported
@@ -21,9 +22,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import AnswersCosts
 from spool.log.protocols import ReadableLog
 from spool.record import AI_TELEMETRY
-from spool.registry.budgets import SpendBudget
 from spool.registry.registry import Registry
-from spool.registry.tables.budgets import Judged
 
 EVERY_S = 600.0
 LOOK_S = 15.0  # whether something asks for an evaluation before
@@ -117,7 +116,7 @@ class BudgetEvaluator:
             registry = self._registry
             figures = {
                 budget.id: await books.figures(budget, registry.views.find(budget.view_id))
-                for budget in registry.budgets.all()
+                for budget in registry.table(BudgetTable).all()
             }
             if not await self._ledger.is_complete():
                 return _WAITING
@@ -177,7 +176,7 @@ class BudgetEvaluator:
     async def _judged(self, figures: Callable[[], Mapping[str, BudgetFigures]], now: float) -> Judged:
         """Keep what is found by figures, which are asked for when the rows are at hand."""
         channels = self._registry.notices.channels
-        return await self._registry.budgets.keep(
+        return await self._registry.table(BudgetTable).keep(
             lambda kept: judge_all(figures(), kept, now=now, channels=channels, link=self._link)
         )
 
@@ -195,7 +194,7 @@ class BudgetEvaluator:
 
     def _now(self) -> _Basis:
         views = self._registry.views
-        budgets = self._registry.budgets.all()
+        budgets = self._registry.table(BudgetTable).all()
         rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
         plans = tuple(f"{each.id}:{each.last_updated}" for each in self._registry.table(PlanTable).all())
         return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=(*rules, *plans))

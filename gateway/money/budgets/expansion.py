@@ -8,7 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from gateway.http.resources.budgets import BURNUP, CURRENT, FORECAST, HISTORY
+from gateway.money.budgets.declared import (
+    BURNUP,
+    COST,
+    CURRENT,
+    DAILY,
+    FORECAST,
+    HISTORY,
+    MONTHLY,
+    QUARTERLY,
+    WEEKLY,
+    YEARLY,
+    SpendBudget,
+)
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, PeriodFigures, Spent
 from gateway.money.budgets.forecast import (
     PERIODS_BACK,
@@ -23,7 +35,6 @@ from gateway.money.budgets.judging import limit_of
 from gateway.money.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
 from spool.ledger import money
 from spool.record import border
-from spool.registry.budgets import COST, DAILY, MONTHLY, QUARTERLY, WEEKLY, YEARLY, SpendBudget
 from spool.registry.views import View
 
 _PERIODS = {DAILY: 31, WEEKLY: 13, QUARTERLY: 8, YEARLY: 5}  # that a history has; of months: four quarters

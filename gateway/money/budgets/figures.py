@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 
+from gateway.money.budgets.declared import CALLS, COST, TOKENS, SpendBudget
 from gateway.money.budgets.forecast import WINDOW_DAYS, Forecast, History, TooEarly, forecast
 from gateway.money.budgets.periods import BudgetPeriod, judged_periods
 from spool.errors import NotKept
@@ -20,7 +21,6 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow
 from spool.ledger.sums import DAY_S
 from spool.meters import METERS, SCALE
-from spool.registry.budgets import CALLS, COST, TOKENS, SpendBudget
 from spool.registry.views import View
 
 HOURS_DAYS = 14  # of which the profile of a day is made

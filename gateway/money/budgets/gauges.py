@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gateway.money.budgets.declared import COST
 from gateway.money.budgets.figures import BudgetFigures
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.budgets.judging import limit_of
 from gateway.service.monitoring.snapshot import BudgetGauge
 from spool.ledger import money
-from spool.registry.budgets import COST
 
 MAX_OWNERS = 200  # of a budget with series of their own: every new one costs the monitoring memory for good
 

@@ -14,15 +14,24 @@ from hashlib import blake2b
 import msgspec
 
 from gateway.money.budgets.alerts import Reading, Thresholds, Told, judge
+from gateway.money.budgets.declared import (
+    ACTUAL,
+    FIRED,
+    REAL_COST,
+    RULES,
+    Alert,
+    Judged,
+    Kept,
+    PeriodAlerts,
+    SpendBudget,
+    percents,
+)
 from gateway.money.budgets.figures import BudgetFigures, PeriodFigures
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.budgets.words import Standing, finding_of, notice_of
 from spool.ledger import money
-from spool.registry.budget_alerts import ACTUAL, FIRED, Alert, PeriodAlerts
-from spool.registry.budgets import REAL_COST, RULES, SpendBudget, percents
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice
-from spool.registry.tables.budgets import Judged, Kept
 from spool.registry.views import View
 
 _EMPTY: PeriodAlerts = PeriodAlerts(budget_id="", first_day="", end=0.0, rules="", owners={})

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 
+from gateway.money.budgets.declared import SpendBudget
 from spool.ledger.periods import beginning, next_beginning
-from spool.registry.budgets import SpendBudget
 
 LATE_S = (
     3 * 86400.0

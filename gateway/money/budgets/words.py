@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from gateway.money.budgets.alerts import Told
+from gateway.money.budgets.declared import ACTUAL, CORRECTED, COST, FINDER, FORECAST, Alert, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, PeriodFigures, Spent
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.insights.findings import finding, money, named
 from spool.ledger import money as units
 from spool.ledger.money import unconverted_words
 from spool.record import CURRENCY
-from spool.registry.budget_alerts import ACTUAL, CORRECTED, FORECAST, Alert
-from spool.registry.budgets import COST, SpendBudget
 from spool.registry.insights import LOW, Concerned, Finding
 from spool.registry.notices import CRITICAL, INFO, WARNING, Notice
-from spool.registry.tables.budgets import FINDER
 
 CATEGORY = "budget"
 CROSSED, EXPECTED, TAKEN_BACK = "budget.threshold_crossed", "budget.forecast_crossed", "budget.corrected"

@@ -12,19 +12,24 @@ from gateway.http.address import key_call
 from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.resources.budgets import (
+from gateway.http.resources.declaration import stated
+from gateway.http.visible import SLICED
+from gateway.money.budgets.declared import (
     EXPANSIONS,
+    FIRED,
+    GRANULARITIES,
+    NO_VIEW,
     AlertItem,
     BudgetChanges,
     BudgetItem,
+    BudgetTable,
     NewBudget,
     OneBudget,
     OwnerItem,
     PlannedLimits,
     Silence,
+    SpendBudget,
 )
-from gateway.http.resources.declaration import stated
-from gateway.http.visible import SLICED
 from gateway.money.budgets.expansion import expanded
 from gateway.money.budgets.figures import BudgetLedger
 from gateway.money.calls.lists.budgets import (
@@ -43,12 +48,8 @@ from gateway.money.costs.times import parse_moment
 from gateway.service.errors import Refusal
 from spool.errors import Invalid, SpoolError
 from spool.ledger.queries import BILLED_TYPES
-from spool.registry.budget_alerts import FIRED
-from spool.registry.budgets import GRANULARITIES, SpendBudget
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
-from spool.registry.registry import Registry
 from spool.registry.shared.document_table import Sees
-from spool.registry.tables.budgets import NO_VIEW, BudgetTable
 
 _log = logging.getLogger(__name__)
 
@@ -86,9 +87,6 @@ class BudgetResource(ManagedResource[SpendBudget]):
         is_confirmed=True,
         is_shown_when_deleted=True,
     )
-
-    def rows_in(self, registry: Registry) -> BudgetTable:
-        return registry.budgets
 
     async def sees(self, asking: Asker[Any]) -> Sees[SpendBudget]:
         return (await asking.sees()).budget
@@ -128,7 +126,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
     async def delete(self, asking: Asker[Any], word: str) -> str:
         budget = await self.find(asking, word)
         asking.check_confirmed(budget.name, "name of the budget")
-        await asking.registry.budgets.delete(budget.id, actor=asking.actor)
+        await asking.registry.table(BudgetTable).delete(budget.id, actor=asking.actor)
         await _evaluate(asking.services, asking.services.require_budgets().evaluate_soon())
         return budget.id
 
@@ -189,7 +187,7 @@ async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result
     in_turn=True,
 )
 async def read_budget_alerts(request: KeyRequest[MoneyServices, None]) -> Result:
-    table = request.services.require_registry().budgets
+    table = request.services.require_registry().table(BudgetTable)
     id = table.get(request.word("budget_id")).id
     page = await request.list(ALERTS, alert_rows(await table.alerts(id)))
     return {"budget": {"id": id}, **page}

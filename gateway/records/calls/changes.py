@@ -14,6 +14,7 @@ from gateway.http.operator.address import NOTHING, SIGNED_IN, call
 from gateway.http.operator.requests import OperatorRequest, holder
 from gateway.http.services import OperatorServices
 from gateway.money.annotations.declared import AnnotationTable
+from gateway.money.budgets.declared import BudgetTable
 from gateway.records.calls.newest import newest
 from gateway.service.schemas import TEXT
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
@@ -139,7 +140,9 @@ class OwnVersions:
         return {
             "views": version_of([each for each in registry.views.all() if visible.view(each)]),
             "annotations": version_of([each for each in annotations if visible.named(each.view_id)]),
-            "budgets": version_of([each for each in registry.budgets.all() if visible.budget(each)]),
+            "budgets": version_of(
+                [each for each in registry.table(BudgetTable).all() if visible.budget(each)]
+            ),
             "insights": version_of([each for each in insights if visible.insight(each)]),
             "recommendations": version_of([each for each in savings if visible.recommendation(each)]),
         }

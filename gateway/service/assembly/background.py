@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.http.services import Background, OperatorServices
 from gateway.intake.billing_connections import BillingConnections
+from gateway.money.budgets.declared import BudgetTable
 from gateway.money.calls.reports.declared import ScheduledReportTable
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.service.assembly.money import bill, evaluate_budgets, keep_rows, until
@@ -91,7 +92,7 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
     if assembler.sign_ins is not None:
         yield Task("sign-in", assembler.sign_ins.run)
     if money.budgets is not None:
-        yield Task("budgets", partial(evaluate_budgets, money.budgets, registry.budgets))
+        yield Task("budgets", partial(evaluate_budgets, money.budgets, registry.table(BudgetTable)))
     yield Task("definitions in force", money.require_publishing().follow)
     yield alone("insights", lambda: _inspect(operators))
     if money.statement_puller is not None:

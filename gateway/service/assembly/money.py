@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from gateway.bills.reconciliation.matching import Owner
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.intake.billing_connections import BillingConnections
+    from gateway.money.budgets.declared import BudgetTable
     from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.money.recommendations.adviser import Adviser
     from spool.registry.shared.document_table import PlainDocuments
-    from spool.registry.tables.budgets import BudgetTable
     from spool.statements.protocols import Statements
 
 CONFIGURED_LOOK_S = 15.0  # for what a reload, or somebody else, may bring

@@ -14,7 +14,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.shares import may_add
 
-VIEWS, BUDGETS, CONNECTIONS, ROLES = "views.max", "budgets.max", "billing.max_connections", "roles.max"
+VIEWS, CONNECTIONS, ROLES = "views.max", "billing.max_connections", "roles.max"
 CHANNELS = "channels.max"
 NAMESPACES, JOBS, INSIGHTS = "allocation.max_namespaces", "allocation.max_jobs", "insights"
 

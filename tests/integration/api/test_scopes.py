@@ -18,10 +18,10 @@ from aiohttp import ClientSession
 
 from gateway.http.address import Address
 from gateway.http.key_carriage import BASIC, IN_PATH
+from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from gateway.service.addresses.table import ADDRESSES
 from gateway.service.app import App
 from gateway.service.configuration.sections import Config, ServerSettings
-from spool.registry.budgets import BudgetDraft
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
@@ -87,7 +87,7 @@ async def make_things(server: Serving) -> None:
     assert storage.registry is not None
     if storage.registry.connections.find(PARAMETERS["connection_id"]) is None:
         await server.make_connection(PARAMETERS["connection_id"])
-    if storage.registry.budgets.find(PARAMETERS.get("budget_id", "")) is None:
+    if storage.registry.table(BudgetTable).find(PARAMETERS.get("budget_id", "")) is None:
         PARAMETERS["budget_id"] = await make_budget(storage.registry)
     insight = await storage.registry.insights.create(Draft(title="Spike"), actor=ACTOR)
     PARAMETERS["id"] = insight.id
@@ -119,7 +119,7 @@ async def make_budget(registry: Registry) -> str:
     budget = BudgetDraft(
         name="All", view_id=view.id, planned={}, default_amount="1", alerts={}, forecast_alerts={}
     )
-    return (await registry.budgets.create(budget, known=("model",), most=10, actor=ACTOR)).id
+    return (await registry.table(BudgetTable).create(budget, known=("model",), most=10, actor=ACTOR)).id
 
 
 class Wrong(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
-from spool.registry.budgets import BudgetDraft
+from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.registry.insights import ADDRESSED, Draft
 from spool.registry.registry import Registry
 from spool.registry.views import ViewDraft
@@ -33,7 +33,7 @@ async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
         forecast_alerts={},
         **fields,
     )
-    await registry.budgets.create(budget, known=("model",), most=100, actor=ACTOR)
+    await registry.table(BudgetTable).create(budget, known=("model",), most=100, actor=ACTOR)
 
 
 async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:

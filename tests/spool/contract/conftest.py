@@ -19,6 +19,7 @@ import pytest_asyncio
 
 import spool.memory
 import spool.sqlite
+from gateway.http.resources.list import declared_tables
 from spool import engines
 from spool.memory.registry import MemoryRegistry
 from spool.postgres.database import Database
@@ -46,6 +47,7 @@ Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool | PostgresSpool
 Opener = Callable[..., Awaitable[Spool]]
 RegistryOpener = Callable[..., Awaitable[Registry]]
 SECRET = b"i" * 32
+ALL_DECLARED = declared_tables()
 EVERY_ENGINE = [*ENGINES, POOLED]
 HERE = Path(__file__).parent
 
@@ -166,7 +168,9 @@ async def open_registry(
         if is_postgres:
             database = await stack.enter_async_context(migrated(schemas_of(request.param, request)()))
 
-        async def opener(*, secret: bytes = SECRET, declared: Iterable[type[DeclaredTable]] = ()) -> Registry:
+        async def opener(
+            *, secret: bytes = SECRET, declared: Iterable[type[DeclaredTable]] = ALL_DECLARED
+        ) -> Registry:
             if is_postgres:
                 store: RegistryStore = PostgresRegistry(database)
             else:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import spool.registry
-from gateway.http.resources.list import declared_tables
+from gateway.http.resources.list import RESOURCES
 from spool.registry.shared.documents import DocumentKind
 
 _MADE = {"created": 1.0, "last_updated": 1.0}
@@ -43,15 +43,17 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
 
 
 def kinds() -> Iterator[DocumentKind[Any]]:
-    """Every kind of documents that a module of the registry, or a table of a resource, declares."""
-    for module in walk_packages(spool.registry.__path__, "spool.registry."):
-        if not module.ispkg:
-            for value in vars(import_module(module.name)).values():
-                if isinstance(value, DocumentKind):
-                    yield value
-    for table in declared_tables():
-        if isinstance(kind := getattr(table, "kind", None), DocumentKind):
-            yield kind
+    """Every kind of documents that a module of the registry, or a resource, declares."""
+    own = [
+        module.name
+        for module in walk_packages(spool.registry.__path__, "spool.registry.")
+        if not module.ispkg
+    ]
+    for name in (*own, *(f"{package}.declared" for package in RESOURCES.values())):
+        for value in vars(import_module(name)).values():
+            kind = getattr(value, "kind", value)
+            if isinstance(kind, DocumentKind):
+                yield kind
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import PageRequest, paged, show_page
 from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
-from gateway.http.resources.budgets import EXPANSIONS, NewBudget
-from spool.registry.budget_alerts import KINDS, STATES
-from spool.registry.budgets import GRANULARITIES
+from gateway.money.budgets.declared import EXPANSIONS, GRANULARITIES, KINDS, STATES, NewBudget
 
 COLUMNS = ("id", "name", "granularity", "measure", "per_label", "default_amount", "percent", "problem")
 OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_calls", "fired")

@@ -9,9 +9,9 @@ from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.money.budgets.declared import BudgetTable, SpendBudget
 from gateway.money.calls.lists.budgets import ALERTS, OWNERS, alert_rows, alerts_of_now, owner_rows
 from spool.errors import NotThere
-from spool.registry.budgets import SpendBudget
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 
@@ -59,13 +59,13 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     if request.is_limited:
         kept = await alerts_of_now(request.services, budget)
     else:
-        kept = await request.registry.budgets.alerts(budget.id)
+        kept = await request.registry.table(BudgetTable).alerts(budget.id)
     return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(kept))}
 
 
 async def _budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:
     """Return the budget of the path. NotThere if there is none that the person sees."""
-    budget = request.registry.budgets.get(request.word("id"))
+    budget = request.registry.table(BudgetTable).get(request.word("id"))
     if not (await request.reads.visible()).budget(budget):
         raise NotThere("there is no budget with this id")
     return budget

@@ -7,8 +7,24 @@ from dataclasses import dataclass
 
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
-from gateway.http.resources.budgets import CURRENT, FORECAST, AlertItem, BudgetItem, OwnerItem
 from gateway.http.resources.declaration import answer
+from gateway.money.budgets.declared import (
+    ACTUAL,
+    CURRENT,
+    FIRED,
+    FORECAST,
+    GRANULARITIES,
+    KINDS,
+    MEASURES,
+    STATES,
+    Alert,
+    AlertItem,
+    BudgetItem,
+    BudgetTable,
+    OwnerItem,
+    PeriodAlerts,
+    SpendBudget,
+)
 from gateway.money.budgets.evaluator import BudgetEvaluator
 from gateway.money.budgets.expansion import forecast_text, percent_of
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent, problem_of
@@ -19,8 +35,6 @@ from gateway.service.schemas import TEXT, closed
 from spool.ledger import money
 from spool.meters import METERS
 from spool.record import moment
-from spool.registry.budget_alerts import ACTUAL, FIRED, KINDS, STATES, Alert, PeriodAlerts
-from spool.registry.budgets import GRANULARITIES, MEASURES, SpendBudget
 
 _NO_PERCENT = -1  # sorts before every percent
 
@@ -193,7 +207,7 @@ def budget_rows(
     money: MoneyServices, shows: Callable[[SpendBudget], bool] = lambda _: True
 ) -> MemoryRows[ShownBudget]:
     """The budgets that are shown."""
-    kept = money.require_registry().budgets.all()
+    kept = money.require_registry().table(BudgetTable).all()
     return MemoryRows([add_state(money, budget) for budget in kept if shows(budget)])
 
 
@@ -240,13 +254,13 @@ async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[P
     """Return the alerts of periods that were judged by the present rules and view: others are about other calls."""
     registry = money.require_registry()
     rules = rules_digest(budget, registry.views.find(budget.view_id))
-    return [period for period in await registry.budgets.alerts(budget.id) if period.rules == rules]
+    return [period for period in await registry.table(BudgetTable).alerts(budget.id) if period.rules == rules]
 
 
 async def fresh(money: MoneyServices, books: BudgetLedger, id: str) -> BudgetFigures:
     """The figures of a budget now; NotThere if there is none."""
     registry = money.require_registry()
-    budget = registry.budgets.get(id)
+    budget = registry.table(BudgetTable).get(id)
     return await books.figures(budget, registry.views.find(budget.view_id))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import Visible
+from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import limit_of
 from gateway.money.budgets.words import amount
 from gateway.money.calls.lists.budgets import add_state
@@ -106,7 +107,7 @@ async def _bars(
 
 def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
     """Yield a line for each budget of the view, by its last evaluation."""
-    for budget in registry.budgets.all():
+    for budget in registry.table(BudgetTable).all():
         if budget.view_id != view.id or not visible.budget(budget):
             continue
         shown = add_state(services, budget)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from gateway.http.resources.list import declared_tables
+from gateway.money.budgets.declared import BudgetDraft, BudgetTable, SpendBudget
 from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
 from gateway.service.mounts import page_link
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry
 from spool.record import NS
-from spool.registry.budgets import BudgetDraft, SpendBudget
 from spool.registry.notices import Notification
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -94,7 +94,9 @@ class House:
             "name": "Search", "view_id": view.id, "planned": {}, "default_amount": "100",
             "alerts": {"50": "Y", "80": "Y", "100": "Y"}, "forecast_alerts": {}, **fields,
         }  # fmt: skip
-        return await self.registry.budgets.create(BudgetDraft(**given), known=KNOWN, most=100, actor=ADA)
+        return await self.registry.table(BudgetTable).create(
+            BudgetDraft(**given), known=KNOWN, most=100, actor=ADA
+        )
 
     def spend(self, dollars: str, *, at: float | None = None, **fields: Any) -> None:
         """One call of so much, now or at a time."""

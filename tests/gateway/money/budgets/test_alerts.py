@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.money.budgets.alerts import Reading, Thresholds, Told, is_past, judge
-from spool.ledger.money import UNIT
-from spool.registry.budget_alerts import (
+from gateway.money.budgets.declared import (
     ACTUAL,
     BUDGET_ALERTS,
     CLEARED,
@@ -22,6 +21,7 @@ from spool.registry.budget_alerts import (
     Alert,
     PeriodAlerts,
 )
+from spool.ledger.money import UNIT
 from spool.registry.shared.documents import stored
 
 HOUR = 3600.0

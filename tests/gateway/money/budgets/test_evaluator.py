@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace as changed
 
+from gateway.money.budgets.declared import ACTUAL, FIRED, BudgetTable, SpendBudget
 from gateway.money.budgets.judging import judge_all, rules_digest
 from gateway.money.budgets.words import CROSSED, EXPECTED, TAKEN_BACK
 from spool.errors import Invalid
@@ -19,8 +20,6 @@ from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.listing import ListQuery, SortField
 from spool.record import NS, Correction, Inference
-from spool.registry.budget_alerts import ACTUAL, FIRED
-from spool.registry.budgets import SpendBudget
 from spool.registry.insights import Insight
 from spool.registry.views import ViewConnections
 from tests.gateway.money.budgets.house import ADA, House
@@ -75,7 +74,7 @@ async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
     budget = await house.budget(view)
     await house.evaluate()
     assert [] == await house.told()
-    [period] = await house.registry.budgets.alerts(budget.id)
+    [period] = await house.registry.table(BudgetTable).alerts(budget.id)
     assert [(50, FIRED, False), (80, FIRED, False)] == [
         (alert.percent, alert.state, alert.told) for alert in period.owners[""]
     ]
@@ -91,10 +90,10 @@ async def test_a_changed_amount_arms_the_thresholds_again() -> None:
     house.clock.at = NOW
     house.spend("85")
     await house.evaluate()
-    await house.registry.budgets.change(budget.id, {"name": "New"}, known=(), actor=ADA)
+    await house.registry.table(BudgetTable).change(budget.id, {"name": "New"}, known=(), actor=ADA)
     await house.evaluate()
     assert [(CROSSED, "80 %")] == await house.told()
-    await house.registry.budgets.change(budget.id, {"default_amount": "1000"}, known=(), actor=ADA)
+    await house.registry.table(BudgetTable).change(budget.id, {"default_amount": "1000"}, known=(), actor=ADA)
     await house.evaluate()
     assert [] == await insights(house)
     house.spend("800")
@@ -133,11 +132,11 @@ async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
     house.spend("55")
     await house.evaluate()
     house.clock.at = NOVEMBER + 30 * DAY + HOUR
-    await house.registry.budgets.change(budget.id, {"default_amount": "60"}, known=(), actor=ADA)
+    await house.registry.table(BudgetTable).change(budget.id, {"default_amount": "60"}, known=(), actor=ADA)
     house.spend("55", at=NOW)
     await house.evaluate()
     assert [(CROSSED, "50 %")] == await house.told()
-    november, december = await house.registry.budgets.alerts(budget.id)
+    november, december = await house.registry.table(BudgetTable).alerts(budget.id)
     assert ([(50, True)], {}) == (
         [(alert.percent, alert.told) for alert in november.owners[""]],
         december.owners,
@@ -217,7 +216,7 @@ async def test_each_owner_has_the_amount_of_its_own() -> None:
     assert {"a", "unknown"} == named
     [insight] = await insights(house)
     assert "Budget Search: 2 of team past a threshold" == insight.title
-    [period] = await house.registry.budgets.alerts(budget.id)
+    [period] = await house.registry.table(BudgetTable).alerts(budget.id)
     assert {"", "a"} == set(period.owners)
 
 
@@ -247,7 +246,7 @@ async def test_a_silence_notes_and_does_not_send() -> None:
     house.spend("16")
     await house.evaluate()
     assert [(CROSSED, "100 %")] == await house.told()
-    [period] = await house.registry.budgets.alerts(budget.id)
+    [period] = await house.registry.table(BudgetTable).alerts(budget.id)
     assert [False, False, True] == [alert.told for alert in period.owners[""] if alert.kind == ACTUAL]
 
 
@@ -275,7 +274,7 @@ async def test_the_channels_are_those_of_the_budget_or_of_its_view() -> None:
     house.spend("55")
     await house.evaluate()
     assert (0, 1) == (len(await house.told("costs")), len(await house.told("oncall")))
-    await house.registry.budgets.change(budget.id, {"channels": ("costs",)}, known=(), actor=ADA)
+    await house.registry.table(BudgetTable).change(budget.id, {"channels": ("costs",)}, known=(), actor=ADA)
     house.spend("50")
     await house.evaluate()
     assert (1, 1) == (len(await house.told("costs")), len(await house.told("oncall")))
@@ -314,7 +313,7 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
         replace(budget, default_amount="1"), house.registry.views.find(budget.view_id)
     )
     await house.evaluate()
-    judged = await house.registry.budgets.keep(
+    judged = await house.registry.table(BudgetTable).keep(
         lambda kept: judge_all({budget.id: stale}, kept, now=NOW, channels=("costs",), link=lambda _: "")
     )
     assert ([], [], None) == (judged.alerts, judged.notices, judged.findings)
@@ -361,11 +360,11 @@ async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
     house.clock.at = NOW
     house.spend("150")
     await house.evaluate()
-    await house.registry.budgets.delete(deleted.id, actor=ADA)
+    await house.registry.table(BudgetTable).delete(deleted.id, actor=ADA)
     await house.evaluate()
     found = {each.present: each.status for each in await house.registry.insights.found()}
     assert {True: "new", False: "addressed"} == found
-    await house.registry.budgets.delete(kept.id, actor=ADA)
+    await house.registry.table(BudgetTable).delete(kept.id, actor=ADA)
     await house.evaluate()
     assert {"addressed"} == {each.status for each in await house.registry.insights.found()}
 

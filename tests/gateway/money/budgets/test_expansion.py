@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.http.resources.budgets import EXPANSIONS
+from gateway.money.budgets.declared import EXPANSIONS, SpendBudget
 from gateway.money.budgets.expansion import expanded
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
-from spool.registry.budgets import SpendBudget
 from tests.gateway.money.budgets.house import House
 from tests.spool.ledger_log import HOUR
 

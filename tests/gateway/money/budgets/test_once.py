@@ -13,10 +13,10 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.money.budgets.declared import GRANULARITIES, MEASURES
 from gateway.money.budgets.periods import period_at
 from gateway.money.budgets.words import CROSSED
 from spool.ledger import money
-from spool.registry.budgets import GRANULARITIES, MEASURES
 from tests.gateway.money.budgets.house import House, Killed
 from tests.rounds import examples
 from tests.spool.ledger_log import HOUR

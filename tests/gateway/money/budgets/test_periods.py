@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from gateway.money.budgets.declared import SpendBudget
 from gateway.money.budgets.periods import LATE_S, days_of, judged_periods, period_at, periods_before
-from spool.registry.budgets import SpendBudget
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 import pytest_asyncio
 
-from gateway.http.resources.budgets import EXPANSIONS
+from gateway.money.budgets.declared import EXPANSIONS
 from gateway.money.budgets.expansion import expanded
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from tests.gateway.money.budgets.house import House

@@ -9,17 +9,27 @@ from typing import Any
 
 import pytest
 
+from gateway.money.budgets.declared import (
+    ACTUAL,
+    FIRED,
+    KEPT_S,
+    MAX_PLANNED,
+    Alert,
+    BudgetDraft,
+    BudgetTable,
+    Judged,
+    Kept,
+    PeriodAlerts,
+    SpendBudget,
+)
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.listing import ListQuery, SortField
 from spool.registry.audit import AuditRow
-from spool.registry.budget_alerts import ACTUAL, FIRED, Alert, PeriodAlerts
-from spool.registry.budgets import MAX_PLANNED, BudgetDraft, SpendBudget
 from spool.registry.insights import Draft, Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.shared.document_table import stated
-from spool.registry.tables.budgets import KEPT_S, Judged, Kept
 from spool.registry.views import ViewDraft
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
@@ -50,11 +60,11 @@ async def view(registry: Registry, name: str = "search") -> str:
 
 async def create(registry: Registry, view_id: str, *, most: int = 10, **fields: Any) -> SpendBudget:
     draft = replace(DRAFT, view_id=view_id, **fields)
-    return await registry.budgets.create(draft, known=KNOWN, most=most, actor=ADA)
+    return await registry.table(BudgetTable).create(draft, known=KNOWN, most=most, actor=ADA)
 
 
 async def change(registry: Registry, id: str, **changes: Any) -> SpendBudget:
-    return await registry.budgets.change(id, changes, known=KNOWN, actor=ADA)
+    return await registry.table(BudgetTable).change(id, changes, known=KNOWN, actor=ADA)
 
 
 async def audited(registry: Registry) -> Sequence[AuditRow]:
@@ -67,7 +77,7 @@ async def test_a_budget_is_there_after_a_restart(open_registry: RegistryOpener) 
     registry = await open_registry()
     made = await create(registry, await view(registry))
     await registry.close()
-    again = (await open_registry()).budgets
+    again = (await open_registry()).table(BudgetTable)
     assert made == again.get(made.id)
     assert ["2026-11-01", "2026-12-01"] == list(made.planned)
     assert ["80", "100"] == list(made.alerts)
@@ -81,7 +91,7 @@ async def test_every_change_has_an_audit_row(open_registry: RegistryOpener) -> N
     registry = await open_registry()
     made = await create(registry, await view(registry))
     await change(registry, made.id, name="Find", default_amount="5")
-    await registry.budgets.delete(made.id, actor=ADA)
+    await registry.table(BudgetTable).delete(made.id, actor=ADA)
     created, changed, deleted = await audited(registry)
     assert set(stated(DRAFT)) == set(created.after or ()) == set(deleted.before or ())
     assert ({"name": "Search", "default_amount": "1200"}, {"name": "Find", "default_amount": "5"}) == (
@@ -100,7 +110,7 @@ async def test_names_are_unique_within_a_view(open_registry: RegistryOpener) -> 
     other = await create(registry, second)
     with pytest.raises(AlreadyThere):
         await change(registry, other.id, view_id=first)
-    assert second == registry.budgets.get(other.id).view_id
+    assert second == registry.table(BudgetTable).get(other.id).view_id
 
 
 async def test_a_view_with_a_budget_stays(open_registry: RegistryOpener) -> None:
@@ -110,12 +120,12 @@ async def test_a_view_with_a_budget_stays(open_registry: RegistryOpener) -> None
     made = await create(registry, first)
     with pytest.raises(NotAllowed, match="Search"):
         await registry.views.delete(first, actor=ADA)
-    await registry.budgets.delete(made.id, actor=ADA)
+    await registry.table(BudgetTable).delete(made.id, actor=ADA)
     await registry.views.delete(first, actor=ADA)
     with pytest.raises(Invalid, match=r"view\.id"):
         await create(registry, first)
     with pytest.raises(NotThere):
-        await registry.budgets.delete(made.id, actor=ADA)
+        await registry.table(BudgetTable).delete(made.id, actor=ADA)
 
 
 async def test_one_more_than_the_setting_is_refused(open_registry: RegistryOpener) -> None:
@@ -171,7 +181,7 @@ async def test_bad_fields_are_named(
     made = await create(registry, first)
     with pytest.raises(Invalid, match=message):
         await change(registry, made.id, **fields)
-    assert [made] == registry.budgets.all()
+    assert [made] == registry.table(BudgetTable).all()
 
 
 async def test_a_change_of_the_rules_has_its_time(open_registry: RegistryOpener, clock: MovedClock) -> None:
@@ -205,15 +215,15 @@ async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, c
         found, notices=[(Notice(id="?", kind="budget.threshold_crossed", title="x", at=1.0), ["costs"])]
     )
     with pytest.raises(Invalid):
-        await registry.budgets.keep(lambda _: broken)
-    assert ([], []) == (await registry.budgets.alerts(made.id), await registry.notices.waiting())
-    await registry.budgets.keep(lambda _: found)
-    await registry.budgets.keep(
+        await registry.table(BudgetTable).keep(lambda _: broken)
+    assert ([], []) == (await registry.table(BudgetTable).alerts(made.id), await registry.notices.waiting())
+    await registry.table(BudgetTable).keep(lambda _: found)
+    await registry.table(BudgetTable).keep(
         lambda kept: found if asdict(found.alerts[0]) in map(asdict, kept.alerts.values()) else broken
     )
     await registry.close()
     registry = await open_registry()
-    assert [found.alerts[0]] == await registry.budgets.alerts(made.id)
+    assert [found.alerts[0]] == await registry.table(BudgetTable).alerts(made.id)
     assert ["costs", "oncall"] == [each.channel for each in await registry.notices.waiting()]
     query = ListQuery(sort=SortField("title"), order="asc", identity="id", limit=5)
     assert ["Budget"] == [each.title for each in (await registry.insights.page(query)).rows]
@@ -231,12 +241,12 @@ async def test_old_alerts_go(open_registry: RegistryOpener, clock: MovedClock) -
     nothing = Judged(alerts=[], notices=[], findings=None)
     for budget in (made, other):
         found = judged(budget, end=clock.now())
-        await registry.budgets.keep(partial(_as_found, found))
+        await registry.table(BudgetTable).keep(partial(_as_found, found))
     clock.move(KEPT_S)
-    await registry.budgets.keep(lambda _: nothing)
-    assert 1 == len(await registry.budgets.alerts(made.id))
-    await registry.budgets.delete(other.id, actor=ADA)
-    assert [] == await registry.budgets.alerts(other.id)
+    await registry.table(BudgetTable).keep(lambda _: nothing)
+    assert 1 == len(await registry.table(BudgetTable).alerts(made.id))
+    await registry.table(BudgetTable).delete(other.id, actor=ADA)
+    assert [] == await registry.table(BudgetTable).alerts(other.id)
     clock.move(1)
-    await registry.budgets.keep(lambda _: nothing)
-    assert [] == await registry.budgets.alerts(made.id)
+    await registry.table(BudgetTable).keep(lambda _: nothing)
+    assert [] == await registry.table(BudgetTable).alerts(made.id)

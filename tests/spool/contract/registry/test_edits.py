@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
+from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.errors import NotAllowed
 from spool.registry.allocation import NamespaceDraft
-from spool.registry.budgets import BudgetDraft
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft
 from spool.registry.operators import Actor
@@ -39,7 +39,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     draft = BudgetDraft(
         name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
     )
-    budget = await registry.budgets.create(draft, known=KNOWN, most=9, actor=ADA)
+    budget = await registry.table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
     role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
     bill = await registry.connections.create(
         ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ADA
@@ -57,7 +57,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
         ),
         "key's status": lambda by: registry.keys.disable(key.name, actor=by),
         "view": lambda by: registry.views.change(view.id, {"range": "ytd"}, known=KNOWN, actor=by),
-        "budget": lambda by: registry.budgets.change(
+        "budget": lambda by: registry.table(BudgetTable).change(
             budget.id, {"default_amount": "6"}, known=KNOWN, actor=by
         ),
         "role": lambda by: registry.roles.change(
@@ -103,7 +103,7 @@ async def test_an_edit_of_what_was_changed_since_is_refused(open_registry: Regis
     draft = BudgetDraft(
         name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
     )
-    budget = await registry.budgets.create(draft, known=KNOWN, most=9, actor=ADA)
+    budget = await registry.table(BudgetTable).create(draft, known=KNOWN, most=9, actor=ADA)
     role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
 
@@ -111,7 +111,7 @@ async def test_an_edit_of_what_was_changed_since_is_refused(open_registry: Regis
         return registry.views.change(view.id, {"name": by.name}, version=view.version, known=KNOWN, actor=by)
 
     def of_budget(by: Actor) -> Awaitable[object]:
-        return registry.budgets.change(
+        return registry.table(BudgetTable).change(
             budget.id, {"name": by.name}, version=budget.version, known=KNOWN, actor=by
         )
 
@@ -129,5 +129,5 @@ async def test_an_edit_of_what_was_changed_since_is_refused(open_registry: Regis
         outcomes = await asyncio.gather(edit(ADA), edit(BEN), return_exceptions=True)
         assert [False, True] == sorted(isinstance(outcome, NotAllowed) for outcome in outcomes), outcomes
         [kept] = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
-        assert kept in (registry.views.get(view.id), registry.budgets.get(budget.id), registry.roles.get(role.id),
-                        *registry.keys.all())  # fmt: skip
+        assert kept in (registry.views.get(view.id), registry.table(BudgetTable).get(budget.id),
+                        registry.roles.get(role.id), *registry.keys.all())  # fmt: skip

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.errors import NotAllowed
 from spool.registry.allocation import NamespaceDraft
-from spool.registry.budgets import BudgetDraft
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft, Finding
 from spool.registry.operators import Actor
@@ -47,9 +47,9 @@ async def budgets(registry: Registry) -> tuple[Make, Delete]:
         draft = BudgetDraft(
             name=name, view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
         )
-        return (await registry.budgets.create(draft, known=KNOWN, most=MOST, actor=by)).id
+        return (await registry.table(BudgetTable).create(draft, known=KNOWN, most=MOST, actor=by)).id
 
-    return make, lambda id: registry.budgets.delete(id, actor=ADA)
+    return make, lambda id: registry.table(BudgetTable).delete(id, actor=ADA)
 
 
 async def connections(registry: Registry) -> tuple[Make, Delete]:

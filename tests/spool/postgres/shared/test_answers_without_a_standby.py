@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 import pytest
 import pytest_asyncio
 
+from gateway.http.resources.list import declared_tables
+from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, NotCertain, NotThere
 from spool.postgres.database import Database
@@ -15,7 +17,6 @@ from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.allocation import NamespaceDraft
-from spool.registry.budgets import BudgetDraft
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry
@@ -52,7 +53,9 @@ async def strict(fresh_schema: Schema, cluster: Server) -> AsyncIterator[Databas
 
 
 async def opened(database: Database) -> Registry:
-    return await Registry.open(PostgresRegistry(database), secret=b"s" * 32, clock=MovedClock())
+    return await Registry.open(
+        PostgresRegistry(database), secret=b"s" * 32, clock=MovedClock(), declared=declared_tables()
+    )
 
 
 async def deletions(registry: Registry) -> Mapping[str, Change]:
@@ -63,7 +66,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     planned = BudgetDraft(
         name="budget", view_id=under.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
     )
-    budget = await registry.budgets.create(planned, known=KNOWN, most=9, actor=ACTOR)
+    budget = await registry.table(BudgetTable).create(planned, known=KNOWN, most=9, actor=ACTOR)
     view = await registry.views.create(
         ViewDraft(name="view", principal_dimension="model"), known=KNOWN, most=9, actor=ACTOR
     )
@@ -82,7 +85,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     await registry.operators.add("ada@example.com", role="viewer", password="a long password", actor=ACTOR)
     return {
         "key": lambda: registry.keys.delete("key", confirm="key", actor=ACTOR),
-        "budget": lambda: registry.budgets.delete(budget.id, actor=ACTOR),
+        "budget": lambda: registry.table(BudgetTable).delete(budget.id, actor=ACTOR),
         "view": lambda: registry.views.delete(view.id, actor=ACTOR),
         "role": lambda: registry.roles.delete(role.id, actor=ACTOR),
         "connection": lambda: registry.connections.delete(connection.id, actor=ACTOR),

@@ -9,11 +9,12 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
+from gateway.http.resources.list import declared_tables
+from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.errors import AlreadyThere, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.registry import store
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.allocation import NamespaceDraft
-from spool.registry.budgets import BudgetDraft
 from spool.registry.changes import LOOKED_S
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
@@ -44,7 +45,11 @@ async def nodes(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[tuple[
         opened = []
         for _ in range(2):
             database = await stack.enter_async_context(migrated(fresh_schema))
-            opened.append(await Registry.open(PostgresRegistry(database), secret=SECRET, clock=clock))
+            opened.append(
+                await Registry.open(
+                    PostgresRegistry(database), secret=SECRET, clock=clock, declared=declared_tables()
+                )
+            )
             stack.push_async_callback(opened[-1].close)
         yield opened[0], opened[1]
 
@@ -125,12 +130,12 @@ async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[R
     draft = BudgetDraft(
         name="b", view_id=view.id, planned={}, default_amount="10", alerts={"100": "Y"}, forecast_alerts={}
     )
-    budget = await here.budgets.create(draft, known=("team",), most=10, actor=ACTOR)
+    budget = await here.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
     await there.follow()
-    assert [budget] == there.budgets.all()
-    await here.budgets.delete(budget.id, actor=ACTOR)
+    assert [budget] == there.table(BudgetTable).all()
+    await here.table(BudgetTable).delete(budget.id, actor=ACTOR)
     await there.follow()
-    assert [] == there.budgets.all()
+    assert [] == there.table(BudgetTable).all()
 
 
 async def test_changes_of_both_take_turns(nodes: tuple[Registry, Registry]) -> None:
@@ -153,7 +158,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
     draft = BudgetDraft(
         name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
     )
-    budget = await here.budgets.create(draft, known=("model",), most=9, actor=ACTOR)
+    budget = await here.table(BudgetTable).create(draft, known=("model",), most=9, actor=ACTOR)
     role = await here.roles.create(
         RoleDraft(name="finance", data_access=FULL), known=(), limits=RoleLimits(), actor=ACTOR
     )
@@ -162,13 +167,13 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
         fields = {"default_amount": str(turn + 6)}, {"name": f"budget {turn}"}
         await asyncio.gather(
             *(
-                node.budgets.change(budget.id, field, known=("model",), actor=ACTOR)
+                node.table(BudgetTable).change(budget.id, field, known=("model",), actor=ACTOR)
                 for node, field in zip(nodes, fields, strict=True)
             )
         )
         for node in nodes:
             await node.follow()
-            kept = node.budgets.get(budget.id)
+            kept = node.table(BudgetTable).get(budget.id)
             assert (str(turn + 6), f"budget {turn}") == (kept.default_amount, kept.name)
 
     async def add(node: Registry, member: str) -> None:
