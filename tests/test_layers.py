@@ -197,7 +197,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "aiosqlite": "spool/sqlite/database.py",
     "obstore": "exporters/lake/object_store.py",
     "pyarrow": ("exporters/lake/parquet.py", "gateway/bills/statements/parquet"),
-    "jwt": "gateway/people/authentication/oidc/signatures.py",
+    "jwt": "gateway/people/authentication/oidc/tokens.py",
     "grpc": "gateway/intake/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",
     "prometheus_client": "gateway/service/monitoring/",

@@ -128,7 +128,7 @@ async def try_provider(config: Config) -> str:
     """Why nobody can sign in with the OpenID provider; empty if there is none, or it answers."""
     if not config.oidc.issuer:
         return ""
-    from gateway.people.authentication.oidc.check import provider_problem
+    from gateway.people.authentication.oidc.provider import provider_problem
 
     return await provider_problem(config.oidc, clock=SystemClock())
 
@@ -148,7 +148,7 @@ async def missed_by_assistants(config: Config) -> Sequence[str]:
     """List what clients of assistants will miss at the provider; nothing if no tokens are taken."""
     if not config.mcp.oauth.resource:
         return ()
-    from gateway.people.authentication.oidc.check import missing_for_clients
+    from gateway.people.authentication.oidc.provider import missing_for_clients
 
     return await missing_for_clients(config.oidc, clock=SystemClock())
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
-from gateway.devices import refusals, transitions
+from gateway.devices import reports, states
 from gateway.devices.keys import DeviceKeys
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.states import counts, state_of
@@ -87,7 +87,7 @@ class DeviceLifecycle:
         if bearer.is_gateway:
             known = await self._follow(known, report, bearer, address)
             if report.revoked:
-                begun = transitions.begun(report.id, self._clock.now(), bearer.name, state=REVOKED)
+                begun = states.begun(report.id, self._clock.now(), bearer.name, state=REVOKED)
                 return known or begun, None
         reported, audited = await self._contact(known, report, bearer, address)
         may_have_key = False
@@ -104,7 +104,7 @@ class DeviceLifecycle:
     async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
         """Keeps a heartbeat. A first contact enrols if the key may; else Refusal 403 names the scope."""
         report = self._private(report)
-        refusals.check_own(bearer, report.id)
+        reports.check_own(bearer, report.id)
         known = self.table.find(report.id)
         if known is None and ENROLL not in bearer.scopes:
             raise lacking(ENROLL)
@@ -129,22 +129,22 @@ class DeviceLifecycle:
         """Notes that a revoked device still asks, so that it is not forgotten; returns the refusal."""
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
-            self.table.touch(device.id, transitions.seen(now), expects=bearer.expects)
-        return refusals.revoked()
+            self.table.touch(device.id, states.seen(now), expects=bearer.expects)
+        return reports.revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
         """Notes that the device is alive. Refusal 404 if it is unknown, 403 if another key speaks for it."""
-        refusals.check_own(bearer, id)
+        reports.check_own(bearer, id)
         device = self.table.find(id)
         if device is None:
-            raise refusals.unknown()
+            raise reports.unknown()
         if device.state == REVOKED:
             raise self.refused(device, bearer)
         now = self._clock.now()
 
         def pinged(newest: Device) -> Device:
-            refusals.check_speaks_for(newest, bearer)
-            return transitions.seen(now)(newest)
+            reports.check_speaks_for(newest, bearer)
+            return states.seen(now)(newest)
 
         self.table.touch(id, pinged, expects=bearer.expects)
 
@@ -168,14 +168,14 @@ class DeviceLifecycle:
         try:
             return await self.table.update(id, change, audited, expects=bearer.expects, most=most)
         except TooManyDevices as error:
-            raise refusals.full() from error
+            raise reports.full() from error
 
     def heard(self, device: Device, bearer: Bearer) -> None:
         """Notes that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
         if device.last_telemetry is None or elapsed_s(device.last_telemetry, now) >= rest_s:
-            seen = transitions.seen(now)
+            seen = states.seen(now)
             self.table.touch(
                 device.id, lambda known: replace(seen(known), last_telemetry=now), expects=bearer.expects
             )
@@ -187,7 +187,7 @@ class DeviceLifecycle:
             raise Refusal(403, "enrolment_closed", message)
         own = self.table.enrolled_by(bearer.name)
         if not may_add(own, len(self.table), 1, self.settings.max):
-            raise refusals.full()
+            raise reports.full()
         wait_s = self._limits.wait_s(bearer.name)
         if wait_s:
             message = "this key enrolled too many devices in a short time; repeat later"
@@ -195,7 +195,7 @@ class DeviceLifecycle:
         self._limits.charge(bearer.name)
         now = self._clock.now()
         state = PENDING if policy == "approve" else ENROLLED
-        device = transitions.begun(report.id, now, bearer.name, state=state, **report.facts())
+        device = states.begun(report.id, now, bearer.name, state=state, **report.facts())
         actor = Actor(f"key {bearer.name}", address)
         after = {"state": state}
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after=after)
@@ -224,11 +224,11 @@ class DeviceLifecycle:
         The fleet's key lies on every laptop: it alone does not move another device's spend to another team.
         """
         if device.state == REVOKED:
-            raise refusals.revoked()
+            raise reports.revoked()
         if is_another(device, report):
-            raise refusals.another()
-        refusals.check_speaks_for(device, bearer)
-        device = transitions.seen(self._clock.now())(device)
+            raise reports.another()
+        reports.check_speaks_for(device, bearer)
+        device = states.seen(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not is_from(device, report, bearer):
             return device
         facts = {name: value for name, value in report.facts().items() if getattr(device, name) != value}
@@ -249,12 +249,12 @@ class DeviceLifecycle:
         if report.revoked:
             if device.state == REVOKED:
                 return device
-            return await change(transitions.revoked_by(bearer.name), "device.revoke")
+            return await change(states.revoked_by(bearer.name), "device.revoke")
         now = self._clock.now()
         if device.state == REVOKED and device.revoked_by == bearer.name:
-            device = await change(lambda known: transitions.approved(known, now), "device.approve")
+            device = await change(lambda known: states.approved(known, now), "device.approve")
         if report.reset and device.state != REVOKED:
-            device = await change(lambda known: transitions.reset(known, now), "device.reset")
+            device = await change(lambda known: states.reset(known, now), "device.reset")
         return device
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
@@ -286,7 +286,7 @@ class DeviceLifecycle:
         """Enrols a device before it reports, whatever the policy. It may ask for its key within an hour."""
         if not is_device_id(id):
             raise Invalid("a device's id has 1 to 128 letters, digits and any of . _ : @ -")
-        device = replace(transitions.begun(id, self._clock.now(), actor.name), last_seen=0.0)
+        device = replace(states.begun(id, self._clock.now(), actor.name), last_seen=0.0)
 
         def admitted(known: Device | None) -> Device:
             if known is not None:
@@ -345,7 +345,7 @@ class DeviceLifecycle:
         def approved(device: Device) -> Device:
             if device.state == ENROLLED:
                 raise NotAllowed(f"the device {id} is enrolled already")
-            return transitions.approved(device, now)
+            return states.approved(device, now)
 
         return await self._change(id, approved, "device.approve", actor)
 
@@ -355,14 +355,14 @@ class DeviceLifecycle:
         def revoked(device: Device) -> Device:
             if device.state == REVOKED and not device.revoked_by:
                 raise NotAllowed(f"the device {id} is revoked already")
-            return transitions.revoked_by("")(device)
+            return states.revoked_by("")(device)
 
         return await self._change(id, revoked, "device.revoke", actor)
 
     async def reset(self, id: str, actor: Actor) -> Device:
         """Forgets fingerprint and key, so that another machine may enrol under this id."""
         now = self._clock.now()
-        return await self._change(id, lambda device: transitions.reset(device, now), "device.reset", actor)
+        return await self._change(id, lambda device: states.reset(device, now), "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
         """Sets labels that override the reported ones; None removes one."""

@@ -1,8 +1,15 @@
-"""Admission by key: the bearer of a request, charged for it, with the device that the request names."""
+"""
+Admission by key: the bearer of a request, charged for it, with the device that the request names; and what is looked at
+before: headers that a request states once, and the names of this server in Host and Origin.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from yarl import URL
@@ -51,3 +58,51 @@ def _refuse_browsers(request: web.Request) -> None:
     if "Origin" in request.headers or host is None or not is_loopback(host):
         message = "Only programs of this machine may send here, under a loopback address."
         raise Refusal(403, "not_local", message)
+
+
+# Every header that is read here, but for those that are lists by their definition, such as X-Forwarded-For.
+SINGLE = frozenset(
+    {
+        "authorization", "x-api-key", "x-amz-firehose-access-key", "x-amz-firehose-request-id", "helicone-signature",
+        "x-csrf-token", "x-tollhouse-as", "x-device-id", "idempotency-key", "host", "origin", "sec-fetch-site",
+        "content-length", "content-type", "content-encoding", "transfer-encoding", "mcp-protocol-version",
+        "mcp-method", "mcp-name", "mcp-session-id",
+    }
+)  # fmt: skip
+
+
+def check_single(headers: Iterable[tuple[str, object]]) -> None:
+    """Refusal 400 if a request states one of these headers twice, in whatever case, even with equal values."""
+    lower = [name.lower() for name, _ in headers]
+    if len(set(lower)) == len(lower):
+        return
+    repeated = [name for name, count in Counter(lower).items() if count > 1 and name in SINGLE]
+    if repeated:
+        raise Refusal(400, "repeated_header", f"Send the header {repeated[0]} once.")
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port; empty if malformed."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def authority(origin: str) -> str | None:
+    """The host and port of an origin; None when it is not an address at all."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
+def is_own_name(name: str, hosts: Collection[str]) -> bool:
+    """True for a name that no stranger can point at this machine: only names can be rebound, addresses cannot."""
+    if name == "localhost" or name in hosts:
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -18,14 +18,12 @@ from aiohttp import web
 
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
-from gateway.http.admission import NOBODY, admit, check_still_open
+from gateway.http.admission import NOBODY, admit, check_single, check_still_open
 from gateway.http.confirming import confirmed, refusals_of
 from gateway.http.error_table import refusal_of
-from gateway.http.listening.fair_requests import begin_work
-from gateway.http.listening.listener import Connection
+from gateway.http.listening.listener import Connection, begin_work
 from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
 from gateway.http.services import Services
-from gateway.http.single_headers import check_single
 from gateway.service.errors import BadPayload, Refusal
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -1,9 +1,20 @@
-"""The pending requests: counted, so that a stop can refuse new ones and finish these."""
+"""
+The pending requests: counted, so that a stop can refuse new ones and finish these; and how many messages are received
+at once over gRPC.
+
+Over gRPC the size of a message is known only when it is whole. A call without a slot waits, and what its sender may
+send ahead is bounded by the transport. So the memory of messages that have not arrived is bounded, however many calls
+and connections there are.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+from gateway.http.inflight_bytes import busy
 from gateway.service.errors import Refusal
 
 
@@ -44,3 +55,44 @@ class RequestsInHand:
 
 def stopping() -> Refusal:
     return Refusal(503, "stopping", "Tollhouse is stopping; send it again shortly.", retry_after_s=1)
+
+
+WAIT_S = 10.0
+MESSAGES = 4
+
+
+class ReceivingSlots:
+    """The slots of one process. A key may hold at most as many slots as remain free."""
+
+    def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:
+        self.limit = limit
+        self._wait_s = wait_s
+        self._by_key: Counter[str] = Counter()
+        self._given_back = asyncio.Condition()
+
+    @property
+    def count(self) -> int:
+        return self._by_key.total()
+
+    @asynccontextmanager
+    async def slot(self, key: str) -> AsyncIterator[None]:
+        """Wait for a slot and hold it. Refusal 503 if there is none in time."""
+        if not self._is_free(key):
+            try:
+                async with asyncio.timeout(self._wait_s), self._given_back:
+                    await self._given_back.wait_for(lambda: self._is_free(key))
+            except TimeoutError as error:
+                raise busy() from error
+        self._by_key[key] += 1
+        try:
+            yield
+        finally:
+            self._by_key[key] -= 1
+            if not self._by_key[key]:
+                del self._by_key[key]
+            async with self._given_back:
+                self._given_back.notify_all()
+
+    def _is_free(self, key: str) -> bool:
+        free = self.limit - self.count
+        return self._by_key[key] < free or (self.limit == 1 and free == 1)

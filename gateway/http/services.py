@@ -7,10 +7,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gateway.http.holders.assistants import AssistantServices
     from gateway.http.holders.installation import InstallationServices, Reloaded
     from gateway.http.holders.money import MoneyServices
-    from gateway.http.holders.people import PeopleServices
+    from gateway.http.holders.people import AssistantServices, PeopleServices
     from gateway.http.holders.receivers import ReceiverServices, StatusServices, TopicServices
     from gateway.http.holders.senders import SenderServices
     from gateway.http.holders.spool import SpoolServices

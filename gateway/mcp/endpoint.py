@@ -14,6 +14,7 @@ from aiohttp import web
 
 from gateway.http import answers
 from gateway.http.address import ERROR, Address
+from gateway.http.admission import authority, host_name, is_own_name
 from gateway.http.answers import JSON
 from gateway.http.key_carriage import API_KEY_HEADER, AS_API_KEY, authorization
 from gateway.http.requests import KeyRequest, Result, check_json
@@ -29,7 +30,6 @@ from gateway.people.authentication.assistant_people import (
     step_up,
     takes_tokens,
 )
-from gateway.people.authentication.hosts import authority, host_name, is_own_name
 from gateway.service.configuration.addresses import is_loopback
 from gateway.service.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.service.configuration.sections import McpOAuthSettings

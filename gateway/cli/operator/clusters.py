@@ -16,8 +16,7 @@ from gateway.cli.operator.commands import add_commands, command, confirmed, list
 from gateway.cli.operator.config_job import apply
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Choice, Label
-from gateway.clusters.agent_config import version_of
-from gateway.clusters.agent_values import values_of, without_value
+from gateway.clusters.agent_config import values_of, version_of, without_value
 
 COLUMNS = (
     "id",

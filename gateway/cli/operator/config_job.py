@@ -17,7 +17,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.output import JsonObject
-from gateway.clusters.agent_values import values_of
+from gateway.clusters.agent_config import values_of
 from gateway.clusters.config_job import DRIFT, SAME, FoundConfig, GivenConfig, JobProblem, run_round
 
 ANSWER_S = 30.0

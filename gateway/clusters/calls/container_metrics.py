@@ -7,8 +7,11 @@ their row are on disk.
 
 from __future__ import annotations
 
+import hmac
+import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from hashlib import blake2b
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -23,7 +26,6 @@ from gateway.http.holders.receivers import TopicServices
 from gateway.http.key_carriage import AS_BEARER
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import cluster_reports
-from gateway.people.authentication import upload_addresses
 from gateway.service.errors import BadPayload, Refusal
 from gateway.service.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array, closed
 from spool.container_files.files import ContainerFiles
@@ -36,6 +38,7 @@ from spool.container_files.values import (
     ContainerSender,
 )
 from spool.errors import KeyEnded, NotThere
+from spool.installation import derived
 from spool.registry.scopes import (
     ABANDON_CONTAINER_FILES,
     CONTAINER_STATUS,
@@ -141,14 +144,12 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     """
     The bytes of an announced file; without a key, because the address is one. It ends with the key it was given.
     """
-    address = upload_addresses.opened(
-        _secret(request), request.word("token"), now=request.receivers.clock.now()
-    )
+    address = opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
     try:
         expects = () if address.key is None else await request.receivers.access.expects_of(address.key)
         await _keep(request, await _files(request).begin(address.file, expects))
     except (NotThere, KeyEnded):
-        raise upload_addresses.expired() from None
+        raise expired() from None
     return {}
 
 
@@ -335,7 +336,7 @@ def _files(request: KeyRequest[TopicServices, Any]) -> ContainerFiles:
 
 
 def _secret(request: KeyRequest[TopicServices, Any]) -> bytes:
-    return upload_addresses.derived_secret(request.services.storage.secret)
+    return derived_secret(request.services.storage.secret)
 
 
 def _cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
@@ -382,7 +383,7 @@ def _address(request: KeyRequest[TopicServices, Any], file: ContainerFile, expir
     Make the upload address of a file, next to the address that was asked, under the configured host or the
     host that the agent used.
     """
-    token = upload_addresses.signed(_secret(request), file.id, expires_at, key=request.bearer.number)
+    token = signed(_secret(request), file.id, expires_at, key=request.bearer.number)
     base = _files(request).settings.upload_url or str(_origin(request.http))
     path = request.http.path.rpartition("/")[0]
     return f"{base.rstrip('/')}{path}/files/{token}"
@@ -412,3 +413,48 @@ def _replay(
             break
         wanted.append(one)
     return msgspec.json.encode(wanted).decode() if wanted else ""
+
+
+_SIZE = 16
+_TOKEN = re.compile(r"([0-9a-f]{32}-([0-9]{1,12})(?:-([0-9]{1,18}))?)-([0-9a-f]{32})")
+
+
+class OpenAddress(NamedTuple):
+    """
+    The last part of an address to which one file may be sent until a time: signed, in place of a key. Beside the key to
+    which it was given out it shows neither order nor volume, and means nothing outside of this installation.
+
+    `key`: the number of that key; None where it was no key of the list.
+    """
+
+    file: str
+    key: int | None
+
+
+def derived_secret(secret: bytes) -> bytes:
+    """Derive the secret that signs addresses from the secret of the installation."""
+    return derived(secret, "addresses of container files")
+
+
+def signed(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:
+    text = f"{id}-{int(expires_at)}" if key is None else f"{id}-{int(expires_at)}-{key}"
+    return f"{text}-{_signature(secret, text)}"
+
+
+def opened(secret: bytes, token: str, *, now: float) -> OpenAddress:
+    """Check a token and return what it opens. Refusal 403 if it was not made here, or its time is over."""
+    found = _TOKEN.fullmatch(token)
+    if found is None or not hmac.compare_digest(_signature(secret, found[1]), found[4]):
+        raise Refusal(403, "invalid_address", "This address was not given out here: announce the file first.")
+    if int(found[2]) < now:
+        raise expired()
+    return OpenAddress(found[1].partition("-")[0], None if found[3] is None else int(found[3]))
+
+
+def expired() -> Refusal:
+    """The agent looks for these words, and announces the file again."""
+    return Refusal(403, "expired", "Request has expired: announce the file again to get a new address.")
+
+
+def _signature(secret: bytes, text: str) -> str:
+    return blake2b(text.encode(), key=secret, digest_size=_SIZE).hexdigest()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gateway.http.event_streams import EventStreams
-from gateway.http.holders.registry import WithRegistry
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import Connections, operator_connections
 from gateway.http.questions import Questions
@@ -26,9 +25,29 @@ from spool.storage import DatabaseHealth, no_database
 if TYPE_CHECKING:
     from gateway.http.holders.demo_month import DemoMonth
     from gateway.service.configuration.in_effect import SettingInEffect
+    from spool.clock import Clock
     from spool.registry.notices import ChannelState
     from spool.registry.operators import Actor
+    from spool.registry.registry import Registry
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel, Seal
+
+
+@dataclass(kw_only=True)
+class WithRegistry:
+    """
+    `registry` is None when its file is damaged, and `registry_problem` says so: the spool can still be looked at.
+    """
+
+    registry: Registry | None
+    clock: Clock
+    registry_problem: str = ""
+
+    def require_registry(self) -> Registry:
+        """The registry. Refusal 503 with the reason why there is none."""
+        if self.registry is None:
+            raise Refusal(503, "registry_damaged", self.registry_problem or "the registry cannot be read")
+        return self.registry
+
 
 _EVERY_ADDRESS = (None, "0.0.0.0", "::")  # of a server that listens everywhere
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.http.holders.registry import WithRegistry
+from gateway.http.holders.installation import WithRegistry
 from gateway.intake.prices import PriceBook
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published

@@ -1,4 +1,4 @@
-"""What handlers of people and their sign-in work with."""
+"""What handlers of people, of their sign-in and of their assistants work with."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.http.holders.registry import WithRegistry
+from gateway.http.holders.installation import WithRegistry
+from gateway.people.authentication.tool_calls import ToolCalls
 from gateway.service.attempts import Buckets
+from gateway.service.configuration.sections import McpSettings
 
 if TYPE_CHECKING:
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
+    from spool.clock import Clock
+    from spool.registry.tables.tool_calls import ToolCallTable
+
 
 SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
 SIGN_IN_PER_S = 1 / 30
@@ -49,3 +54,16 @@ class PeopleServices(WithRegistry):
         self.shared_sign_ins = Buckets(self.clock, burst=SHARED_BURST, per_s=SHARED_PER_S)
         self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
         self.hosts = frozenset(host.lower() for host in self.hosts)
+
+
+@dataclass(kw_only=True)
+class AssistantServices:
+    """`tool_calls` counts what each key asks."""
+
+    clock: Clock
+    mcp: Callable[[], McpSettings] = McpSettings
+    counted: ToolCallTable | None = None  # None while the registry is damaged
+    tool_calls: ToolCalls = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.tool_calls = ToolCalls(self.clock, self.mcp, self.counted)

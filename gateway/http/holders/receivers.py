@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.http.cors import Cors
-from gateway.http.in_hand import RequestsInHand
+from gateway.http.in_hand import ReceivingSlots, RequestsInHand
 from gateway.http.listening.forwarded import TrustedProxies
-from gateway.http.receiving import ReceivingSlots
 from gateway.normalise.options import Options
 from spool.turns.fair_turns import FairTurns
 

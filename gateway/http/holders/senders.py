@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gateway.http.holders.registry import WithRegistry
+from gateway.http.holders.installation import WithRegistry
 from gateway.service.errors import Refusal
 
 if TYPE_CHECKING:

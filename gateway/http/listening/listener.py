@@ -1,4 +1,9 @@
-"""HTTP listeners: a socket, its protocol, its address and how it stops. They know no route."""
+"""
+HTTP listeners: a socket, its protocol, its address and how it stops. They know no route.
+
+Requests take turns by whose they are: an address's until a key or a person is known, then theirs. What is refused
+before that, or needs no key, waits for its turn with its answer.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +16,14 @@ from aiohttp import web, web_response
 
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
-from gateway.http.listening.fair_requests import in_turns
 from gateway.http.listening.forwarded import TrustedProxies, forwarding
-from gateway.http.listening.short_way import SERVER, PlainRequests, by_exact_path
+from gateway.http.listening.short_way import SERVER, Handle, PlainRequests, by_exact_path
 from gateway.http.listening.tls import Certificate
 from gateway.service.attempts import neighbourhood
 from gateway.service.configuration.addresses import is_loopback, split_address
 from gateway.service.configuration.sections import ServerSettings
 from gateway.service.errors import Refusal, reason_of
-from spool.turns.fair_turns import FairTurns
+from spool.turns.fair_turns import FairTurns, current_work
 
 _log = logging.getLogger(__name__)
 
@@ -222,3 +226,40 @@ def operator_listen(server: ServerSettings) -> str | None:
 def uses_tls(server: ServerSettings, address: str) -> bool:
     """True if a listener of operators speaks TLS: one on this machine alone does not, as nobody can listen in."""
     return server.tls_cert_file is not None and not is_loopback(split_address(address)[0])
+
+
+# -- turns ---------------------------------------------------------------------------------------------------
+
+
+def in_turns(turns: FairTurns, handle: Handle) -> Handle:
+    """Wrap a handler so that each step of a request is charged to its party."""
+
+    async def enter(request: web.Request) -> web.StreamResponse:
+        with turns.request(address_party(request.remote or "")) as work:
+            response = await work.run(handle(request))
+            if work.party is None or turns.are_shared:
+                await work.end_in_turn()
+            if isinstance(request.protocol, PlainRequests):
+                request.protocol.party = work.party
+            return response
+
+    return enter
+
+
+def address_party(address: str) -> str:
+    return f"address {neighbourhood(address)}"
+
+
+def key_party(name: str) -> str:
+    return f"key {name}"
+
+
+async def begin_work(party: str = "") -> None:
+    """
+    Wait for the turn of a party, or of the address if nobody can know who asks.
+
+    Returns at once outside of listeners that have turns, and for a request that has begun.
+    """
+    work = current_work()
+    if work is not None:
+        await work.begin(party)

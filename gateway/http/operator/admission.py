@@ -8,27 +8,30 @@ page is refused.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.http.answers import UNCACHED, Pieces, give
+from gateway.http.admission import authority, check_single, host_name, is_own_name
+from gateway.http.answers import JSON, UNCACHED, Pieces, give
 from gateway.http.confirming import SAFE_METHODS, confirmed, refusals_of
+from gateway.http.encoding import json_pieces
 from gateway.http.holders.people import PeopleServices
 from gateway.http.key_carriage import CSRF_HEADER
-from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.forwarded import may_be_shared
+from gateway.http.listening.listener import begin_work
 from gateway.http.operator.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
 from gateway.http.operator.body import read_body
 from gateway.http.operator.requests import OperatorRequest, holder
 from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
-from gateway.http.single_headers import check_single
 from gateway.money.costs.reader import hides
-from gateway.people.authentication.hosts import authority, host_name, is_own_name
 from gateway.service.attempts import Buckets, neighbourhood
 from gateway.service.configuration.addresses import is_loopback
 from gateway.service.errors import Refusal
@@ -82,7 +85,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 or not row.asks_closed(admitted)
             ):
                 return answer
-            from gateway.http.operator.entity_tags import tagged  # no start needs it
+            from gateway.http.operator.admission import tagged  # no start needs it
 
             secret = services.installation.cursor_secret
             return await tagged(request, answer, asker=_rights_of(admitted), secret=secret)
@@ -313,3 +316,30 @@ def tries_from(request: OperatorRequest[PeopleServices, Any], what: str) -> tupl
     place = neighbourhood(request.actor.address)
     is_shared = may_be_shared(request.http, is_behind_tls=services.is_behind_tls)
     return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {place}"
+
+
+# A browser may keep the answer, for this person alone, and asks before each use: who signed out gets 401. An ETag of
+# the content cannot be older than the content, whatever changed it: a correction, a bill, a price, a role.
+_KEPT = {"Cache-Control": "private, no-cache", "Vary": "Cookie", "X-Content-Type-Options": "nosniff"}
+
+
+async def tagged(
+    request: web.Request, answer: Mapping[str, object], *, asker: str, secret: bytes
+) -> web.Response | Pieces:
+    """The answer with its ETag; 304 if the request names it. The same answer has another ETag for another `asker`."""
+    pieces = await asyncio.to_thread(lambda: list(json_pieces(answer)))
+    digest = blake2b(asker.encode(), key=secret[: blake2b.MAX_KEY_SIZE], digest_size=16)
+    digest.update(b"\0")
+    for piece in pieces:
+        digest.update(piece)
+    tag = f'"{digest.hexdigest()}"'
+    headers = {**_KEPT, "ETag": tag}
+    if tag in _named(request):
+        return web.Response(status=304, headers=headers)
+    return Pieces(pieces=pieces, content_type=JSON, headers=headers)
+
+
+def _named(request: web.Request) -> list[str]:
+    """The ETags that the request says it has."""
+    fields = ",".join(request.headers.getall("If-None-Match", ()))
+    return [each.strip().removeprefix("W/") for each in fields.split(",")]

@@ -18,15 +18,14 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.http import answers
-from gateway.http.admission import DEVICE_ID, name_device
+from gateway.http.admission import DEVICE_ID, check_single, name_device
 from gateway.http.bodies import end, inflate_message
 from gateway.http.error_table import refusal_of
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
-from gateway.http.listening.fair_requests import address_party, begin_work, key_party
 from gateway.http.listening.forwarded import FORWARDED_FOR
+from gateway.http.listening.listener import address_party, begin_work, key_party
 from gateway.http.listening.tls import Certificate
-from gateway.http.single_headers import check_single
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.addresses import split_address
 from gateway.service.errors import BadPayload, Refusal, reason_of

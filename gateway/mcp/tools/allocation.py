@@ -9,8 +9,7 @@ import msgspec
 
 from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
-from gateway.mcp.positions import opened, sealed
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension
 from gateway.money.allocation.faults import InvalidDefinition

@@ -15,9 +15,18 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.visible import SLICED
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
-from gateway.mcp.positions import opened, sealed
 from gateway.mcp.questions import Filters, billed_note, question
-from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
+from gateway.mcp.tool import (
+    Asking,
+    DimensionName,
+    Tool,
+    ToolAnswer,
+    ToolInput,
+    ToolOutput,
+    fit,
+    opened,
+    sealed,
+)
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, percent_of, shown, table
 from gateway.money.costs.answer import CostAnswer, answer
 from gateway.money.costs.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per

@@ -17,8 +17,7 @@ import msgspec
 
 from gateway.http.holders.senders import SenderServices
 from gateway.mcp.links import page
-from gateway.mcp.positions import opened, sealed
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from spool.errors import Invalid

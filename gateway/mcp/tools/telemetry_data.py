@@ -13,8 +13,7 @@ import msgspec
 
 from gateway.http.holders.spool import SpoolServices
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
-from gateway.mcp.positions import opened, sealed
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
 from spool.errors import Invalid

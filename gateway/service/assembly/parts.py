@@ -19,10 +19,10 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
 from gateway.http.holders.receivers import ReceiverServices
+from gateway.http.in_hand import ReceivingSlots
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import Connections, connection_limit, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
-from gateway.http.receiving import ReceivingSlots
 from gateway.http.services import Background
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections, Validate

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.clusters.agent_config import FIELDS, check_config
-from gateway.clusters.agent_values import values_of, without_value
+from gateway.clusters.agent_config import FIELDS, check_config, values_of, without_value
 
 WHOLE = {
     "scrape_interval": "30s",

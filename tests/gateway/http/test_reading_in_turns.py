@@ -12,8 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.http.listening.connections import Connections
-from gateway.http.listening.fair_requests import begin_work
-from gateway.http.listening.listener import Connection, Listener
+from gateway.http.listening.listener import Connection, Listener, begin_work
 from spool.turns.fair_turns import FairTurns, Party
 from tests.gateway.http import raw
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gateway.http.receiving import ReceivingSlots
+from gateway.http.in_hand import ReceivingSlots
 from gateway.service.errors import Refusal
 
 

@@ -17,8 +17,7 @@ import pytest_asyncio
 from gateway.devices.calls.devices import DEVICES, Shown
 from gateway.devices.calls.listed_devices import ListedDevices
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.states import MISSED, MUTE_AFTER_S, STATES
-from gateway.devices.transitions import seen
+from gateway.devices.states import MISSED, MUTE_AFTER_S, STATES, seen
 from gateway.http import lists
 from gateway.http.lists import MemoryRows, Rows, envelope
 from gateway.service.configuration.sections import DeviceSettings

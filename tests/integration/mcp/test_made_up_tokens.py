@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from gateway.http.holders.people import SHARED_BURST
 from gateway.people.authentication.access import GUESSES
-from gateway.people.authentication.oidc import signatures
+from gateway.people.authentication.oidc import tokens
 from gateway.people.authentication.oidc.keys import MAX_TRIES
 from tests.integration.conftest import Serve
 from tests.integration.mcp.people import Door, open_door
@@ -38,7 +38,7 @@ async def door(serve: Serve, tmp_path: Path) -> AsyncIterator[Door]:
 def verified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the threads that verified a signature, one for each time."""
     seen: list[str] = []
-    verify = signatures.is_signed
+    verify = tokens.is_signed
 
     def noted(text: str, algorithm: str, key: Mapping[str, Any]) -> bool:
         seen.append(threading.current_thread().name)

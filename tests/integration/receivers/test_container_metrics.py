@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.people.authentication import upload_addresses
+from gateway.clusters.calls import container_metrics
 from gateway.service.configuration.sections import Config
 from spool.container_files.files import ContainerFiles
 from spool.container_files.values import FILE, REMOTE_WRITE, STATUS, ClusterIdentity
@@ -115,12 +115,12 @@ async def test_an_address_ends_with_its_time(serve: Serve) -> None:
     for forged in (*("-".join([*words, signature]) for words in wrong), "x", f"{token}0"):
         assert (403, "invalid_address") == error(await agent.put(server, f"{place}/{forged}", b"x"))
     services = server.app.services
-    secret = upload_addresses.derived_secret(services.storage.secret)
-    late = upload_addresses.signed(secret, id, services.receivers.clock.now() - 2, key=None)
+    secret = container_metrics.derived_secret(services.storage.secret)
+    late = container_metrics.signed(secret, id, services.receivers.clock.now() - 2, key=None)
     answer = await agent.put(server, f"{place}/{late}", b"x")
     assert (403, "expired") == error(answer)
     assert b"Request has expired" in answer.body
-    unknown = upload_addresses.signed(secret, "0" * 32, services.receivers.clock.now() + 60, key=None)
+    unknown = container_metrics.signed(secret, "0" * 32, services.receivers.clock.now() + 60, key=None)
     assert (403, "expired") == error(await agent.put(server, f"{place}/{unknown}", b"x"))
     assert {} == await waiting(server)
 

@@ -6,7 +6,7 @@ import aiohttp
 import grpc
 import pytest
 
-from gateway.http.single_headers import SINGLE
+from gateway.http.admission import SINGLE
 from tests.gateway.http import raw
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import JSON, traces

@@ -14,14 +14,15 @@ FACTS = {"name", "labels", "named", "expects", "number"}
 RIGHTS = {"scopes", "device", "may_chain", "is_gateway", "person"}
 # Every way to a bearer, by the function that makes it, and the rights that it gives a value.
 WAYS = {
-    ("authentication/access.py", "_bearer_of"): {"scopes", "may_chain", "is_gateway"},  # a key of the list
-    ("authentication/access.py", "_bearer"): {"may_chain"},  # a device that server.chain_keys names
+    # a key of the list
+    ("people/authentication/access.py", "_bearer_of"): {"scopes", "may_chain", "is_gateway"},
+    ("people/authentication/access.py", "_bearer"): {"may_chain"},  # a device that server.chain_keys names
     ("devices/keys.py", "find"): {"scopes", "device"},
     ("http/admission.py", ""): {"scopes"},  # nobody is asked for a key
     ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
     ("cli/agent.py", "_run"): {"scopes", "device"},  # programs of the agent's machine
     ("cli/explain.py", "explained"): {"scopes"},
-    ("demo/filling.py", "_send"): {"scopes"},
+    ("service/demo/filling.py", "_send"): {"scopes"},
     ("intake/merge_window.py", "_put_on_record"): {"scopes", "device"},
 }
 
