@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -16,7 +15,6 @@ from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.shared import makers
 from spool.registry.shared.document_table import DocumentTable, MemoryTable, PlainDocuments
 from spool.registry.shared.following import RegistryNews
-from spool.registry.tables.allocation import AllocationTable
 from spool.registry.tables.assistant_tools import AssistantToolTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
@@ -69,7 +67,6 @@ class Registry:
         self.cluster_configs = ClusterConfigTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
-        self.allocation = AllocationTable(changes)
         self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # of currencies, by month
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
         self.closed_months = PlainDocuments(changes, "closed_month")  # of the bills of a provider
@@ -134,8 +131,10 @@ class Registry:
             numbers = {**there, makers.INSIGHTS: rows.count_insights()}
             return {limit: makers.held(rows, limit, number) for limit, number in numbers.items()}
 
-        jobs = Counter(job.submitted_by if job.is_of_key else "" for job in self.allocation.unfinished())
-        return {**await self._changes.read(work), makers.JOBS: jobs}
+        found = dict(await self._changes.read(work))
+        for table in self._documents:
+            found |= table.held_beside()
+        return found
 
     def name_of(self, kind: str, id: str) -> str | None:
         """Return the name of a document whose kind is as its audit rows have it; None if it is not there."""

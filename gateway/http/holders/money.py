@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gateway.http.holders.installation import WithRegistry
 from gateway.intake.prices import PriceBook
+from gateway.money.allocation.declared import AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
@@ -129,7 +130,7 @@ class MoneyServices(WithRegistry):
         if self.registry is None:
             return None
         return Publishing(
-            self.registry.allocation,
+            self.registry.table(AllocationTable),
             self.ledger,
             self.published,
             limits=self.allocation_limits,

@@ -11,6 +11,7 @@ from spool.registry.shared.document_table import DocumentTable
 # The package of each has its fields, its table and its verbs in `declared.py`, and its command in `command.py`.
 RESOURCES: Mapping[str, str] = {
     "budgets": "gateway.money.budgets",
+    "allocation": "gateway.money.allocation",
     "scheduled-reports": "gateway.money.calls.reports",
     "annotations": "gateway.money.annotations",
     "plans": "gateway.bills.plans",

@@ -11,13 +11,13 @@ from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
+from gateway.money.allocation.declared import DEFAULT, DEFAULT_WORD, AllocationTable, DefinitionVersion
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension
 from gateway.money.allocation.faults import InvalidDefinition
 from gateway.money.allocation.wording import rule_text
 from gateway.money.calls.published_allocation import find_version
 from spool.errors import Invalid
 from spool.record import moment
-from spool.registry.allocation import DEFAULT, DEFAULT_WORD, DefinitionVersion
 
 NAME = "get_allocation_definitions"
 MOST = 200
@@ -95,7 +95,7 @@ Ruled = tuple[
 
 
 async def run(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    kept = asking.shared.require_registry().allocation
+    kept = asking.shared.require_registry().table(AllocationTable)
     namespace = _namespace(asked, asking)
     newest = kept.in_force()
     if asked.version is not None:
@@ -134,7 +134,7 @@ def _namespace(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> str 
     """The one that is asked for; None for all. Invalid if there is none of the name."""
     if asked.namespace is None:
         return DEFAULT if asked.version is not None else None
-    known = [each.id for each in asking.shared.require_registry().allocation.all()]
+    known = [each.id for each in asking.shared.require_registry().table(AllocationTable).all()]
     if asked.namespace in (DEFAULT, DEFAULT_WORD):
         return DEFAULT
     if asked.namespace not in known:
@@ -172,7 +172,9 @@ def _wanted(
 
 
 def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> VersionLine:
-    newest = asking.shared.require_registry().allocation.in_force().get(version.namespace) == version
+    newest = (
+        asking.shared.require_registry().table(AllocationTable).in_force().get(version.namespace) == version
+    )
     broken = asking.services.require_publishing().broken(version.namespace) if newest else None
     return VersionLine(
         namespace=_word(version.namespace),

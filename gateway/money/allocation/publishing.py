@@ -11,15 +11,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from gateway.money.allocation.declared import (
+    OVER,
+    PUBLISHING,
+    VALIDATING,
+    AllocationTable,
+    DefinitionVersion,
+    JobFault,
+    PublishJob,
+)
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension
 from gateway.money.allocation.faults import Fault, InvalidDefinition
 from gateway.money.allocation.language import Limits, joined, parse
 from gateway.money.allocation.published import Published
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.ledger.ledger import Ledger
-from spool.registry.allocation import OVER, PUBLISHING, VALIDATING, DefinitionVersion, JobFault, PublishJob
 from spool.registry.operators import Actor
-from spool.registry.tables.allocation import AllocationTable
 
 _log = logging.getLogger(__name__)
 

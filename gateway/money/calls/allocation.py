@@ -12,6 +12,7 @@ from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.allocation.border import border, describe
+from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.difference import Difference, ElementSpend, difference, sources_of
 from gateway.money.allocation.language import joined, parse
 from gateway.money.calls.lists.allocation import (
@@ -30,7 +31,6 @@ from spool.ledger import money
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.record import moment
-from spool.registry.allocation import DEFAULT
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
 DECISIONS_OF_A_ROW = 10  # for each row that may be added up: some seconds of work
@@ -215,10 +215,10 @@ async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 @call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job")
 async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return {"publish_job": describe_job(request.registry.allocation.job(request.word("id")))}
+    return {"publish_job": describe_job(request.registry.table(AllocationTable).job(request.word("id")))}
 
 
 @call("POST", "/allocation/jobs/{id}/cancel", MODIFY_DIMENSIONS, "Cancel a publish job that is not begun")
 async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
-    job = await request.registry.allocation.cancel(request.word("id"), actor=request.actor)
+    job = await request.registry.table(AllocationTable).cancel(request.word("id"), actor=request.actor)
     return {"publish_job": describe_job(job)}

@@ -23,15 +23,19 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.managed import CREATE, DELETE, LIST, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.resources.declaration import stated
-from gateway.http.resources.namespaces import (
+from gateway.http.services import Services
+from gateway.money.allocation.border import border, describe
+from gateway.money.allocation.declared import (
+    DEFAULT,
+    AllocationTable,
+    DefinitionVersion,
+    Namespace,
     NamespaceChanges,
     NamespaceItem,
     NewNamespace,
     NewNamespaceOfId,
     OneNamespace,
 )
-from gateway.http.services import Services
-from gateway.money.allocation.border import border, describe
 from gateway.money.allocation.difference import sources_of
 from gateway.money.allocation.faults import InvalidDefinition
 from gateway.money.calls.lists.allocation import (
@@ -51,11 +55,8 @@ from gateway.people.calls.managed_by_keys import asking_key
 from gateway.service.errors import Refusal
 from gateway.service.schemas import TEXT
 from spool.errors import NotThere
-from spool.registry.allocation import DEFAULT, DefinitionVersion, Namespace
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
-from spool.registry.registry import Registry
-from spool.registry.tables.allocation import AllocationTable
 
 LATEST = "latest"
 FORM = "multipart/form-data"
@@ -232,7 +233,7 @@ async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> R
 async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
     version = find_version(money, DEFAULT, request.word("version"))
-    text = await money.require_registry().allocation.text(version)
+    text = await money.require_registry().table(AllocationTable).text(version)
     return respond(text.encode(), content_type="text/plain; charset=utf-8")
 
 
@@ -244,6 +245,7 @@ async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> 
 
 class NamespaceResource(ManagedResource[Namespace]):
     noun = "namespace"
+    table = AllocationTable
     lists = NAMESPACES
     new = NewNamespaceOfId
     changes = NamespaceChanges
@@ -269,9 +271,6 @@ class NamespaceResource(ManagedResource[Namespace]):
         },
     )
 
-    def rows_in(self, registry: Registry) -> AllocationTable:
-        return registry.allocation
-
     async def shown(self, asking: Asker[Any], row: Namespace) -> ShownNamespace:
         return namespace_with_state(asking.services, row)
 
@@ -285,7 +284,9 @@ class NamespaceResource(ManagedResource[Namespace]):
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
         row = namespace_with_state(asking.services, await self.find(asking, word))
-        text = await asking.registry.allocation.text(row.newest) if row.newest is not None else None
+        text = (
+            await asking.registry.table(AllocationTable).text(row.newest) if row.newest is not None else None
+        )
         return {"namespace": {**describe_namespace(row), "definition": text}}
 
 
@@ -324,7 +325,7 @@ async def list_publish_jobs(request: KeyRequest[MoneyServices, None]) -> Result:
 
 @_call("GET", _JOB, "allocation:read_publish_job", "A publish job", gives={JSON: OnePublishJob})
 async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
-    table = request.services.require_registry().allocation
+    table = request.services.require_registry().table(AllocationTable)
     return {"publish_job": describe_job(table.job(request.word("job")))}
 
 
@@ -336,7 +337,7 @@ async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
     gives={JSON: OnePublishJob},
 )
 async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
-    table = request.services.require_registry().allocation
+    table = request.services.require_registry().table(AllocationTable)
     return {"publish_job": describe_job(await table.cancel(request.word("job"), actor=request.actor))}
 
 
@@ -345,7 +346,7 @@ async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result
 
 def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionVersion:
     """The version of a number or LATEST. NotThere if there is none."""
-    table = money.require_registry().allocation
+    table = money.require_registry().table(AllocationTable)
     table.check_namespace(namespace)
     if word == LATEST:
         newest = table.in_force().get(namespace)
@@ -359,7 +360,7 @@ def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionV
 async def with_text(
     money: MoneyServices, version: DefinitionVersion, uri: str | None = None
 ) -> dict[str, Any]:
-    text = await money.require_registry().allocation.text(version)
+    text = await money.require_registry().table(AllocationTable).text(version)
     return {**describe_version(add_state(money, version, uri)), "definition": text}
 
 
@@ -367,7 +368,7 @@ async def what_it_would_be(
     money: MoneyServices, text: bytes, namespace: str, actor: Actor
 ) -> Mapping[str, object]:
     """The version that a definition would become, and nothing is kept. InvalidDefinition with every fault."""
-    table = money.require_registry().allocation
+    table = money.require_registry().table(AllocationTable)
     table.check_namespace(namespace)
     definition = await money.require_publishing().validated(text, namespace)
     would_be = DefinitionVersion(

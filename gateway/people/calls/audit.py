@@ -14,6 +14,7 @@ from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.operator.address import NOTHING, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.money.allocation.declared import AllocationTable
 from gateway.people.calls.published_roles import PERMISSION_SET_LIST, permission_set_rows
 from spool.listing import ListPage, ListQuery, SortField
 from spool.record import moment
@@ -97,7 +98,11 @@ async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, s
     if kind == KEY:
         return {each.name: each.name for each in registry.keys.all() if each.name in ids}
     if kind == JOB:
-        return {each.id: each.namespace or _DEFAULT for each in registry.allocation.jobs() if each.id in ids}
+        return {
+            each.id: each.namespace or _DEFAULT
+            for each in registry.table(AllocationTable).jobs()
+            if each.id in ids
+        }
     found = {id: registry.name_of(kind, id) for id in ids}
     return {id: name for id, name in found.items() if name is not None}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
+from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
@@ -22,7 +23,6 @@ from spool.ledger.ledger import Ledger
 from spool.log.books import topic_of
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
-from spool.registry.allocation import DEFAULT
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
@@ -191,7 +191,7 @@ async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: froze
 async def publish_definition(registry: Registry, ledger: Ledger) -> None:
     settings = AllocationSettings()
     publishing = Publishing(
-        registry.allocation,
+        registry.table(AllocationTable),
         ledger,
         Published(ledger),
         limits=Limits,

@@ -126,6 +126,10 @@ class DocumentTable(Generic[Row]):
         """Return how many there are, of the rows that are made and deleted."""
         return len(self._rows)
 
+    def held_beside(self) -> Mapping[str, Mapping[str, int]]:
+        """Return, by limit, how much else than rows each key holds; what people hold stands under ""."""
+        return {}
+
     async def _add(self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor) -> Row:
         """NotAllowed when there are `most`, or a key made as many as it leaves free; None for any number."""
         noun = self.kind.noun

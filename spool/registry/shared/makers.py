@@ -16,7 +16,7 @@ from spool.shares import may_add
 
 VIEWS, CONNECTIONS, ROLES = "views.max", "billing.max_connections", "roles.max"
 CHANNELS = "channels.max"
-NAMESPACES, JOBS, INSIGHTS = "allocation.max_namespaces", "allocation.max_jobs", "insights"
+INSIGHTS = "insights"
 
 
 def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:

@@ -14,12 +14,11 @@ import pytest_asyncio
 from aiohttp import ClientSession, FormData, UnixConnector
 
 from gateway.http.services import OperatorServices
+from gateway.money.allocation.declared import OVER, PUBLISHING, VALIDATING, AllocationTable, NamespaceDraft
 from gateway.service.app import App
 from gateway.service.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
 from gateway.service.mounts import OPERATOR_API
-from spool.registry.allocation import OVER, PUBLISHING, VALIDATING, NamespaceDraft
 from spool.registry.scopes import GROUPS
-from spool.registry.tables.allocation import AllocationTable
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serving
 
@@ -75,7 +74,7 @@ class Manager:
 
     @property
     def table(self) -> AllocationTable:
-        return self.services.installation.require_registry().allocation
+        return self.services.installation.require_registry().table(AllocationTable)
 
     @property
     def dimensions(self) -> list[str]:

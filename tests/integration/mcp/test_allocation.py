@@ -9,7 +9,7 @@ import pytest
 
 from gateway.mcp.tool import MAX_BYTES
 from gateway.mcp.tools.allocation import MOST_VERSIONS
-from spool.registry.allocation import NamespaceDraft
+from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
 
@@ -34,7 +34,7 @@ async def publish(assistant: Assistant, text: str, namespace: str = "") -> None:
 
 
 async def two_namespaces(assistant: Assistant) -> None:
-    table = assistant.serving.app.services.operators.installation.require_registry().allocation
+    table = assistant.serving.app.services.operators.installation.require_registry().table(AllocationTable)
     await table.create(NamespaceDraft(name="Models", description=""), id="ml", most=9, actor=ACTOR)
     await publish(assistant, OWNER.replace("Nobody", "No one"))
     await publish(assistant, OWNER)

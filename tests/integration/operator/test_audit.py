@@ -16,6 +16,7 @@ from gateway.devices.reports import DeviceReport
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.holders.demo_month import DemoMonth
 from gateway.http.services import OperatorServices
+from gateway.money.allocation.declared import AllocationTable
 from gateway.money.annotations.declared import AnnotationTable
 from gateway.people.authentication.access import Bearer
 from gateway.people.authentication.legacy_key import LegacyKey
@@ -269,7 +270,7 @@ async def definitions(operators: Operators) -> None:
     await operators.change(
         "publish_definition", "POST", "/allocation/publish", {"definition": "Dimensions: {}"}
     )
-    table = operators.services.installation.require_registry().allocation
+    table = operators.services.installation.require_registry().table(AllocationTable)
     job = await table.submit("Dimensions: {}", namespace="", base=None, most=9, actor=ACTOR)
     await operators.change("cancel_job", "POST", f"/allocation/jobs/{job.id}/cancel")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gateway.money.allocation.declared import NamespaceDraft, check_namespace
 from gateway.money.budgets.declared import BudgetDraft, check_budget
-from spool.registry.allocation import NamespaceDraft, check_namespace
 from spool.registry.connections import ConnectionDraft, check_connection
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.shared.role_checks import check_role_draft

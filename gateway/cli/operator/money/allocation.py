@@ -16,9 +16,8 @@ from gateway.cli.operator.commands import PageRequest, add_commands, command, li
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
-from gateway.http.resources.namespaces import NewNamespace
+from gateway.money.allocation.declared import STATES, NewNamespace
 from spool.printable import printable
-from spool.registry.allocation import STATES
 
 _MOST_SHOWN = 20  # elements of a dimension
 _VERSION_COLUMNS = ("namespace", "version", "is_in_force", "dimensions", "last_updated", "last_updated_by")

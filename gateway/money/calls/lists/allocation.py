@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.resources.declaration import answer
-from gateway.http.resources.namespaces import NamespaceItem
+from gateway.money.allocation.declared import (
+    DEFAULT,
+    STATES,
+    AllocationTable,
+    DefinitionVersion,
+    Namespace,
+    NamespaceItem,
+    PublishJob,
+)
 from gateway.money.costs.times import seconds
-from spool.registry.allocation import DEFAULT, STATES, DefinitionVersion, Namespace, PublishJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,28 +163,28 @@ def version_rows(
     money: MoneyServices, namespace: str | None = DEFAULT, *, place: str | None = None
 ) -> MemoryRows[ShownVersion]:
     """The versions of a namespace, None for those of all. `place` is the path under which they have addresses."""
-    versions = money.require_registry().allocation.versions(namespace)
+    versions = money.require_registry().table(AllocationTable).versions(namespace)
     return MemoryRows(
         [add_state(money, each, place and f"{place}/{each.number}/definition") for each in versions]
     )
 
 
 def namespace_with_state(money: MoneyServices, namespace: Namespace) -> ShownNamespace:
-    newest = money.require_registry().allocation.in_force().get(namespace.id)
+    newest = money.require_registry().table(AllocationTable).in_force().get(namespace.id)
     return ShownNamespace(
         namespace=namespace, newest=newest, broken=money.require_publishing().broken(namespace.id)
     )
 
 
 def namespace_rows(money: MoneyServices) -> MemoryRows[ShownNamespace]:
-    namespaces: Sequence[Namespace] = money.require_registry().allocation.all()
+    namespaces: Sequence[Namespace] = money.require_registry().table(AllocationTable).all()
     return MemoryRows([namespace_with_state(money, each) for each in namespaces])
 
 
 def job_rows(money: MoneyServices) -> MemoryRows[PublishJob]:
-    return MemoryRows(money.require_registry().allocation.jobs())
+    return MemoryRows(money.require_registry().table(AllocationTable).jobs())
 
 
 def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
-    newest = money.require_registry().allocation.in_force().get(version.namespace)
+    newest = money.require_registry().table(AllocationTable).in_force().get(version.namespace)
     return newest == version and money.require_publishing().broken(version.namespace) is None

@@ -10,13 +10,13 @@ import pytest
 import pytest_asyncio
 
 from gateway.http.resources.list import declared_tables
+from gateway.money.allocation.declared import DEFAULT, DONE, OVER, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
 from spool.ledger.ledger import Ledger
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry
-from spool.registry.allocation import DEFAULT, DONE, OVER
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from tests.moved_clock import MovedClock
@@ -30,7 +30,7 @@ class Gateway:
     """One of them; what it keeps in memory of the registry is its own."""
 
     def __init__(self, registry: Registry, ledger: Ledger) -> None:
-        self.table = registry.allocation
+        self.table = registry.table(AllocationTable)
         self.published = Published(ledger)
         self.changed = asyncio.Event()
         self.publishing = Publishing(

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, RegistryDamaged
-from spool.registry.allocation import (
+from gateway.money.allocation.declared import (
     CANCELLED,
     DONE,
     FAILED,
     PUBLISHING,
     VALIDATING,
+    AllocationTable,
     JobFault,
     NamespaceDraft,
     PublishJob,
 )
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.tables.allocation import AllocationTable
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
@@ -50,7 +50,7 @@ async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> No
 async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Namespaces, versions with their texts, and jobs in each state."""
     registry = await open_registry()
-    table = registry.allocation
+    table = registry.table(AllocationTable)
     await namespace(table)
     assert [1, 2, 1] == [
         await publish(table),
@@ -63,7 +63,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     await table.cancel(cancelled.id, actor=ADA)
     kept = (table.all(), table.versions(), table.jobs(), table.in_force())
     await registry.close()
-    again = (await open_registry()).allocation
+    again = (await open_registry()).table(AllocationTable)
     assert kept == (again.all(), again.versions(), again.jobs(), again.in_force())
     assert {"": 2, "ml": 1} == {name: each.number for name, each in again.in_force().items()}
     assert ["text", "newer"] == [await again.text(again.version("", number)) for number in (1, 2)]
@@ -80,7 +80,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
 
 async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> None:
     """When it is submitted, and when another version came into force since."""
-    table = (await open_registry()).allocation
+    table = (await open_registry()).table(AllocationTable)
     first, second = await submit(table), await submit(table)
     for job in (first, second):
         await table.advance(job.id, PUBLISHING)
@@ -94,7 +94,7 @@ async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> 
 
 async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
     """One that is over stays as it is, one that is publishing is not cancelled, and none is published unasked."""
-    table = (await open_registry()).allocation
+    table = (await open_registry()).table(AllocationTable)
     job = await submit(table)
     with pytest.raises(NotAllowed, match="queued"):
         await table.publish(job.id, dimensions=[], border={}, most=9)
@@ -112,7 +112,7 @@ async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
 
 async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
     """Versions of the same namespace with their texts, and jobs that are over; those that wait are kept."""
-    table = (await open_registry()).allocation
+    table = (await open_registry()).table(AllocationTable)
     await namespace(table)
     await publish(table, namespace="ml", most=2)
     for _ in range(3):
@@ -132,7 +132,7 @@ async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
 
 async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: RegistryOpener) -> None:
     """Up to half of them wait of one; of those that are over the oldest of whoever has the most is forgotten."""
-    table = (await open_registry()).allocation
+    table = (await open_registry()).table(AllocationTable)
     first = await submit(table, actor=BOB, most=4)
     await table.cancel(first.id, actor=BOB)
     for _ in range(5):
@@ -153,7 +153,7 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
 
 async def test_namespaces(open_registry: RegistryOpener) -> None:
     """Unique ids of a form, a bound; one that defines something or has a job under way is not deleted."""
-    table = (await open_registry()).allocation
+    table = (await open_registry()).table(AllocationTable)
     await namespace(table, most=1)
     for id, error in (
         ("ml", AlreadyThere),
@@ -187,7 +187,7 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
 async def test_changes_are_audited(open_registry: RegistryOpener) -> None:
     """A version is audited in the name of who submitted it, whoever carries the job out."""
     registry = await open_registry()
-    table = registry.allocation
+    table = registry.table(AllocationTable)
     await namespace(table)
     await publish(table, namespace="ml")
     rows = await audit_rows(registry)
@@ -204,7 +204,7 @@ async def test_a_document_that_is_none(open_registry: RegistryOpener) -> None:
     registry = await open_registry()
     await _spoil(registry)
     with pytest.raises(RegistryDamaged):
-        await registry.allocation.load()
+        await registry.table(AllocationTable).load()
 
 
 async def _spoil(registry: Registry) -> None:
@@ -215,7 +215,7 @@ async def _spoil(registry: Registry) -> None:
 
 async def test_a_job_that_two_carry_out(open_registry: RegistryOpener) -> None:
     """Neither brings it back to an earlier step, and the second learns how the first ended it."""
-    table = (await open_registry()).allocation
+    table = (await open_registry()).table(AllocationTable)
     job = await submit(table)
     await table.advance(job.id, PUBLISHING)
     assert PUBLISHING == (await table.advance(job.id, VALIDATING)).state

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
+from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.errors import NotAllowed
-from spool.registry.allocation import NamespaceDraft
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft
 from spool.registry.operators import Actor
@@ -44,7 +44,9 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     bill = await registry.connections.create(
         ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ADA
     )
-    await registry.allocation.create(NamespaceDraft(name="n", description=""), id="space", most=9, actor=ADA)
+    await registry.table(AllocationTable).create(
+        NamespaceDraft(name="n", description=""), id="space", most=9, actor=ADA
+    )
     insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ADA)
     note = await registry.insights.comment(insight.id, "first", actor=ADA)
     await registry.operators.add("eve@example.com", role="viewer", password="a long password", actor=ADA)
@@ -64,7 +66,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
             role.id, {"description": "new"}, known=KNOWN, limits=RoleLimits(), actor=by
         ),
         "connection": lambda by: registry.connections.change(bill.id, {"is_enabled": False}, actor=by),
-        "namespace": lambda by: registry.allocation.change("space", {"name": "other"}, actor=by),
+        "namespace": lambda by: registry.table(AllocationTable).change("space", {"name": "other"}, actor=by),
         "insight": lambda by: registry.insights.change(insight.id, fields={"title": "other"}, actor=by),
         "insight's status": lambda by: registry.insights.change(insight.id, status="addressed", actor=by),
         "comment": lambda by: registry.insights.change_comment(insight.id, note.id, "second", actor=by),

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.errors import NotAllowed
-from spool.registry.allocation import NamespaceDraft
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft, Finding
 from spool.registry.operators import Actor
@@ -70,12 +70,12 @@ async def roles(registry: Registry) -> tuple[Make, Delete]:
 
 async def namespaces(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
-        made = await registry.allocation.create(
+        made = await registry.table(AllocationTable).create(
             NamespaceDraft(name=name, description=""), id=name, most=MOST, actor=by
         )
         return made.id
 
-    return make, lambda id: registry.allocation.delete(id, actor=ADA)
+    return make, lambda id: registry.table(AllocationTable).delete(id, actor=ADA)
 
 
 async def insights(registry: Registry) -> tuple[Make, Delete]:

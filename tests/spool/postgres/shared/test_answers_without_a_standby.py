@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.http.resources.list import declared_tables
+from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, NotCertain, NotThere
@@ -16,7 +17,6 @@ from spool.postgres.database import Database
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
-from spool.registry.allocation import NamespaceDraft
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry
@@ -76,7 +76,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     connection = await registry.connections.create(
         ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ACTOR
     )
-    space = await registry.allocation.create(
+    space = await registry.table(AllocationTable).create(
         NamespaceDraft(name="n", description=""), id="space", most=9, actor=ACTOR
     )
     await registry.statements.put(statement(row()), actor=ACTOR)
@@ -89,7 +89,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
         "view": lambda: registry.views.delete(view.id, actor=ACTOR),
         "role": lambda: registry.roles.delete(role.id, actor=ACTOR),
         "connection": lambda: registry.connections.delete(connection.id, actor=ACTOR),
-        "namespace": lambda: registry.allocation.delete(space.id, actor=ACTOR),
+        "namespace": lambda: registry.table(AllocationTable).delete(space.id, actor=ACTOR),
         "statement": lambda: registry.statements.delete(month.id, actor=ACTOR),
         "insight": lambda: registry.insights.delete(insight.id, actor=ACTOR),
         "operator": lambda: registry.operators.remove("ada@example.com", actor=ACTOR),

@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 from gateway.http.resources.list import declared_tables
+from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
 from gateway.money.budgets.declared import BudgetDraft, BudgetTable
 from spool.errors import AlreadyThere, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.registry import store
 from spool.postgres.registry.store import PostgresRegistry
-from spool.registry.allocation import NamespaceDraft
 from spool.registry.changes import LOOKED_S
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
@@ -93,7 +93,7 @@ async def make_connection(registry: Registry) -> None:
 
 
 async def make_namespace(registry: Registry) -> None:
-    await registry.allocation.create(
+    await registry.table(AllocationTable).create(
         NamespaceDraft(name="Retail", description=""), id="retail", most=10, actor=ACTOR
     )
 
@@ -104,7 +104,7 @@ async def make_namespace(registry: Registry) -> None:
         (make_role, lambda registry: {role.name for role in registry.roles.all()}),
         (make_view, lambda registry: registry.views.all()),
         (make_connection, lambda registry: registry.connections.all()),
-        (make_namespace, lambda registry: registry.allocation.all()),
+        (make_namespace, lambda registry: registry.table(AllocationTable).all()),
     ],
 )
 async def test_tables_in_memory_follow(

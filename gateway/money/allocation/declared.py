@@ -1,51 +1,206 @@
 """
-Allocation in a registry: namespaces, versions of definitions and publish jobs, every change with its audit row.
+Namespaces of definitions, the versions of each, and the jobs that publish them.
 
-All but the texts is kept in memory, too. A version and the end of the job that published it are one
-transaction: a process that is killed has kept both or neither.
+What a definition means is not known here: it is a text. All but the texts is kept in memory, too. A version and the
+end of the job that published it are one transaction: a process that is killed has kept both or neither.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
-from spool.errors import NotAllowed, NotThere
-from spool.registry import allocation
-from spool.registry.allocation import (
-    DEFAULT,
-    DONE,
-    FAILED,
-    JOB_TEXT_KIND,
-    JOBS,
-    NAMESPACES,
-    OVER,
-    PUBLISHING,
-    QUEUED,
-    VALIDATING,
-    VERSION_TEXT_KIND,
-    VERSIONS,
-    WAITING,
-    DefinitionVersion,
-    JobFault,
-    Namespace,
-    NamespaceDraft,
-    PublishJob,
-    version_id,
-)
+import msgspec
+
+from gateway.http.resources.declaration import changes_of, item_of, one_of, words
+from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared import makers
 from spool.registry.shared.document_table import ManagedTable
+from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import edited
 from spool.registry.shared.following import Subject
+from spool.registry.shared.texts import check_text, optional_text
 from spool.shares import Holdings, fullest_first, may_add
+
+# The kinds of texts, which are documents of their own: the others are read as a whole.
+VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
+
+JOBS_LIMIT = "allocation.max_jobs"  # the setting that bounds the jobs that wait
+
+DEFAULT = ""  # the namespace that is always there
+DEFAULT_WORD = "default"  # how it is named where a word is needed; so no namespace has this id
+MAX_NAME = 200
+MAX_DESCRIPTION = 1000
+
+QUEUED, VALIDATING, PUBLISHING, DONE, FAILED, CANCELLED = (
+    "queued",
+    "validating",
+    "publishing",
+    "done",
+    "failed",
+    "cancelled",
+)
+STATES = (QUEUED, VALIDATING, PUBLISHING, DONE, FAILED, CANCELLED)
+WAITING = frozenset((QUEUED, VALIDATING))  # jobs that can be cancelled
+OVER = frozenset((DONE, FAILED, CANCELLED))
+
+_ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceDraft:
+    """What a person or a key states of a namespace."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace(NamespaceDraft):
+    """Owns the dimensions of its definition. Times are epoch seconds."""
+
+    id: str
+    created: float
+    last_updated: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionVersion:
+    """
+    A definition that was published: `number` counts from 1 within its namespace. `bytes` is how long its text is.
+    """
+
+    namespace: str
+    number: int
+    dimensions: tuple[str, ...]  # their ids
+    bytes: int
+    created: float
+    created_by: str
+
+    @property
+    def id(self) -> str:
+        return version_id(self.namespace, self.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFault:
+    """As gateway.money.allocation.faults has it."""
+
+    error: str
+    value: str
+    path: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishJob:
+    """
+    A definition on its way. `base` is the version that it replaces, 0 for none; `version` the one that it became.
+
+    `number` is its place among all jobs. `border` says since when the ledger has what its rules look at.
+    """
+
+    id: str
+    number: int
+    namespace: str
+    base: int
+    state: str
+    submitted: float
+    submitted_by: str
+    submitted_from: str
+    last_updated: float
+    version: int | None = None
+    error: str = ""
+    faults: tuple[JobFault, ...] = ()
+    border: Mapping[str, Any] = field(default_factory=dict)
+    is_of_key: bool = False  # `submitted_by` is a key's name
+
+    @property
+    def submitter(self) -> tuple[str, bool]:
+        """Return the submitter's name and if it is a key's: a key and a person may have the same name."""
+        return self.submitted_by, self.is_of_key
+
+
+NAMESPACES = DocumentKind("allocation-namespace", Namespace, "namespace")
+VERSIONS = DocumentKind("allocation-version", DefinitionVersion, "version of a definition")
+JOBS = DocumentKind("allocation-job", PublishJob, "publish job")
+
+
+def version_id(namespace: str, number: int) -> str:
+    return f"{namespace}/{number}"
+
+
+def check_namespace_id(id: str) -> str:
+    if not _ID.fullmatch(id) or id == DEFAULT_WORD:
+        raise Invalid(
+            "a namespace's id has 1 to 64 small letters, digits, _ and -, begins with a letter"
+            f" and is not {DEFAULT_WORD!r}"
+        )
+    return id
+
+
+def check_namespace(draft: NamespaceDraft) -> NamespaceDraft:
+    """The draft in its stored form; Invalid names the field and the rule."""
+    return replace(
+        draft,
+        name=check_text("name", draft.name, MAX_NAME),
+        description=optional_text("description", draft.description, MAX_DESCRIPTION),
+    )
+
+
+def in_force(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVersion]:
+    """The newest version of each namespace, the default one first, then by their ids."""
+    newest: dict[str, DefinitionVersion] = {}
+    for each in versions:
+        if each.namespace not in newest or newest[each.namespace].number < each.number:
+            newest[each.namespace] = each
+    return {name: newest[name] for name in sorted(newest)}
+
+
+class NewNamespace(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """`name` is the id where none is given."""
+
+    name: Annotated[str | None, words(f"What it is called, the id if null: 1 to {MAX_NAME} characters.")] = (
+        None
+    )
+    description: Annotated[str, words(f"What it is for: at most {MAX_DESCRIPTION} printable characters.")] = (
+        ""
+    )
+
+
+class NewNamespaceOfId(NewNamespace):
+    id: Annotated[str, words("1 to 64 small letters, digits, _ and -, a letter first; not `default`.")]
+
+
+NamespaceChanges = changes_of(
+    NewNamespace,
+    "What is left out stays as it is.",
+    types={"name": str},
+    has_version=False,
+)
+NamespaceItem = item_of(
+    NewNamespace,
+    "A namespace as it is answered. `version` is its newest; `broken` says why that is not in force.",
+    types={"name": str},
+    answered={
+        "version": Annotated[str | None, words("The newest version of its definition.")],
+        "dimensions": list[str],
+        "broken": Annotated[str | None, words("Why its newest version is not in force.")],
+        "created": str,
+        "last_updated": str,
+        "definition": Annotated[
+            str | msgspec.UnsetType | None, words("The text of its newest version, when read.")
+        ],
+    },
+)
+OneNamespace = one_of(NewNamespace, NamespaceItem)
 
 
 @dataclass(frozen=True)
@@ -66,7 +221,7 @@ class AllocationTable(ManagedTable[Namespace]):
 
     kind = NAMESPACES
     draft = NamespaceDraft
-    limit = makers.NAMESPACES
+    limit = "allocation.max_namespaces"
     action = "allocation_namespace"
 
     def __init__(self, changes: Changes) -> None:
@@ -99,15 +254,15 @@ class AllocationTable(ManagedTable[Namespace]):
             self.get(id)
 
     def checked(self, draft: NamespaceDraft) -> NamespaceDraft:
-        return allocation.check_namespace(draft)
+        return check_namespace(draft)
 
     async def create(self, draft: NamespaceDraft, *, id: str | None = None, **how: Any) -> Namespace:
-        return await super().create(draft, id=allocation.check_namespace_id(id or ""), **how)
+        return await super().create(draft, id=check_namespace_id(id or ""), **how)
 
     def check_deletion(self, rows: RegistryRows, row: Namespace) -> None:
         """NotAllowed while its dimensions are in force or a job is under way for it. Its versions go with it."""
         kept = _all(rows)
-        newest = allocation.in_force(list(kept.versions.values())).get(row.id)
+        newest = in_force(list(kept.versions.values())).get(row.id)
         if newest is not None and newest.dimensions:
             keys = ", ".join(newest.dimensions)
             raise NotAllowed(
@@ -126,7 +281,7 @@ class AllocationTable(ManagedTable[Namespace]):
 
     def in_force(self) -> Mapping[str, DefinitionVersion]:
         """Return the version in force of each namespace; a namespace that published none is left out."""
-        return allocation.in_force(self.versions())
+        return in_force(self.versions())
 
     def latest(self, namespace: str) -> int:
         """The number of the version that is in force, 0 if there is none."""
@@ -154,6 +309,9 @@ class AllocationTable(ManagedTable[Namespace]):
     def unfinished(self) -> Sequence[PublishJob]:
         """Return the jobs that have not ended, the oldest first."""
         return sorted((job for job in self.jobs() if job.state not in OVER), key=lambda job: job.number)
+
+    def held_beside(self) -> Mapping[str, Mapping[str, int]]:
+        return {JOBS_LIMIT: Counter(job.submitted_by if job.is_of_key else "" for job in self.unfinished())}
 
     async def job_text(self, id: str) -> str:
         """The definition of a job that is not over."""
@@ -221,7 +379,7 @@ class AllocationTable(ManagedTable[Namespace]):
                 raise NotAllowed(
                     f"this job is {job.state}: only one that is {QUEUED} or {VALIDATING} can be cancelled"
                 )
-            JOBS.put(rows, replace(job, state=allocation.CANCELLED, last_updated=now))
+            JOBS.put(rows, replace(job, state=CANCELLED, last_updated=now))
             rows.delete_document(JOB_TEXT_KIND, id)
             rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
             return _all(rows)
@@ -264,9 +422,7 @@ class AllocationTable(ManagedTable[Namespace]):
             rows.delete_document(JOB_TEXT_KIND, id)
             actor = Actor(job.submitted_by, job.submitted_from)
             after = {"version": made.number, "dimensions": list(made.dimensions)}
-            rows.add_audit(
-                now, actor, "allocation.publish", job.namespace or allocation.DEFAULT_WORD, after=after
-            )
+            rows.add_audit(now, actor, "allocation.publish", job.namespace or DEFAULT_WORD, after=after)
             return _all(rows)
 
         documents = await self._changes.change(work, self._remember_all)
