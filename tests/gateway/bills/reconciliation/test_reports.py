@@ -15,7 +15,7 @@ from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.ledger.money import UNIT
 from spool.statements.values import StatementRow
 
-CASES = Path(__file__).parents[2] / "statements"
+CASES = Path(__file__).parents[3] / "statements"
 FILES = sorted(path for path in CASES.glob("*/*") if not path.name.endswith(".expected.json"))
 DAY_S = 86400
 READ_AT = 1_790_812_800  # two months after what the reports are about

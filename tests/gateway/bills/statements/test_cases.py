@@ -12,7 +12,7 @@ import pytest
 from gateway.bills.statements.importing import ReportFile, read_reports
 from gateway.bills.statements.sources.list import SOURCES
 
-CASES = Path(__file__).parents[2] / "statements"
+CASES = Path(__file__).parents[3] / "statements"
 READ_AT = 1_790_812_800  # two months later
 INPUTS = sorted(path for path in CASES.glob("*/*") if not path.name.endswith(".expected.json"))
 

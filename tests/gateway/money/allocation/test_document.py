@@ -13,7 +13,7 @@ from gateway.money.allocation.language import parse
 from spool.ledger.ledger import MAX_ROWS
 from spool.ledger.queries import DIMENSIONS
 
-TEXT = (Path(__file__).parents[3] / "docs" / "allocation.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[4] / "docs" / "allocation.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 KNOWN = (*DIMENSIONS, "tag:service")
 

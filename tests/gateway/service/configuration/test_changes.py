@@ -17,7 +17,7 @@ from gateway.service.configuration.sections import Config, PriceOverride, PriceS
 from spool.registry.registry import Registry  # noqa: F401 - imports every table
 from spool.registry.shared.document_table import DocumentTable
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_what_is_live_is_taken_and_the_rest_waits() -> None:

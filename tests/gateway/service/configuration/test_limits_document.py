@@ -14,7 +14,7 @@ from exporters.settings import DestinationSettings
 from gateway.service.configuration import reader
 from gateway.service.configuration.sections import Config
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "limits.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "limits.md"
 ROW = re.compile(r"^\| `(\w+)\.(\w+)` \| (\S+) \|", re.MULTILINE)
 SECTIONS = ("server", "spool", "devices", "container", "clusters", "billing", "log")
 
