@@ -1,18 +1,22 @@
-"""`tollhouse report`: what AI cost, by whatever is asked, as a table, JSON or CSV."""
+"""
+`tollhouse report`: what AI cost, by whatever is asked, as a table, JSON or CSV; what a change is made of (--against),
+the dearest calls one by one (--calls), and what the same calls would have cost with another model (--as-if).
+"""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import click
 
+from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import show_cursor
-from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
-from gateway.cli.operator.money.what_if import show_what_if
 from gateway.cli.output import JsonObject, show_json, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.money.comparison.split import PARTS
@@ -54,10 +58,46 @@ _BY = (
     " tags of [ledger] tags, and User:Defined:NAME for what a published definition adds."
 )
 _BY_DEFAULT = f"Default: {_FAMILY}, in which all spellings of a model are one row, or as the view says."
-_NOT_AS_IF = ("per", "top", "top_by", "unit", "cost_type", "missing", "currency", "limit", "cursor")
+_OF_SUMS = ("per", "top", "top_by", "unit", "cost_type", "missing", "currency", "limit", "cursor", "against")
+# The options that do not go with others, by the words that say so.
+_NOT_AS_IF = {
+    "--as-if goes with --by, --where, --view, --range, --from, --to, --tz and --json alone": (
+        "show", "compare", "latency", "calls", "csv", *_OF_SUMS
+    ),
+}  # fmt: skip
+_NOT_OF_CALLS = {
+    "--calls goes without --by, --per, --compare, --against, --show, --unit, --latency and --csv": (
+        "by", "show", "compare", "latency", "against", "per", "unit", "csv"
+    ),
+    "--calls goes without --currency, --cost-type and --missing": ("currency", "cost_type", "missing"),
+}  # fmt: skip
+_NOT_AS_CSV = {"--csv has every row: it goes without --limit and --cursor": ("limit", "cursor")}
+_NOT_OF_CHANGES = {
+    "--against goes without --per, --compare, --top-by, --show, --unit, --currency, --missing, --latency, --csv"
+    f" and --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}": (
+        "show", "compare", "latency", "per", "top_by", "unit", "currency", "missing", "of plans", "csv"
+    ),
+}  # fmt: skip
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
+BY_CALL = ("cost", "tokens", "duration")
+TOP_CALLS = 10
+_MOST_CALLS = 200  # of one page
+_CALL_COLUMNS = (
+    "started",
+    "model",
+    "cost",
+    "input_tokens",
+    "output_tokens",
+    "seconds",
+    "team",
+    "user",
+    "source",
+    "id",
+)
+_BOUND = re.compile(rf"({'|'.join(BY_CALL)})\s*([<>]=?)\s*(\S+)")
+_MODEL = "model="
 _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
 
 
@@ -139,121 +179,108 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
 @click.option("--json", "form", flag_value="json", help="Print what the operator API answers.")
 @click.option("--csv", "form", flag_value="csv", help="Print every measure as CSV.")
 @with_client
-def report(
-    client: OperatorClient,
-    against: str | None,
-    by: tuple[str, ...],
-    where: tuple[str, ...],
-    show: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    compare: bool,
-    latency: bool,
-    calls: bool,
-    as_if: str | None,
-    form: str | None,
-    **once: Any,
-) -> None:
+def report(client: OperatorClient, form: str | None, **given: Any) -> None:
     """Report what AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated."""
-    if as_if is not None:
-        others = [name for name in _NOT_AS_IF if once[name] is not None]
-        if show or compare or latency or calls or against is not None or form == "csv" or others:
+    given["csv"] = form == "csv"
+    given["of plans"] = given["cost_type"] in PLAN_TYPES
+    if given["as_if"] is not None:
+        _check(given, _NOT_AS_IF)
+        _show_as_if(client, given, as_json=form == "json")
+    elif given["calls"]:
+        _check(given, _NOT_OF_CALLS)
+        _show_calls(client, given, as_json=form == "json")
+    else:
+        if given["top_by"] not in (None, *SUMS):
             raise click.UsageError(
-                "--as-if goes with --by, --where, --view, --range, --from, --to, --tz and --json alone"
+                f"--top-by {given['top_by']} is of calls: add --calls, or take {', '.join(SUMS)}"
             )
-        span = {**once, "from": since, "to": until}
-        show_what_if(client, as_if, by or ("team",), where, span, as_json=form == "json")
-        return
-    if calls:
-        if (
-            by
-            or show
-            or compare
-            or latency
-            or against is not None
-            or once["per"]
-            or once["unit"]
-            or form == "csv"
-        ):
-            raise click.UsageError(
-                "--calls goes without --by, --per, --compare, --against, --show, --unit, --latency and --csv"
-            )
-        if once["currency"] or once["cost_type"] or once["missing"]:
-            raise click.UsageError("--calls goes without --currency, --cost-type and --missing")
-        for name in ("unit", "currency", "cost_type", "missing"):
-            once.pop(name)
-        show_top_calls(client, where, {**once, "from": since, "to": until}, as_json=form == "json")
-        return
-    if once["top_by"] not in (None, *SUMS):
-        raise click.UsageError(
-            f"--top-by {once['top_by']} is of calls: add --calls, or take {', '.join(SUMS)}"
-        )
-    if form == "csv" and (once["limit"] or once["cursor"]):
-        raise click.UsageError("--csv has every row: it goes without --limit and --cursor")
-    asks_more = (
-        show
-        or compare
-        or latency
-        or any(once[name] for name in ("per", "top_by", "unit", "currency", "missing"))
-        or once["cost_type"] in PLAN_TYPES
-    )
-    if against is not None and (asks_more or form == "csv"):
-        raise click.UsageError(
-            "--against goes without --per, --compare, --top-by, --show, --unit, --currency, --missing, --latency, --csv"
-            f" and --cost-type {PLAN_TYPES[0]} and {PLAN_TYPES[1]}"
-        )
-    shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
-    if once["view"]:
-        view = client.request("GET", f"/views/{part(once['view'])}")["view"]
-        by = by or tuple(view["group_by"]) or (view["principal_dimension"],)
-        if against is None:
-            once["per"] = once["per"] or view["granularity"]
-        if since is until is once["range"] is None:
-            once["range"] = view["range"]
-        if view["cost_type"] not in BILLED_TYPES:
-            money = COST_TYPES[view["cost_type"]]
-            shown = tuple(dict.fromkeys(money if name == "cost" else name for name in shown))
-        else:
-            once["cost_type"] = once["cost_type"] or view["cost_type"]
-    if once["cost_type"] in BILLED_TYPES:
-        shown = ("cost",)
-    own_choice = bool(show)
-    if once["unit"] and not show:
-        show = shown = (*shown, UNITS, COST_PER_UNIT)
-    for _ in conditions(where):  # each is written as one: else `team` would be the calls without a team
+        if given["csv"]:
+            _check(given, _NOT_AS_CSV)
+        if given["against"] is not None:
+            _check(given, _NOT_OF_CHANGES)
+        _show_sums(client, given, form)
+
+
+def _check(given: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
+    """UsageError if an option is given that does not go with the others: `refused` has them by what it says."""
+    for words, names in refused.items():
+        if any(given[name] not in (None, (), False) for name in names):
+            raise click.UsageError(words)
+
+
+def _span(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the parameters for a time and a view."""
+    names = {"since": "from", "until": "to", "range": "range", "tz": "tz", "view": "view"}
+    return [(name, given[option]) for option, name in names.items() if given[option] is not None]
+
+
+def _show_sums(client: OperatorClient, given: dict[str, Any], form: str | None) -> None:
+    """Print sums by groups, or what a change of them is made of."""
+    shown = _columns(client, given)
+    for _ in conditions(
+        given["where"]
+    ):  # each is written as one: else `team` would be the calls without a team
         pass
-    once |= {"from": since, "to": until, "compare": PREVIOUS if compare else None, "against": against}
-    query = [(name, str(value)) for name, value in once.items() if value is not None]
-    by = by or (_FAMILY,)
-    query += (
-        [("by", name) for name in by]
-        + [("where", term) for term in where]
-        + [("show", name) for name in show]
-    )
+    once = {name: given[name] for name in _OF_SUMS} | {"compare": PREVIOUS if given["compare"] else None}
+    query = _span(given) + [(name, str(value)) for name, value in once.items() if value is not None]
+    query += [("by", name) for name in given["by"] or (_FAMILY,)]
+    query += [(name, each) for name in ("where", "show") for each in given[name]]
     if form == "csv":
         told = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
         warn_of_lacking(told.get(WHOLE_SINCE))
         warn_of_cut(told.get(CUT_PERIODS))
         return
-    payload = client.request("GET", "/report" if against is None else "/comparison", query=query)
+    is_change = given["against"] is not None
+    payload = client.request("GET", "/comparison" if is_change else "/report", query=query)
     if form == "json":
         show_json(payload)
         return
-    if against is not None:
+    if is_change:
         _show_change(payload)
-        show_cursor(payload)
-        return
-    warn_of_lacking(payload["report"]["whole_since"])
-    warn_of_cut(", ".join(payload["report"]["cut_periods"]))
-    warn_of_unconverted(payload["report"]["unconverted"], payload["report"]["currency"])
-    warn_of_open_days(payload["billed"])
-    _show(payload, payload["report"]["show"] if own_choice else _not_empty(payload["rows"], shown))
-    if payload["report"]["truncated"]:
-        rows = payload["report"]["row_count"]
-        click.echo(
-            f"of {rows:,} rows the largest groups are shown, the others as {OTHER}; --csv has all", err=True
-        )
+    else:
+        _show_report(payload, shown)
     show_cursor(payload)
+
+
+def _columns(client: OperatorClient, given: dict[str, Any]) -> Sequence[str]:
+    """
+    Return the measures to show unless they are empty; none if the person chose them. What is not given is taken from
+    the view.
+    """
+    shown: Sequence[str] = (*SHOWN, *LATENCY) if given["latency"] else SHOWN
+    if given["view"]:
+        view = client.request("GET", f"/views/{part(given['view'])}")["view"]
+        given["by"] = given["by"] or tuple(view["group_by"]) or (view["principal_dimension"],)
+        if given["against"] is None:
+            given["per"] = given["per"] or view["granularity"]
+        if given["since"] is given["until"] is given["range"] is None:
+            given["range"] = view["range"]
+        if view["cost_type"] in BILLED_TYPES:
+            given["cost_type"] = given["cost_type"] or view["cost_type"]
+        else:
+            money = COST_TYPES[view["cost_type"]]
+            shown = tuple(dict.fromkeys(money if name == "cost" else name for name in shown))
+    if given["show"]:
+        return ()
+    if given["cost_type"] in BILLED_TYPES:
+        shown = ("cost",)
+    if given["unit"]:
+        shown = given["show"] = (*shown, UNITS, COST_PER_UNIT)
+    return shown
+
+
+def _show_report(payload: JsonObject, shown: Sequence[str]) -> None:
+    asked = payload["report"]
+    warn_of_lacking(asked["whole_since"])
+    warn_of_cut(", ".join(asked["cut_periods"]))
+    warn_of_unconverted(asked["unconverted"], asked["currency"])
+    warn_of_open_days(payload["billed"])
+    _show(payload, _not_empty(payload["rows"], shown) if shown else asked["show"])
+    if asked["truncated"]:
+        click.echo(
+            f"of {asked['row_count']:,} rows the largest groups are shown, the others as {OTHER}; --csv has all",
+            err=True,
+        )
 
 
 def _not_empty(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str]:
@@ -401,3 +428,105 @@ def _percentile(ms: int | None, *, timed: int) -> str | None:
     if ms is None:
         return f">{LATENCY_EDGES_MS[-1]:,}" if timed else None
     return f"{ms:,}"
+
+
+def _show_calls(client: OperatorClient, given: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the calls of a span that cost most, or took most, and how far they were looked for."""
+    by = given["top_by"] or "cost"
+    top = given["top"] or given["limit"] or TOP_CALLS
+    if by not in BY_CALL:
+        raise click.UsageError(f"--top-by takes {', '.join(BY_CALL)} with --calls")
+    if top > _MOST_CALLS:
+        raise click.UsageError(f"--calls lists at most {_MOST_CALLS} at once: go on with --cursor")
+    query = [("sort_key", by), ("sort_order", "desc"), *_span(given), *_filters(given["where"])]
+    if given["cursor"]:
+        query = [("cursor", given["cursor"])]
+    answer = client.request("GET", "/records", query=[*query, ("limit", str(top))])
+    if as_json:
+        show_json(answer)
+        return
+    show_table([_call_line(row) for row in answer["records"]], _CALL_COLUMNS)
+    looked = answer["looked_through"]
+    if looked["since"]:
+        since = looked["since"]
+        until = f" until {looked['until']}" if looked["until"] else ""
+        click.echo(f"of {looked['records']:,} kept records that came since {since}{until}", err=True)
+    if looked["records"] >= looked["most"]:
+        click.echo(
+            "older ones were not looked at: ask for fewer days, or raise server.max_listed_records", err=True
+        )
+    show_cursor(answer)
+
+
+def _filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """NAME=VALUE and NAME!=VALUE as the list takes them; a bound as the value of its name."""
+    for term in where:
+        bound = _BOUND.fullmatch(term)
+        if bound:
+            yield bound[1], bound[2] + bound[3]
+            continue
+        name, equals, value = term.partition("=")
+        if not equals:
+            fail("--where is written NAME=VALUE, NAME!=VALUE, or with --calls a bound such as 'cost>0.5'", 2)
+        yield name, value
+
+
+def _call_line(row: JsonObject) -> dict[str, object]:
+    amount = {"reported": row.get("cost"), "estimated": row.get("estimated_cost")}.get(
+        row.get("cost_source", "")
+    )
+    start, end = (row.get(name) and datetime.fromisoformat(row[name]) for name in ("start_time", "end_time"))
+    return {
+        **{name: row.get(name) for name in ("team", "user", "source", "id")},
+        "started": row.get("start_time"),
+        "model": row.get("response_model") or row.get("request_model"),
+        "cost": None if amount is None else f"{Decimal(amount):,.4f}",
+        **{
+            name: None if row.get(name) is None else f"{row[name]:,}"
+            for name in ("input_tokens", "output_tokens")
+        },
+        "seconds": f"{(end - start).total_seconds():,.1f}" if start and end else None,
+    }
+
+
+def _show_as_if(client: OperatorClient, given: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print each group as it cost and as it would have, the largest change first."""
+    model = given["as_if"].removeprefix(_MODEL)
+    if model == given["as_if"] or not model:
+        raise click.UsageError("--as-if takes model=MODEL, such as --as-if model=gpt-4.1-mini")
+    for _ in conditions(given["where"]):  # each is written as one
+        pass
+    query = [*_span(given), ("model", model), *(("by", name) for name in given["by"] or ("team",))]
+    query += [("where", term) for term in given["where"]]
+    answer = client.request("GET", "/what-if", query=query)
+    if as_json:
+        show_json(answer)
+        return
+    names = answer["what_if"]["by"]
+    rows = [*answer["rows"], answer["total"] | dict.fromkeys(names, "total")]
+    lines = [
+        {name: row[name] for name in names}
+        | {
+            "calls": f"{row['calls']:,}",
+            "cost": _money(row["cost"]),
+            "as_if": _money(row["as_if"]),
+            "saves": _money(row["saves"]),
+        }
+        for row in rows
+    ]
+    show_table(lines, (*names, "calls", "cost", "as_if", "saves"))
+    told = answer["what_if"]
+    click.echo(
+        f"{_money(told['saves_a_month'])} a month at this rate. {' '.join(told['assumptions'])}", err=True
+    )
+    if Decimal(answer["total"]["unchanged"]):
+        click.echo(
+            f"{_money(answer['total']['unchanged'])} has no list price now and stays as it is", err=True
+        )
+    if Decimal(told["left_out"]):
+        click.echo(f"{_money(told['left_out'])} in small sums is left out", err=True)
+
+
+def _money(text: str) -> str:
+    amount = Decimal(text)
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
