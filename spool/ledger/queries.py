@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -13,66 +13,104 @@ from spool.ledger.derived import DerivedDimensions
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 from spool.record import CURRENCY
 
-DIMENSIONS = (
-    "model",
-    "request_model",
-    "provider",
-    "team",
-    "user",
-    "device",
-    "source",
-    "api_key",
-    "status",
-    "cost_source",
-    "region",
-    "sender",
-)
+# What costs are grouped and filtered by, each with what it means.
+DIMENSIONS: Mapping[str, str] = {
+    "model": "the model that answered",
+    "request_model": "the model that was asked for",
+    "provider": "who runs the model",
+    "team": "the team that a call is attributed to",
+    "user": "who made the call",
+    "device": "the machine that reported it",
+    "source": "the product or gateway that reported it",
+    "api_key": "the provider's key, as its gateway names it",
+    "status": "ok, error, or cached: answered by a gateway's cache at no cost",
+    "cost_source": "reported by the source, estimated from list prices, or none: unknown",
+    "region": "where the provider processed it, in the provider's word, as far as sources tell",
+    "sender": "the name of the Tollhouse key that brought it, unknown for calls of before names were kept",
+}
+# All spellings of one are one group: what they are made of stands in gateway/rate_cards/names.py.
+FAMILY_DIMENSIONS: Mapping[str, str] = {
+    "model_family": "the model without a prefix of a region or a seller, and without a date",
+    "provider_family": "who runs the model, one name for all spellings and services, such as Google",
+}
 # What decides about prices beside provider and models: no question of anybody names them.
 PRICED_BY = ("mode", "size")
-FAMILY_DIMENSIONS = ("model_family", "provider_family")  # all spellings of one are one group
 BILLED = (
     "billed"  # kind of the dimensions that stand for no calls: what a bill tells of money that nobody has
 )
-# Of billed money: what an amount is for, how it was placed, and the day of a closed month that it corrects.
-OF_BILLS = ("charge", "basis", "corrects")
-# Of rows of billing connections: their own columns. `origin` says what an amount was told by: calls, billing rows, or
-# usage of containers that has a price and no bill.
-ROW_DIMENSIONS = (
-    "origin",
-    "connection",
-    "service",
-    "account",
-    "resource",
-    "usage_family",
-    "line_item",
-    "cluster",
-    "namespace",
-    "workload",
-)
+# Of billed money.
+OF_BILLS: Mapping[str, str] = {
+    "charge": "what billed money is for: usage, discount, tax, credit, commitment, ...",
+    "basis": "how it was placed: exact, value, pooled, shared, or unallocated",
+    "corrects": "the day of a closed month that an entry corrects",
+}
+# Of rows of billing connections: their own columns.
+ROW_DIMENSIONS: Mapping[str, str] = {
+    "origin": "calls, billing: rows of a billing connection, or containers: usage of a cluster at its price",
+    "connection": "the billing connection of a row",
+    "service": "the service that a row is about",
+    "account": "its account",
+    "resource": "its resource",
+    "usage_family": "its family of usage",
+    "line_item": "its kind: Usage, Tax, Support, Purchase, CommittedUsePurchase, Discount",
+    "cluster": "its Kubernetes cluster",
+    "namespace": "its namespace there",
+    "workload": "its deployment there",
+}
 ORIGINS = ("calls", "billing", "containers")  # values of `origin`
 ROW_TAG = "row:"  # before their names among the tags of such a row
-BILLED_DIMENSIONS = (*OF_BILLS, *ROW_DIMENSIONS)
+BILLED_DIMENSIONS = {**OF_BILLS, **ROW_DIMENSIONS}
 TAG = "tag:"  # before the name of a chosen tag
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
 TOTAL = "total"  # everything in one period
-# Which money of a CostRow is meant. What counts is reported, else estimated; an estimate is at list prices.
-COST_TYPES = {
-    "real_cost": "cost",
-    "reported_cost": "reported",
-    "estimated_cost": "estimated",
-    "on_demand_cost": "estimated",
-    "saved_cost": "saved",
+
+
+class CostType(NamedTuple):
+    """
+    Which money is meant. `meaning` is for assistants, who do not name a cost type without one.
+
+    Counted money is the `field` of a CostRow. Billed money is an arrangement of a bill, a bit of `CostQuery.arranged`.
+    The others are real_cost of the calls that no plan of an assistant covers, and of those that one does.
+    """
+
+    meaning: str = ""
+    field: str = ""
+    arranged: int = 0
+
+
+# What counts is reported, else estimated; an estimate is at list prices.
+_COST_TYPES = {
+    "real_cost": CostType(
+        "what counts: reported where a source reports it, else estimated at list prices", field="cost"
+    ),
+    "reported_cost": CostType("what sources report", field="reported"),
+    "estimated_cost": CostType("at list prices, of every call whose model has a price", field="estimated"),
+    "on_demand_cost": CostType(field="estimated"),
+    "metered_cost": CostType(),
+    "covered_cost": CostType(),
+    "billed_cost": CostType(
+        "what providers billed, divided over the calls; discounts and taxes in rows of their own", arranged=1
+    ),
+    "discounted_cost": CostType(
+        "what providers billed, discounts and taxes on the usage that they are for", arranged=2
+    ),
+    "amortized_cost": CostType(
+        "billed_cost, fees of commitments on what they cover and not on the day of the purchase", arranged=4
+    ),
+    "discounted_amortized_cost": CostType(
+        "discounted_cost, fees of commitments on what they cover", arranged=8
+    ),
+    "invoiced_amortized_cost": CostType(
+        "discounted_amortized_cost of days that the provider tells no more anew", arranged=16
+    ),
+    "saved_cost": CostType("what calls would have cost that a gateway's cache answered", field="saved"),
 }
-# As real_cost, of the calls that no plan of an assistant covers, and of the others: who asks divides them.
-METERED_COST, COVERED_COST = PLAN_TYPES = ("metered_cost", "covered_cost")
-# Cost types of billed money: arrangements of a bill, each a bit of `CostQuery.arranged`.
-BILLED_TYPES: Mapping[str, int] = {
-    "billed_cost": 1,
-    "discounted_cost": 2,
-    "amortized_cost": 4,
-    "discounted_amortized_cost": 8,
-    "invoiced_amortized_cost": 16,
-}
+COST_TYPES: Mapping[str, str] = {name: each.field for name, each in _COST_TYPES.items() if each.field}
+BILLED_TYPES: Mapping[str, int] = {name: each.arranged for name, each in _COST_TYPES.items() if each.arranged}
+METERED_COST, COVERED_COST = PLAN_TYPES = tuple(
+    name for name in _COST_TYPES if name not in COST_TYPES and name not in BILLED_TYPES
+)
+EXPLAINED_TYPES = {name: each.meaning for name, each in _COST_TYPES.items() if each.meaning}
 MISSING_IS_OF_BILLS = f"missing is of bills: ask for it with cost_type={', '.join(BILLED_TYPES)}"
 
 Group = tuple[str | None, ...]  # a value for each dimension that is grouped by, None: unknown

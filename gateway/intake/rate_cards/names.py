@@ -64,7 +64,7 @@ FAMILIES = (
     Derived(name=MODEL_FAMILY, label="Model, all spellings", sources=("model",), value=_family_of),
     Derived(name=PROVIDER_FAMILY, label="Provider, all spellings", sources=("provider",), value=_seller_of),
 )
-FAMILY_NAMES = frozenset({MODEL_FAMILY, PROVIDER_FAMILY})
+FAMILY_NAMES = frozenset(FAMILY_DIMENSIONS)
 
 
 def letters(model: str) -> str:

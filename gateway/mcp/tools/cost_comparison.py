@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -22,7 +22,7 @@ from gateway.money.comparison.comparing import ComparedAnswer, compared
 from gateway.money.comparison.sentence import sentence
 from gateway.money.comparison.split import PARTS, Driver, Spending, together
 from gateway.money.costs.answer import told_of_bills
-from gateway.money.costs.measures import CURRENCY_UNIT
+from gateway.money.costs.measures import CURRENCY_UNIT, ComparedType
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import CostQuery
@@ -46,14 +46,7 @@ class ComparisonQuestion(ToolInput):
     ] = msgspec.field(default_factory=lambda: ["model"])
     filters: Filters = msgspec.field(default_factory=dict)
     cost_type: Annotated[
-        Literal[
-            "real_cost",
-            "billed_cost",
-            "discounted_cost",
-            "amortized_cost",
-            "discounted_amortized_cost",
-            "invoiced_amortized_cost",
-        ],
+        ComparedType,
         msgspec.Meta(
             description="real_cost is what was counted; the others are what providers billed, by days that are over"
         ),

@@ -29,7 +29,7 @@ from gateway.mcp.tool import (
 )
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, percent_of, shown, table
 from gateway.money.costs.answer import CostAnswer, answer
-from gateway.money.costs.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
+from gateway.money.costs.measures import CURRENCY_UNIT, ExplainedType, amount, billed_tokens, estimated, per
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.billed import COUNTED
@@ -76,17 +76,7 @@ class CostDataQuestion(ToolInput):
         ),
     ] = None
     cost_type: Annotated[
-        Literal[
-            "real_cost",
-            "reported_cost",
-            "estimated_cost",
-            "saved_cost",
-            "billed_cost",
-            "discounted_cost",
-            "amortized_cost",
-            "discounted_amortized_cost",
-            "invoiced_amortized_cost",
-        ],
+        ExplainedType,
         msgspec.Meta(
             description="real_cost is reported by the source, else estimated at list prices; billed_cost is what"
             " providers billed, discounted_cost the same with discounts and taxes on usage; in amortized types fees"

@@ -9,30 +9,12 @@ import msgspec
 
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.visible import SLICED
-from gateway.intake.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import cell, cut, suggestion, table
 from spool.ledger.ledger import MOST_VALUES
-from spool.ledger.queries import TAG
+from spool.ledger.queries import DIMENSIONS, FAMILY_DIMENSIONS, TAG
 
-_MEANINGS = {
-    "model": "the model that answered",
-    "request_model": "the model that was asked for",
-    MODEL_FAMILY: "the model without a prefix of a region or a seller, and without a date",
-    "provider": "who runs the model",
-    PROVIDER_FAMILY: "who runs the model, one name for all spellings and services, such as Google",
-    "team": "the team that a call is attributed to",
-    "user": "who made the call",
-    "device": "the machine that reported it",
-    "source": "the product or gateway that reported it",
-    "api_key": "the provider's key, as its gateway names it",
-    "status": "ok, error, or cached: answered by a gateway's cache at no cost",
-    "region": "where the provider processed it, in the provider's word, as far as sources tell",
-    "sender": "the name of the Tollhouse key that brought it, unknown for calls of before names were kept",
-    "cost_source": "reported by the source, estimated from list prices, or none: unknown",
-}
-
-
+_MEANINGS = {**DIMENSIONS, **FAMILY_DIMENSIONS}
 MAX_TAG = 100  # characters of a name
 MAX_MEANING = 200
 

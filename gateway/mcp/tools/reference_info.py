@@ -15,23 +15,13 @@ from gateway.mcp.tools.dimensions import meanings
 from gateway.mcp.writing import cell, table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.list import TYPES
+from spool.ledger.queries import BILLED_DIMENSIONS, EXPLAINED_TYPES
 from spool.meters import METERS
 
 ReferenceType = Literal[
     "cost_types", "measures", "date_ranges", "dimensions", "recommendation_types", "changes"
 ]
 
-_COST_TYPES = {
-    "real_cost": "what counts: reported where a source reports it, else estimated at list prices",
-    "reported_cost": "what sources report",
-    "estimated_cost": "at list prices, of every call whose model has a price",
-    "billed_cost": "what providers billed, divided over the calls; discounts and taxes in rows of their own",
-    "discounted_cost": "what providers billed, discounts and taxes on the usage that they are for",
-    "amortized_cost": "billed_cost, fees of commitments on what they cover and not on the day of the purchase",
-    "discounted_amortized_cost": "discounted_cost, fees of commitments on what they cover",
-    "invoiced_amortized_cost": "discounted_amortized_cost of days that the provider tells no more anew",
-    "saved_cost": "what calls would have cost that a gateway's cache answered",
-}
 _MEASURES = {
     "cost": f"{CURRENCY_UNIT}, of the cost_type that is asked for",
     "calls": "AI calls, failed ones and those that a cache answered, too",
@@ -40,21 +30,6 @@ _MEASURES = {
     "cost_per_call": f"{CURRENCY_UNIT} divided by all calls",
     "cost_per_million_tokens": f"{CURRENCY_UNIT} divided by the tokens, times a million",
     "usage": f"the quantity of a meter, in its own unit: {', '.join(METERS)}",
-}
-_OF_BILLS = {
-    "charge": "what billed money is for: usage, discount, tax, credit, commitment, ...",
-    "basis": "how it was placed: exact, value, pooled, shared, or unallocated",
-    "corrects": "the day of a closed month that an entry corrects",
-    "origin": "calls, billing: rows of a billing connection, or containers: usage of a cluster at its price",
-    "connection": "the billing connection of a row",
-    "service": "the service that a row is about",
-    "account": "its account",
-    "resource": "its resource",
-    "usage_family": "its family of usage",
-    "line_item": "its kind: Usage, Tax, Support, Purchase, CommittedUsePurchase, Discount",
-    "cluster": "its Kubernetes cluster",
-    "namespace": "its namespace there",
-    "workload": "its deployment there",
 }
 _CHANGES = {
     "more_calls": "more or fewer calls of a group, at its old cost of a call",
@@ -82,7 +57,7 @@ class Reference(ToolOutput):
 
 async def run(asked: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     if asked.reference_type == "dimensions":
-        of_bills = {name: f"{what} (billed money alone)" for name, what in _OF_BILLS.items()}
+        of_bills = {name: f"{what} (billed money alone)" for name, what in BILLED_DIMENSIONS.items()}
         meant: Mapping[str, str] = {**await meanings(asking), **of_bills}
     else:
         meant = _WORDS[asked.reference_type](asking)
@@ -101,7 +76,7 @@ def _types(_: Asking[InstallationServices]) -> Mapping[str, str]:
 
 
 _WORDS: Mapping[str, Callable[[Asking[InstallationServices]], Mapping[str, str]]] = {
-    "cost_types": lambda _: _COST_TYPES,
+    "cost_types": lambda _: EXPLAINED_TYPES,
     "measures": lambda _: _MEASURES,
     "date_ranges": _ranges,
     "recommendation_types": _types,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -380,16 +380,10 @@ EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
 Granularity = Literal["daily", "weekly", "monthly", "quarterly", "yearly"]
 YesNo = Literal["Y", "N"]
-BudgetMoney = Literal[
-    "real_cost",
-    "metered_cost",
-    "covered_cost",
-    "billed_cost",
-    "discounted_cost",
-    "amortized_cost",
-    "discounted_amortized_cost",
-    "invoiced_amortized_cost",
-]
+if TYPE_CHECKING:
+    BudgetMoney: TypeAlias = str
+else:
+    BudgetMoney = Literal[BUDGET_MONEY]
 
 
 class ViewName(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

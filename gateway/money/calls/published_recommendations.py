@@ -335,7 +335,11 @@ def _call(method: str, path: str, summary: str, **row: Any) -> Callable[[Served]
 
 
 @_call(
-    "GET", _ALL, "List what would have cost less", lists=recommendation_list(DIMENSIONS), item=RECOMMENDATION
+    "GET",
+    _ALL,
+    "List what would have cost less",
+    lists=recommendation_list((*DIMENSIONS,)),
+    item=RECOMMENDATION,
 )
 async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services

@@ -50,7 +50,7 @@ class SavingsLook(RequestBody):
     "/recommendations",
     VIEW_RECOMMENDATIONS,
     "List what would have cost less",
-    lists=recommendation_list(DIMENSIONS),
+    lists=recommendation_list((*DIMENSIONS,)),
     shows=SLICED,
 )
 async def list_recommendations(request: OperatorRequest[MoneyServices, None]) -> Result:

@@ -7,14 +7,21 @@ Commands know them too: this module imports nothing that answers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from spool.ledger import money
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, PLAN_TYPES, TOTAL, CostRow
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN_TYPES, TOTAL, CostRow
 from spool.meters import METERS, quantity_of
 
 REAL_COST = "real_cost"
 MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)  # that `cost` of a report can be
+COMPARED_KINDS = (REAL_COST, *BILLED_TYPES)
+if TYPE_CHECKING:
+    ExplainedType: TypeAlias = str
+    ComparedType: TypeAlias = str
+else:
+    ExplainedType = Literal[tuple(EXPLAINED_TYPES)]
+    ComparedType = Literal[COMPARED_KINDS]
 USAGE_AMOUNT = "usage_amount"  # the published cost type that is not money
 ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 USAGE_UNIT = "tokens"
@@ -37,7 +44,7 @@ USAGE: Mapping[str, str] = {
     "cached_output_tokens": "tokens",
     "latency_ms": "ms",
 }
-MONEY = ("cost", "reported", "estimated", "saved")
+MONEY = tuple(dict.fromkeys(COST_TYPES.values()))
 SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
@@ -45,12 +52,8 @@ MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
 # Only for who asks for them: the first two of the unit that the question names.
 UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "saved_by_caching")
 # The cost types of which measures are made, beside that of `cost`; calls and tokens are of none.
-MEASURED_IN = {
-    "reported": "reported_cost",
-    "estimated": "estimated_cost",
-    "saved": "saved_cost",
-    SAVED_BY_CACHING: "estimated_cost",
-}
+MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items())) if name != REAL_COST}
+MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 _DECIMALS = 12  # of a quotient
 

@@ -52,7 +52,7 @@ from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.printable import printable
 from spool.record import CURRENCY
 
-_FAMILY = FAMILY_DIMENSIONS[0]
+_FAMILY = next(iter(FAMILY_DIMENSIONS))
 _BY = (
     f"Dimensions, separated by commas: {', '.join((*FAMILY_DIMENSIONS, *DIMENSIONS))}, tag:NAME for the"
     " tags of [ledger] tags, and User:Defined:NAME for what a published definition adds."

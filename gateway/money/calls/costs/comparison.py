@@ -16,12 +16,19 @@ from gateway.money.comparison.comparing import compared
 from gateway.money.comparison.sentence import sentence
 from gateway.money.comparison.split import PARTS, Driver, Spending
 from gateway.money.costs.answer import told_of_bills
-from gateway.money.costs.measures import DEFAULT_TOP, MAX_TOP, PREVIOUS, REAL_COST, SAME_WEEKDAYS
+from gateway.money.costs.measures import (
+    COMPARED_KINDS,
+    DEFAULT_TOP,
+    MAX_TOP,
+    PREVIOUS,
+    REAL_COST,
+    SAME_WEEKDAYS,
+)
 from gateway.money.costs.question import check_span
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.queries import CostQuery
 from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.shared.cost_types import COUNTED_TYPES
@@ -29,7 +36,6 @@ from spool.registry.shared.texts import check_one_of
 
 REPEATED = ("by", "where")
 ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAGING)
-MONEY_KINDS = (REAL_COST, *BILLED_TYPES)  # that are compared
 
 
 @call(
@@ -53,7 +59,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     services, reads, given = request.services, request.reads, request.http.query
     cost_type = given.get("cost_type", REAL_COST)
-    check_one_of("cost_type", cost_type, MONEY_KINDS)
+    check_one_of("cost_type", cost_type, COMPARED_KINDS)
     ledger = reads.ledger_of((cost_type, *COUNTED_TYPES))
     await ledger.catch_up(services.log)
     known = await reads.dimensions(cost_type, within=ledger)

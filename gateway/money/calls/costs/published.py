@@ -185,7 +185,7 @@ _COST_ROW = {
     "What AI costs and how much it is used, by period and dimension; tags of the configuration are dimensions, too",
     endpoint="costs",
     required=("start_date",),
-    lists=cost_list(DIMENSIONS),
+    lists=cost_list((*DIMENSIONS,)),
     item={**OBJECT, "properties": _COST_ROW, "additionalProperties": TEXT_OR_NULL},
     in_turn=True,
     refusals=READ,
