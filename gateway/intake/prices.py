@@ -29,7 +29,7 @@ from typing import Any
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
 from gateway.intake.rate_cards import card as cards
-from gateway.intake.rate_cards import lines, names
+from gateway.intake.rate_cards import names
 from gateway.intake.rate_cards.card import DAY_NS, Card, Catalogue, Model
 from gateway.intake.rates import (
     NEVER,
@@ -165,13 +165,13 @@ class PriceBook:
     def followers(self, model: str) -> list[str]:
         """The models of the same maker, family and rank that came out after one, the newest first."""
         for spelling in names.spellings(model):
-            place = lines.place_of(spelling)
+            place = names.place_of(spelling)
             maker = self._providers.get(names.maker(spelling) or "")
             if place is not None and maker is not None:
                 others = [
                     (other, each.id)
                     for each in maker.models
-                    if (other := lines.place_of(each.id)) is not None
+                    if (other := names.place_of(each.id)) is not None
                 ]
                 later = [(other, id) for other, id in others if other.line == place.line and other > place]
                 return [id for _, id in sorted(later, reverse=True)]

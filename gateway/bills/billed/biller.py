@@ -16,12 +16,10 @@ from typing import Any
 
 from gateway.bills.billed.bill import Bill, BillSides, bill_of
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, mark_of
-from gateway.bills.billed.frozen_months import FrozenMonths, Made, figures_of
 from gateway.bills.billed.layers import Base, DividedDay, LayerRules, RefundShare, divide_day
-from gateway.bills.billed.restating import BilledLater
+from gateway.bills.billed.restating import BilledLater, FrozenMonths, Made, figures_of
 from gateway.bills.reconciliation.counting import TokenPrices, counted, counted_use, seller
-from gateway.bills.reconciliation.exchange import currencies_of
-from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, exchanged
+from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, currencies_of, exchanged
 from gateway.bills.reconciliation.sides import DAY_S, BilledMoney, CountedUse
 from spool.clock import Clock
 from spool.errors import SpoolError

@@ -1,18 +1,43 @@
 """
 What changes of closed months of bills. After closing nothing in a month moves: what would change it is kept as entries
 of the day on which it was found, so that the month as it was sent to finance and its entries are the month made anew.
-What the provider bills of it itself is in no entry. Pure.
+What the provider bills of it itself is in no entry. `FrozenMonths` keeps both in the ledger; all else is pure.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from gateway.bills.billed.closing import nobodys
+from gateway.bills.billed.closing import (
+    Invoice,
+    MonthFigures,
+    beside_days,
+    charges_of,
+    closed_id,
+    frozen,
+    largest_of,
+    mark_of,
+    nobodys,
+    usage_of,
+)
 from gateway.bills.billed.spreading import in_turn
-from spool.ledger.billed import CORRECTS, INVOICED, RESTATED, UNALLOCATED, BilledDay, BilledSum
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from spool.ledger.billed import (
+    CLOSED,
+    CORRECTS,
+    FROZEN,
+    INVOICE,
+    INVOICED,
+    OPEN,
+    RESTATED,
+    UNALLOCATED,
+    BilledDay,
+    BilledSum,
+)
+from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.statements.rules import day_text
@@ -21,6 +46,7 @@ _AS_BILLED = BILLED_TYPES["billed_cost"]
 _BITS = [bit for bit in BILLED_TYPES.values() if bit != INVOICED]
 
 Place = tuple[Dimensions, str, int]  # dimensions, basis, arranged
+Made = list[tuple[BilledDay, Sequence[BilledSum]]]
 
 
 def restated(made: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[BilledSum]:
@@ -138,3 +164,169 @@ def _less(now: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
     found = Counter(now)
     found.subtract(known)
     return {name: amount for name, amount in found.items() if amount}
+
+
+class FrozenMonths:
+    """What is kept of a month's bills, some of which may be closed. `read` it first."""
+
+    def __init__(
+        self, ledger: Ledger, month: CalendarMonth, closed: Mapping[str, Mapping[str, Any]], now: float
+    ) -> None:
+        self._ledger = ledger
+        self._month = month
+        self._closed = closed
+        self._today = int(now) // DAY_S * DAY_S
+        self.days: dict[tuple[int, str], BilledDay] = {}
+        self._corrections: list[BilledDay] = []
+        self._found: dict[tuple[int, str], Restated] = {}  # how closed days come out now
+
+    async def read(self) -> FrozenMonths:
+        days = await self._ledger.billed_days(self._month.start, self._month.end)
+        self.days = {(day.day, day.provider): day for day in days if not day.corrects and not day.connection}
+        known = await self._ledger.billed_corrections()
+        self._corrections = [day for day in known if day.corrects.startswith(self._month.name)]
+        return self
+
+    async def as_kept(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
+        """Return what is to be kept of a day as it comes out now. `entries` has what changed of a closed one."""
+        if not self._is_frozen(day.provider):
+            is_kept = self._is_closed(day.provider) and self._has(frozen(day, sums)[0])
+            return [] if is_kept else [(day, sums)]
+        closed = self.days[day.day, day.provider]
+        known = await self._ledger.billed_sums(closed.day, closed.provider)
+        self._found[day.day, day.provider] = Restated.of(day, sums, closed, known)
+        return []
+
+    @property
+    def restated(self) -> set[str]:
+        """Return the providers whose closed days came out differently."""
+        return {provider for (_, provider), found in self._found.items() if found.sums}
+
+    async def entries(self, later: Mapping[str, Sequence[BilledLater]]) -> Made:
+        """
+        Return the entries for what changed of closed days. `later` is what the provider has billed of it itself: that
+        is in no entry, and an entry that has it is taken back.
+        """
+        made: Made = []
+        for provider in sorted({provider for _, provider in self._found}):
+            of = {day: found for (day, name), found in sorted(self._found.items()) if name == provider}
+            totals = {day: found.total for day, found in of.items()}
+            billed = billed_of(totals, later.get(provider, ()))
+            for day, found in of.items():
+                made += await self._entry(found.unbilled(billed.get(day, 0)))
+        return made
+
+    async def _entry(self, found: Restated) -> Made:
+        text = day_text(found.day.day)
+        entries = [
+            each for each in self._corrections if (each.seller, each.corrects) == (found.day.provider, text)
+        ]
+        known = [each for each in entries if each.day < self._today]
+        amounts: list[BilledSum] = []
+        for each in known:
+            amounts += await self._ledger.billed_sums(each.day, each.provider)
+        sums = restated(found.sums, amounts)
+        is_there = any(each.day == self._today for each in entries)
+        if not sums and not is_there:
+            return []
+        return [(entry_of(found, self._today, known, mark=mark_of(sums)), sums)]
+
+    async def note_without_bill(self, day: int, present: Collection[str]) -> None:
+        """Note a closed day that no bill is about any more: what restated it is taken back."""
+        for (at, name), kept in self.days.items():
+            is_there = name in present or INVOICE in name
+            if at == day and not is_there and self._is_frozen(name):
+                sums = await self._ledger.billed_sums(at, name)
+                await self.as_kept(replace(kept, state=CLOSED), sums)
+
+    def _has(self, day: BilledDay) -> bool:
+        """True if a day is kept as it is: by a process that ended before all days of its month were."""
+        known = self.days.get((day.day, day.provider))
+        return known is not None and known.mark == day.mark
+
+    def gone(self, day: int, present: Collection[str]) -> set[str]:
+        """Return the providers that a day has billed money of, and no bill any more."""
+        there = {name for at, name in self.days if at == day and INVOICE not in name}
+        return {name for name in there - set(present) if not self._is_frozen(name)}
+
+    async def settle(self) -> int:
+        """Freeze what is closed and not frozen yet, and forget what stands beside months that are open again."""
+        changed = 0
+        for provider in sorted({day.seller for day in self.days.values()}):
+            if self._is_closed(provider) and not self._is_frozen(provider):
+                await self._freeze(provider)
+                changed += 1
+        beside = [day for (_, name), day in self.days.items() if INVOICE in name]
+        for day in (*beside, *self._corrections):
+            if not self._is_closed(day.seller):
+                await self._ledger.drop_billed(day.day, day.provider)
+                changed += 1
+        return changed
+
+    async def _freeze(self, provider: str) -> None:
+        """Day by day; what stands beside them is the last, and says that it is done."""
+        usage: Counter[Dimensions] = Counter()
+        billed = 0
+        empty = BilledDay(
+            day=0,
+            provider=provider,
+            state=FROZEN,
+            mark=FROZEN,
+            source="",
+            read_at=0.0,
+            made_at=float(self._today),
+        )
+        there = await self._ledger.billed_days(self._month.start, self._month.end)
+        days = {day.day: day for day in there if day.provider == provider}
+        for at in self._month.days:
+            day = days.get(at)
+            sums = await self._ledger.billed_sums(at, provider) if day is not None else []
+            usage.update(usage_of(sums))
+            billed += charges_of(sums).total()
+            if day is None:
+                await self._ledger.put_billed([(replace(empty, day=at), [])])
+            elif day.state != FROZEN:
+                await self._ledger.put_billed([frozen(day, sums)])
+        closed = self._closed[closed_id(provider, self._month.name)]
+        beside = beside_days(closed, provider, usage, billed, replace(empty, day=self._month.days[-1]))
+        await self._ledger.put_billed([beside])
+
+    def _is_closed(self, provider: str) -> bool:
+        return closed_id(provider, self._month.name) in self._closed
+
+    def _is_frozen(self, provider: str) -> bool:
+        return self._is_closed(provider) and (self._month.days[-1], provider + INVOICE) in self.days
+
+
+async def figures_of(
+    ledger: Ledger, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
+) -> MonthFigures:
+    """Return what the bills of a provider and month come to. Of a closed month it is as it was closed."""
+    charges: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    largest: list[BilledSum] = []
+    states: dict[int, str] = dict.fromkeys(month.days, OPEN)
+    for day in await ledger.billed_days(month.start, month.end):
+        if day.seller != provider or day.corrects or day.connection:
+            continue
+        sums = await ledger.billed_sums(day.day, day.provider)
+        charges.update(charges_of(sums))
+        reasons.update(day.reasons)
+        largest = largest_of([*largest, *sums])
+        if day.source:
+            states[day.day] = day.state
+    restated_by_day: Counter[str] = Counter()
+    for entry in await ledger.billed_corrections():
+        if entry.seller == provider and entry.corrects.startswith(month.name):
+            sums = await ledger.billed_sums(entry.day, entry.provider)
+            restated_by_day[entry.corrects] += sum(charges_of(sums).values())
+    return MonthFigures(
+        provider=provider,
+        month=month.name,
+        by_charge=charges,
+        by_reason=reasons,
+        days=Counter(states.values()),
+        invoices=invoices,
+        largest=largest,
+        restated=restated_by_day,
+    )

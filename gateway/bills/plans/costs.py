@@ -18,9 +18,8 @@ from typing import Annotated
 import msgspec
 
 from gateway.bills.plans.bills import BillDifference, PlanBill, read_bills, with_bills
-from gateway.bills.plans.coverage import NAME, Coverage, place_of, usable_plans
+from gateway.bills.plans.coverage import NAME, AskedLedger, Coverage, place_of, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
-from gateway.bills.plans.metered import AskedLedger
 from gateway.bills.plans.sums import (
     NOTHING,
     AskedDays,

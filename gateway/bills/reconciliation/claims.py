@@ -9,9 +9,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gateway.bills.reconciliation.cells import Entry, Split
-from gateway.bills.reconciliation.choices import OTHER, RATE, VOLUME
 from gateway.bills.reconciliation.rate_series import of_model
-from gateway.bills.reconciliation.sides import Cell, Place
+from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, Place
 from gateway.bills.reconciliation.wording import dollars
 
 # How sure a claim is: an identity or an id; two independent numbers that agree; the shape of the difference

@@ -1,4 +1,8 @@
-"""Compares the statements of one provider with the ledger, day by day: settled days alone, and with a cause. Pure."""
+"""
+Compares the statements of one provider with the ledger, day by day: only settled days, and with a cause. Pure.
+
+With its evidence it also names what the operator may take over: prices of a bill, and who owns a provider's key.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,28 @@ from typing import TypeVar
 from gateway.bills.reconciliation.causes.list import claims
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Split, split
-from gateway.bills.reconciliation.choices import DAY, KEY, MODEL, PARTS
 from gateway.bills.reconciliation.claims import Case, Claim, Left
 from gateway.bills.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
-from gateway.bills.reconciliation.sides import BilledMoney, BilledTokens, Cell, CountedUse, Prices
-from gateway.bills.reconciliation.suggestions import Override, OwnerPair, overrides, owner_pairs
+from gateway.bills.reconciliation.rate_series import of_model
+from gateway.bills.reconciliation.sides import (
+    CACHE_READ,
+    DAY,
+    INPUT,
+    KEY,
+    MODEL,
+    OUTPUT,
+    PARTS,
+    STANDARD,
+    WRITE_1H,
+    WRITE_5M,
+    BilledMoney,
+    BilledTokens,
+    Cell,
+    CountedUse,
+    Prices,
+    are_alike,
+)
+from gateway.bills.reconciliation.wording import day_text, per_million
 from spool.ledger.money import UNIT
 from spool.statements.values import StatementRow
 
@@ -26,6 +47,16 @@ OPEN, AGREES, DIFFERS, UNKNOWN = "open", "agrees", "differs", "no statement"
 CENT = UNIT // 100
 
 Naming = Callable[[Cell], str]
+LEAST_DAYS = 7
+_PRICES = {
+    INPUT: "input",
+    OUTPUT: "output",
+    CACHE_READ: "cache_read",
+    WRITE_5M: "cache_write",
+    "cache_write": "cache_write",
+    WRITE_1H: "cache_write_1h",
+}
+_OF_PRICES = frozenset({"price_change", "discount", "reported_cost"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,3 +386,80 @@ def _only(found: Split, *, billed: bool) -> dict[str, list[str]]:
 
 def _largest(line: Line) -> tuple[int, int, str]:
     return -abs(line.difference), -line.billed, line.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """Prices that were billed, as a line of `[[prices.override]]`: dollars a million tokens, by its names."""
+
+    provider: str
+    model: str
+    since: str
+    prices: Mapping[str, str]
+
+    @property
+    def toml(self) -> str:
+        lines = ["[[prices.override]]", f'provider = "{self.provider}"', f'model = "{self.model}"']
+        lines += [f'since = "{self.since}"'] if self.since else []
+        return "\n".join([*lines, *(f'{name} = "{price}"' for name, price in self.prices.items())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerPair:
+    """A provider's key and one of ours whose tokens agree day by day."""
+
+    provider: str
+    billed: str
+    api_key: str
+    days: int
+
+    @property
+    def toml(self) -> str:
+        lines = ("[[reconciliation.owner]]", f'provider = "{self.provider}"', f'billed = "{self.billed}"')
+        return "\n".join((*lines, f'api_key = "{self.api_key}"'))
+
+
+def overrides(
+    provider: str, found: Split, claimed: Sequence[Claim], prices: Prices, priced_as: Callable[[str], str]
+) -> list[Override]:
+    """
+    The prices that claims about prices rest on: list prices, by as much dearer or cheaper as was billed.
+
+    Large inputs and batches have prices of their own, so what was billed for a million tokens is none for one kind.
+    """
+    made = []
+    for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
+        since = max(claim.since for claim in claimed if claim.cause in _OF_PRICES and model in claim.models)
+        named: dict[str, str] = {}
+        for meter, days in of_model(found, model, _PRICES).items():
+            later = {day for day in days.worth if day >= since}
+            listed = prices(model, STANDARD, max(days.worth)).get(meter)
+            if not later:
+                continue
+            if listed is not None:
+                worth = sum(days.worth[day] for day in later)
+                named[_PRICES[meter]] = per_million(
+                    listed * sum(days.paid.get(day, 0) for day in later), worth
+                )
+            else:
+                sold = sum(days.sold[day] for day in later)
+                named[_PRICES[meter]] = per_million(sum(days.paid.get(day, 0) for day in later), sold)
+        if named:
+            when = day_text(since) if since else ""
+            made.append(Override(provider=provider, model=priced_as(model), since=when, prices=named))
+    return made
+
+
+def owner_pairs(
+    provider: str, theirs: Mapping[str, Mapping[tuple[int, str], int]], ours: Mapping[str, Mapping[int, int]]
+) -> list[OwnerPair]:
+    """Pairs whose tokens of at least a week agree, where a key has one such partner alone."""
+    found = []
+    for key, tokens in sorted(theirs.items()):
+        days: dict[int, int] = defaultdict(int)
+        for (day, _), count in tokens.items():
+            days[day] += count
+        partners = [own for own, by_day in sorted(ours.items()) if are_alike(days, by_day)]
+        if len(partners) == 1 and len(days) >= LEAST_DAYS:
+            found.append(OwnerPair(provider=provider, billed=key, api_key=partners[0], days=len(days)))
+    return found

@@ -7,21 +7,26 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.bills.reconciliation.comparing import BothSides, Tolerance
 from gateway.bills.reconciliation.counting import TokenPrices, calls_of, counted, seller
-from gateway.bills.reconciliation.exchange import in_dollars
-from gateway.bills.reconciliation.matching import Owner
+from gateway.bills.reconciliation.matching import Owner, day_of
 from gateway.bills.reconciliation.sides import DAY_S, CountedUse
 from gateway.intake.prices import PriceBook
 from spool import providers
+from spool.currencies.exchange import Rates, rounded
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.log.protocols import Log
+from spool.record import CURRENCY
 from spool.statements.protocols import Statements
-from spool.statements.values import StatementInfo, StatementRow
+from spool.statements.rules import RowAmounts
+from spool.statements.values import USD, StatementInfo, StatementRow
 
 _TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 
@@ -186,3 +191,37 @@ async def _hours(ledger: Ledger, provider: str, month: CalendarMonth, now: float
         cached = row.cached_input_tokens + row.cached_output_tokens
         found[int(row.start.timestamp())] = row.input_tokens + row.output_tokens - cached
     return found
+
+
+def in_dollars(rows: Sequence[StatementRow], rates: Rates) -> list[StatementRow]:
+    """
+    Return the rows with their money in dollars, each by the rate of its day and rounded once, to 27 decimals; a row
+    of several days by that of the first. What no rate is known for stays in its currency.
+    """
+    return [_converted(row, rates) if is_foreign(row) else row for row in rows]
+
+
+def is_foreign(row: StatementRow) -> bool:
+    """True if it is money in another currency than dollars."""
+    return row.currency not in (None, CURRENCY)
+
+
+def currencies_of(rows: Sequence[StatementRow]) -> set[str]:
+    """Return the other currencies that rows are in."""
+    return {str(row.currency) for row in rows if is_foreign(row)}
+
+
+def _converted(row: StatementRow, rates: Rates) -> StatementRow:
+    is_long = row.end - row.start > DAY_S + DAY_S // 2  # others may be a day of another zone
+    day = row.start // DAY_S * DAY_S if is_long else day_of(row)
+    rate = rates(str(row.currency), CURRENCY, day)
+    if rate is None:
+        return row
+
+    def in_dollars_at(amount: Decimal | None) -> Decimal | None:
+        if amount is None:
+            return None
+        return Decimal(money.text(rounded(money.units(f"{amount:f}") * rate)))
+
+    amounts = RowAmounts.of(row).each(in_dollars_at)
+    return replace(row, unit=USD, currency=CURRENCY, **amounts._asdict())

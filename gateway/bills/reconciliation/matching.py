@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.bills.reconciliation.cells import Levels
-from gateway.bills.reconciliation.series import ALIKE, are_alike
 from gateway.bills.reconciliation.sides import (
+    ALIKE,
     ANYWHERE,
     DAY_S,
     INPUT,
@@ -22,6 +22,7 @@ from gateway.bills.reconciliation.sides import (
     BilledMoney,
     BilledTokens,
     CountedUse,
+    are_alike,
 )
 from gateway.intake.rate_cards.names import family, letters
 from spool.ledger import money

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.bills.reconciliation.comparing import Reconciliation, compare
 from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources, gather
+from gateway.service.monitoring.snapshot import ReconciledRatio
 from spool.clock import Clock
 
 EVERY_S = 3600
@@ -66,3 +67,15 @@ class Reconciler:
         gathered = await gather(self._sources, month, now=self._clock.now(), provider=provider)
         found = [await asyncio.to_thread(compare, sides) for sides in gathered.sides]
         return ReconciledMonth(month=month, providers=found, without=gathered.without)
+
+
+def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
+    """Yield the ratios of tokens, and of money if a statement has any, for reconciliations with compared days."""
+    for found in newest:
+        total = found.total
+        pairs = [("tokens", total.counted_tokens, total.billed_tokens)]
+        if found.has_money:
+            pairs.append(("money", total.counted, total.billed))
+        for measure, counted, billed in pairs:
+            if found.compared and billed > 0:
+                yield ReconciledRatio(provider=found.provider, measure=measure, ratio=counted / billed)

@@ -11,6 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+# How fine the rows of a reconciliation are, their form, and the parts of a difference.
+DAY, MODEL, KEY = "day", "model", "key"
+LEVELS = (DAY, MODEL, KEY)
+FORMATS = ("json", "csv")
+VOLUME, RATE, OTHER, OWN = "volume", "rate", "other", "own"
+PARTS = (VOLUME, RATE, OTHER, OWN)
 DAY_S = 86400
 
 INPUT, CACHE_READ, WRITE_5M, WRITE_1H, OUTPUT = (
@@ -31,6 +37,7 @@ ANYWHERE = frozenset({"", "global"})  # regions where prices are those of the pr
 Prices = Callable[
     [str, str, int], Mapping[str, int]
 ]  # list prices of a token by meter: of a model, tier and day
+ALIKE = 0.02  # two series of tokens by day that are one
 
 
 class Cell(NamedTuple):
@@ -174,3 +181,10 @@ def divided(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> d
     largest = max(meters, key=lambda meter: shares.get(meter, 0))
     found[largest] += whole - sum(found.values())
     return found
+
+
+def are_alike(first: Mapping[int, int], second: Mapping[int, int], tolerance: float = ALIKE) -> bool:
+    """True if two series by day are one, within a share of the larger."""
+    size = max(sum(first.values()), sum(second.values()))
+    apart = sum(abs(first.get(day, 0) - second.get(day, 0)) for day in {*first, *second})
+    return size > 0 and apart <= tolerance * size

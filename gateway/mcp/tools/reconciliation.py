@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.bills.reconciliation.choices import DAY, PARTS
 from gateway.bills.reconciliation.claims import Claim
 from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation
 from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import day_text
 from gateway.http.holders.money import MoneyServices
 from gateway.intake.rate_cards.card import CardUnreadable

@@ -95,7 +95,7 @@ class BudgetEvaluator:
         )
 
     async def _divided(self, cost_type: str) -> AnswersCosts:
-        plans = await imported("gateway.bills.plans.metered")
+        plans = await imported("gateway.bills.plans.coverage")
         found: AnswersCosts = plans.divided(self._ledger, self._registry, cost_type)
         return found
 

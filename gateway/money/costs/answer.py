@@ -89,7 +89,7 @@ async def ledger_for(question: CostQuestion, reader: CostReader) -> Any:
     if question.fills:
         return (await imported("gateway.bills.billed.missing")).WithMissing(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
-        plans = await imported("gateway.bills.plans.metered")
+        plans = await imported("gateway.bills.plans.coverage")
         return plans.divided(ledger, reader.require_registry(), question.cost_type)
     return ledger
 

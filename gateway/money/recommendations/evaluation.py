@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 
 from gateway.money.insights.findings import named
-from gateway.money.recommendations.amounts import format_dollars
 from gateway.money.recommendations.facts import (
     Opportunity,
     RecommendationType,
     SavingFacts,
+    Use,
     seat_value,
     value_of,
 )
 from gateway.money.recommendations.list import BY_NAME, OF_SEATS
-from gateway.money.recommendations.settling import Settled, settle
+from gateway.money.recommendations.repricing import format_dollars
 from spool.ledger import money
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
@@ -164,3 +164,55 @@ def _values(facts: SavingFacts, found: Opportunity, dimension: str) -> list[str]
 
 def _day(at: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """An opportunity, what its tokens cost, and what is left of its savings."""
+
+    type: str
+    opportunity: Opportunity
+    spent: int
+    saving: int
+
+
+def settle(
+    uses: Sequence[Use],
+    found: Sequence[tuple[str, Opportunity]],
+    *,
+    least: Callable[[str], int],
+    is_last: Callable[[str, Opportunity], bool] = lambda *_: False,
+) -> list[Settled]:
+    """
+    Reduce overlapping savings of (type, opportunity), and leave out those below the `least` of their type.
+
+    Each token is saved once: recommendations on the same tokens are taken one after the other, the largest first. What
+    one leaves of a use's cost is what the next can take its share of, so all of them together never save more than was
+    spent.
+
+    Opportunities that are `is_last` take nothing from others: nobody is going to act on them.
+    """
+    left = [use.cost for use in uses]
+    settled = []
+    for type, opportunity in sorted(
+        found, key=lambda each: (is_last(*each), -each[1].gross, each[0], *_words(each))
+    ):
+        taken = {
+            place: claim * left[place] // uses[place].cost
+            for place, claim in opportunity.claims.items()
+            if uses[place].cost
+        }
+        # A use that costs more in the other way may be taken already: what it saved elsewhere is no gain
+        # here.
+        saving = min(opportunity.gross, sum(taken.values()) + opportunity.fees)
+        if saving <= 0 or saving < least(type):
+            continue
+        for place, amount in taken.items():
+            left[place] -= max(0, amount)
+        spent = sum(uses[place].cost for place in opportunity.claims) + opportunity.fees
+        settled.append(Settled(type=type, opportunity=opportunity, spent=spent, saving=saving))
+    return settled
+
+
+def _words(each: tuple[str, Opportunity]) -> Sequence[str]:
+    return each[1].subject

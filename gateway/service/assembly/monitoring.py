@@ -127,6 +127,6 @@ def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
 
 
 def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
-    from gateway.bills.reconciliation.gauges import gauges
+    from gateway.bills.reconciliation.reconciler import gauges
 
     return [*gauges(reconciler.newest.values())]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gateway.bills.reconciliation.choices import VOLUME
 from gateway.bills.reconciliation.claims import EXCHANGED, STRONG, WEAK, Case, Claim, Portion
-from gateway.bills.reconciliation.series import are_alike
+from gateway.bills.reconciliation.sides import VOLUME, are_alike
 from gateway.bills.reconciliation.wording import named, percent
 
 NEAR = 0.05

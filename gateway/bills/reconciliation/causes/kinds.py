@@ -9,9 +9,8 @@ from fractions import Fraction
 
 from gateway.bills.reconciliation.causes.days import shift_of
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.choices import VOLUME
 from gateway.bills.reconciliation.claims import EXACT, KINDS, OTHERS, STRONG, WEAK, Case, Claim, Portion
-from gateway.bills.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell, Place
+from gateway.bills.reconciliation.sides import INPUT_METERS, METERS, VOLUME, WRITE_1H, WRITE_5M, Cell, Place
 from gateway.bills.reconciliation.wording import named
 
 ONE_OF = 4  # days at least they are, where they are not as many

@@ -11,9 +11,8 @@ from statistics import median
 
 from gateway.bills.reconciliation.causes.days import hints_at_shift
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.choices import VOLUME
 from gateway.bills.reconciliation.claims import EXCHANGED, OTHERS, STRONG, WEAK, Case, Claim
-from gateway.bills.reconciliation.sides import INPUT, OUTPUT, Cell, CountedSums, Place
+from gateway.bills.reconciliation.sides import INPUT, OUTPUT, VOLUME, Cell, CountedSums, Place
 from gateway.bills.reconciliation.wording import day_text, named
 
 LEAST_SHARE = 0.01  # of the tokens: less is not a gap

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.choices import OWN, RATE
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
-from gateway.bills.reconciliation.series import are_alike
-from gateway.bills.reconciliation.sides import BilledSums, Cell, CountedSums
+from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_alike
 from gateway.bills.reconciliation.wording import named
 
 # names of one side alone are not told apart for sure while none has so many times the other's tokens

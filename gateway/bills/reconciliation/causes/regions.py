@@ -9,10 +9,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from gateway.bills.reconciliation.cells import Regional, Split
-from gateway.bills.reconciliation.choices import RATE
 from gateway.bills.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.rate_series import RateSeries, sets_of_days
-from gateway.bills.reconciliation.sides import ANYWHERE, Cell
+from gateway.bills.reconciliation.sides import ANYWHERE, RATE, Cell
 from gateway.bills.reconciliation.wording import named
 
 REGION = "region"

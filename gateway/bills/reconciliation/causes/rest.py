@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import isqrt
 
-from gateway.bills.reconciliation.choices import OTHER, OWN, RATE
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.bills.reconciliation.matching import NAMED
+from gateway.bills.reconciliation.sides import OTHER, OWN, RATE
 from gateway.bills.reconciliation.wording import dollars, named
 from spool.ledger.money import UNIT
 

@@ -10,11 +10,10 @@ from statistics import median
 from gateway.bills.reconciliation.causes.days import BY_TOKENS, of_shift, shift_of
 from gateway.bills.reconciliation.causes.missing import days_lacking_half
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.choices import RATE, VOLUME
 from gateway.bills.reconciliation.claims import EXACT, OTHERS, STRONG, Case, Claim, Portion
 from gateway.bills.reconciliation.rate_series import SAME, of_cells, of_model
 from gateway.bills.reconciliation.repeats import MOST_AGAIN
-from gateway.bills.reconciliation.sides import DAY_S
+from gateway.bills.reconciliation.sides import DAY_S, RATE, VOLUME
 from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600

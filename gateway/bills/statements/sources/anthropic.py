@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.bills.statements.buckets import Edges, any_results, read_results
 from gateway.bills.statements.cells import Bucket, Cells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource
+from gateway.bills.statements.source import DAY_S, Document, Edges, ReportSource, any_results, read_results
 from gateway.bills.statements.values import Row, count, inner, kept, number, required, text
 from spool.statements.rules import EXACT
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 
-from gateway.bills.statements.buckets import any_results, read_results
 from gateway.bills.statements.cells import Bucket, Cells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table, any_results, read_results
 from gateway.bills.statements.sources.openai_usage import EDGES
 from gateway.bills.statements.values import Row, inner, moment, number, required, text
 

@@ -10,9 +10,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.bills.statements.buckets import Edges, any_results, read_results
 from gateway.bills.statements.cells import Bucket, Cells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.source import (
+    DAY_S,
+    Document,
+    Edges,
+    ReportSource,
+    Table,
+    any_results,
+    read_results,
+)
 from gateway.bills.statements.values import Damaged, Row, count, flag, moment, text
 
 EDGES = Edges("start_time", "end_time")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gateway.bills.reconciliation.choices import DAY, FORMATS, LEVELS, PARTS
+from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import command, list_command
 from gateway.cli.operator.money.report import warn_of_lacking

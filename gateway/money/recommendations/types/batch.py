@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.amounts import exact
-from gateway.money.recommendations.by_work import repriced
 from gateway.money.recommendations.facts import DAY_S, Opportunity, SavingFacts, Use
+from gateway.money.recommendations.repricing import exact, repriced
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
 from spool.registry.insights import MEDIUM

@@ -13,8 +13,8 @@ from statistics import median_low
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.amounts import exact
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from gateway.money.recommendations.repricing import exact
 from spool.record import NS
 from spool.registry.insights import LOW
 from spool.registry.recommendations import WEAK, Processing

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.amounts import exact
-from gateway.money.recommendations.by_work import repriced
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from gateway.money.recommendations.repricing import exact, repriced
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
 from spool.registry.insights import MEDIUM

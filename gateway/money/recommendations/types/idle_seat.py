@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from gateway.money.recommendations.amounts import exact
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, UnusedSeat
+from gateway.money.recommendations.repricing import exact
 from spool.registry.insights import LOW
 from spool.registry.recommendations import STRONG, Processing
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.amounts import exact
-from gateway.money.recommendations.by_work import repriced
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from gateway.money.recommendations.repricing import exact, repriced
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
 from spool.registry.insights import LOW

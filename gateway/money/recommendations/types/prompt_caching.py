@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from gateway.money.recommendations.amounts import exact
 from gateway.money.recommendations.facts import DAY_S, Opportunity, RecentCall, SavingFacts, Work, share_of
+from gateway.money.recommendations.repricing import exact
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import STRONG

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from gateway.money.recommendations.amounts import exact
 from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work
+from gateway.money.recommendations.repricing import exact
 from spool.record import NS
 from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import WEAK

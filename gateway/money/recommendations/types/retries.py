@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.money.insights.findings import named
-from gateway.money.recommendations.amounts import exact
 from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work
+from gateway.money.recommendations.repricing import exact
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import STRONG

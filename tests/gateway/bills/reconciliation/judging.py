@@ -9,9 +9,9 @@ from decimal import Decimal
 from itertools import combinations
 
 from gateway.bills.reconciliation.causes.list import ANY_PRICE
-from gateway.bills.reconciliation.choices import PARTS
 from gateway.bills.reconciliation.claims import OF_PRICES
 from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.sides import PARTS
 from spool.ledger import money
 from tests.gateway.bills.reconciliation.plants import Plant, difference, no_call, same_calls
 

@@ -9,8 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bills.reconciliation.cells import Levels, split
-from gateway.bills.reconciliation.choices import OTHER, OWN, RATE, VOLUME
-from gateway.bills.reconciliation.sides import METERS, POOLED, WHOLE, BilledMoney, BilledTokens, CountedUse
+from gateway.bills.reconciliation.sides import (
+    METERS,
+    OTHER,
+    OWN,
+    POOLED,
+    RATE,
+    VOLUME,
+    WHOLE,
+    BilledMoney,
+    BilledTokens,
+    CountedUse,
+)
 from spool.ledger.money import UNIT
 
 DAY = 20_000 * 86400

@@ -10,9 +10,9 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from gateway.bills.reconciliation.choices import PARTS
 from gateway.bills.reconciliation.comparing import AGREES, OPEN, Reconciliation, Tolerance
 from gateway.bills.reconciliation.matching import Owner
+from gateway.bills.reconciliation.sides import PARTS
 from spool.ledger import money
 from spool.statements.values import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (

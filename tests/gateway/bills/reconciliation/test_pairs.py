@@ -10,8 +10,8 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from gateway.bills.reconciliation.choices import PARTS
 from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.sides import PARTS
 from spool.ledger import money
 from spool.statements.values import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.bills.reconciliation.choices import OTHER, PARTS
 from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, compare
 from gateway.bills.reconciliation.matching import billed, day_of
+from gateway.bills.reconciliation.sides import OTHER, PARTS
 from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.ledger.money import UNIT
 from spool.statements.values import StatementRow

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.clusters.usage.series import NAME, MetricSeries, series_of
-from gateway.clusters.usage.snappy import unpacked
+from gateway.clusters.usage.series import NAME, MetricSeries, series_of, unpacked
 from spool.container_files.values import FILE, REMOTE_WRITE, ContainerFile
 from spool.errors import Invalid
 from tests.gateway.clusters.usage.remote_write import field, first, second, varint

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.money.recommendations.adviser import LEAST_DAYS, realized_by, saved
 from gateway.money.recommendations.facts import DAY_S
-from gateway.money.recommendations.realized import LEAST_DAYS, realized_by, saved
 from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.ledger import Ledger

@@ -9,10 +9,10 @@ from decimal import Decimal
 import pytest
 
 from gateway.http.visible import Visible
+from gateway.money.recommendations.adviser import realized_by
 from gateway.money.recommendations.evaluation import GRACE_S, Known, evaluate, savings
 from gateway.money.recommendations.facts import DAY_S, SavingFacts, UnusedSeat
 from gateway.money.recommendations.list import TYPES
-from gateway.money.recommendations.realized import realized_by
 from gateway.money.recommendations.types import idle_seat
 from spool.ledger import money
 from spool.ledger.ledger import Ledger

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.money.recommendations.evaluation import Known, evaluate
+from gateway.money.recommendations.evaluation import Known, evaluate, settle
 from gateway.money.recommendations.facts import DAY_S, Opportunity, Use
 from gateway.money.recommendations.list import TYPES
-from gateway.money.recommendations.settling import settle
 from spool.ledger.repricing import token_sum
 from spool.ledger.sums import WIDTH, Dimensions
 from spool.record import Inference

@@ -20,7 +20,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from gateway.bills.reconciliation.gauges import gauges
+from gateway.bills.reconciliation.reconciler import gauges
 from gateway.cli import main
 from gateway.money.calls.insights import inspector
 from spool import identity

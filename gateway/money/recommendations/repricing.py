@@ -1,13 +1,19 @@
-"""Prices the same tokens in another way: each use is priced again, and uses of one work add up."""
+"""
+Prices the same tokens in another way: each use is priced again, and uses of one work add up; and amounts in the words
+of a recommendation.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from gateway.money.recommendations.facts import SavingFacts, Use, Work
+from spool.ledger import money
 from spool.ledger.repricing import TokenSum
+from spool.registry.insights import dollars
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,3 +54,17 @@ def repriced(
     for work, found in works.items():
         if found.saving > 0:
             yield work, found
+
+
+def format_dollars(units: int) -> str:
+    """Dollars to the cent, for sentences; what is answered beside them is exact."""
+    return f"${Decimal(dollars(Decimal(money.text(units)))):,}"
+
+
+def exact(units: int) -> str:
+    """Dollars with every digit, for formulas."""
+    return f"${money.text(units)}"
+
+
+def tokens(counts: Iterable[int]) -> str:
+    return f"{sum(counts):,} tokens"
