@@ -37,7 +37,7 @@ vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs n
 prices: $(VENV)/test.stamp  ## make the rate card again from today's public price data
 	test -x .venv-prices/bin/python || $(PYTHON) -m venv .venv-prices
 	.venv-prices/bin/python -m pip install --quiet --upgrade genai-prices msgspec
-	.venv-prices/bin/python -m gateway.intake.rate_cards.convert
+	.venv-prices/bin/python -m docs.generate.rate_card
 
 $(AUDIT)/stamp: $(LOCKS)/requirements-audit.lock | $(VENV)/run.stamp
 	@test -x $(AUDIT)/bin/python || $(ENVIRONMENT) $(AUDIT)

@@ -1,1 +1,4 @@
-"""Generators of pages and console files that are written from the code or from npm. The wheel does not contain them."""
+"""
+Generators of files that are written from the code or from public data: pages, files of the console, the rate card. The
+wheel does not contain them.
+"""

@@ -1,1 +1,1 @@
-"""Dated rate cards, the published prices of models, as files: `card` reads them, `convert` makes them."""
+"""Dated rate cards, the published prices of models, as files; `make prices` makes them again."""

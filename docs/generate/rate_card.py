@@ -1,5 +1,5 @@
 """
-Makes a rate card out of the genai-prices data: `python -m gateway.intake.rate_cards.convert [DIRECTORY]`.
+Makes a rate card out of the genai-prices data: `python -m docs.generate.rate_card [DIRECTORY]`.
 
 Runs in an environment of its own (`make prices`), so that neither that package nor pydantic is needed at run time.
 """
@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gateway.intake import rate_cards
 from gateway.intake.rate_cards.card import FORMAT, Amounts, Card, Clause, Model, Price, Seller, Tier, write
 from spool.meters import METERS
 from spool.processing import MODES
@@ -257,7 +258,7 @@ def _hour(time: Any) -> str:
 
 
 def main() -> None:
-    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(rate_cards.__file__).parent
     day = datetime.now(UTC).date().isoformat()
     path = directory / f"{day}.json"
     path.write_bytes(write(card(day)))
