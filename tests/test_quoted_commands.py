@@ -23,7 +23,7 @@ DOCUMENTS = sorted(
 FENCE = re.compile(r"^( *)(```+|~~~+)[^\n]*\n(.*?)^\1\2", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^ {4}(.*)$", re.MULTILINE)
 INLINE = re.compile(r"`(tollhouse [^`]+)`|<code>(tollhouse [^<]+)</code>")
-CALL = re.compile(r"(?<![\w./@-])tollhouse ((?:[^|;&()#\n'\"`]|'[^']*'|\"[^\"]*\"|\\\n)*)")
+CALL = re.compile(r"(?<![\w./@-])tollhouse ((?:[^|;&()#>\n'\"`]|'[^']*'|\"[^\"]*\"|\\\n)*)")
 SOURCES = sorted(
     path
     for package in ("gateway", "spool", "exporters", "deploy")
