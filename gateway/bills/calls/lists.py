@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from gateway.bills.connections.declared import ConnectionItem
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows, yes_no
-from gateway.http.resources.connections import ConnectionItem
 from gateway.http.resources.declaration import answer
 from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
 from gateway.money.costs.times import seconds

@@ -18,6 +18,13 @@ from msgspec import UNSET
 
 from gateway.bills.calls.drop_rows import MONTH_ROWS, MonthRows, whole_month
 from gateway.bills.calls.lists import CONNECTIONS, DROPS, connection_rows, describe_connection, drop_rows
+from gateway.bills.connections.declared import (
+    BucketInfo,
+    ConnectionChanges,
+    ConnectionItem,
+    NewConnection,
+    OneConnection,
+)
 from gateway.http.address import READ, key_call
 from gateway.http.answers import JSON, send_pieces
 from gateway.http.holders.money import MoneyServices
@@ -36,13 +43,6 @@ from gateway.http.managed import (
     ManagedResource,
 )
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.resources.connections import (
-    BucketInfo,
-    ConnectionChanges,
-    ConnectionItem,
-    NewConnection,
-    OneConnection,
-)
 from gateway.http.resources.declaration import stated
 from gateway.intake.billing_connections import BillingConnections, ShownConnection
 from gateway.service.errors import Refusal

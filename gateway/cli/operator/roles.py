@@ -14,7 +14,7 @@ from gateway.cli.operator.people import KNOWN, ROLE_NAMES, AccountRole, warn_of_
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import conditions
-from gateway.http.resources.roles import NewRole
+from gateway.people.roles.declared import NewRole
 from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA
 
 COLUMNS = ("id", "name", "data_access", "permission_sets", "members", "groups")

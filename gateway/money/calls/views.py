@@ -17,9 +17,9 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.resources.declaration import answer, stated
-from gateway.http.resources.views import NewView, OneView, Values, ViewChanges, ViewItem
 from gateway.http.visible import SLICED
 from gateway.money.costs.times import seconds
+from gateway.money.views.declared import NewView, OneView, Values, ViewChanges, ViewItem
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.shared.document_table import Sees

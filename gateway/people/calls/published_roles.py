@@ -11,7 +11,8 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.resources.declaration import answer, stated
-from gateway.http.resources.roles import (
+from gateway.money.costs.times import seconds
+from gateway.people.roles.declared import (
     FilterOfRole,
     NewRole,
     OneRole,
@@ -19,7 +20,6 @@ from gateway.http.resources.roles import (
     RoleChanges,
     RoleItem,
 )
-from gateway.money.costs.times import seconds
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS, PermissionSet
 from spool.registry.registry import Registry
 from spool.registry.roles import DATA_ACCESS, Role, RoleDraft, RoleFilter

@@ -13,13 +13,13 @@ from gateway.http.operator.admission import is_open
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest, is_default
 from gateway.http.requests import Result
-from gateway.http.resources.roles import NewRole
 from gateway.http.services import OperatorServices
 from gateway.intake.rate_cards.names import MODEL_FAMILY, PROVIDER_FAMILY
 from gateway.money.calls.reports.readers import groups_of
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.people.calls.accounts import OPERATORS
 from gateway.people.calls.published_roles import describe_filter, draft_of
+from gateway.people.roles.declared import NewRole
 from gateway.service.mounts import OPERATOR_API
 from spool.errors import Invalid, NotThere
 from spool.ledger import money

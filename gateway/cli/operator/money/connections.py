@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from gateway.bills.connections.declared import NewConnection
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import PageRequest, list_command, paged, show_page
 from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
-from gateway.http.resources.connections import NewConnection
 
 COLUMNS = ("id", "name", "cloud_provider", "state", "upstream_connection_id", "created", "last_updated")
 DROP_COLUMNS = ("drop_id", "month", "row_count")

@@ -13,7 +13,7 @@ from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import conditions
-from gateway.http.resources.views import NewView
+from gateway.money.views.declared import NewView
 from spool.registry.views import EXCLUDES
 
 COLUMNS = ("id", "name", "filter", "principal_dimension", "broken", "last_updated")
