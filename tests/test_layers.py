@@ -77,8 +77,13 @@ def rooms() -> list[tuple[str, ...]]:
 
 
 def room_of(module: str, order: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The room of a module of gateway: the calls of a subject stand above the rules of all subjects."""
+    """
+    The room of a module of gateway: the calls of a subject stand above the rules of all subjects, and its command is
+    of the command line.
+    """
     parts = tuple(module.split(".")[1:])
+    if parts[-1] == "command":
+        return ("cli",)
     if parts[1:2] == ("calls",) or parts[2:] == ("calls",):
         return ("*", "calls")
     return max((room for room in order if parts[: len(room)] == room), key=len, default=parts[:1])

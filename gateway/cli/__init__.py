@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from gateway.http.resources.list import RESOURCES
 from spool.printable import printable
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ COMMANDS = {
     "recommendations": "gateway.cli.operator.money.recommendations",
     "notifications": "gateway.cli.operator.money.notifications",
     "scheduled-reports": "gateway.cli.operator.money.scheduled_reports",
-    "annotations": "gateway.cli.operator.money.annotations",
+    "annotations": "gateway.money.annotations.command",
     "plans": "gateway.cli.operator.money.plans",
     "demo": "gateway.cli.demo",
     "operators": "gateway.cli.operator.people",
@@ -74,6 +75,11 @@ COMMANDS = {
     "console": "gateway.cli.operator.people",
     "completion": "gateway.cli",
     "version": "gateway.cli",
+}
+# A resource that is not placed above comes last.
+COMMANDS = {
+    **COMMANDS,
+    **{word: f"{package}.command" for word, package in RESOURCES.items() if word not in COMMANDS},
 }
 
 # Where the configuration is looked for when it is not named; the second is that of packages and images.

@@ -188,7 +188,7 @@ class ManagedResource(Generic[Row]):
         table = self.rows_in(asking.registry)
         made = await table.create(
             table.draft(**fields),
-            most=asking.shared.most(table.limit),
+            most=table.most or asking.shared.most(table.limit),
             known=await self._known(asking),
             actor=asking.actor,
             sees=await self.sees(asking),

@@ -121,6 +121,10 @@ class Registry:
         assert isinstance(found, kind)
         return found
 
+    def fixed_bounds(self) -> Mapping[str, int]:
+        """Return the bounds that no setting has, by limit."""
+        return {table.limit: table.most for table in self._documents if table.most}
+
     async def held(self) -> Mapping[str, Mapping[str, int]]:
         """
         Return for each limit how many of the existing rows each key made; those that people made stand under "".

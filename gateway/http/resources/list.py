@@ -1,14 +1,16 @@
-"""The resources, by name: what a start and the command line know of each before it is imported."""
+"""The resources, by name: what a start, the addresses and the command line know of each before it is imported."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from spool.registry.registry import DeclaredTable
-from spool.registry.shared.document_table import DocumentTable
+if TYPE_CHECKING:
+    from spool.registry.registry import DeclaredTable
 
-# The package of each has its fields, its table and its verbs in `declared.py`, and its command in `command.py`.
+# The word of the command and of the address for people, and the package: its `declared.py` has the fields and the
+# table, its `command.py` the command.
 RESOURCES: Mapping[str, str] = {
     "budgets": "gateway.money.budgets",
     "allocation": "gateway.money.allocation",
@@ -20,6 +22,8 @@ RESOURCES: Mapping[str, str] = {
 
 def declared_tables() -> Sequence[type[DeclaredTable]]:
     """Import the tables of the resources, which the registry keeps in memory from a start on."""
+    from spool.registry.shared.document_table import DocumentTable
+
     modules = [import_module(f"{package}.declared") for package in RESOURCES.values()]
     return [
         value

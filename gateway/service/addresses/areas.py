@@ -18,6 +18,7 @@ from yarl import URL
 from gateway.http.address import Address, collect
 from gateway.http.managed import ManagedResource
 from gateway.http.operator.address import OperatorAddress
+from gateway.http.resources.list import RESOURCES
 from gateway.service.first_use import imported
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
 }
 
 # Their paths are below OPERATOR_API.
-OPERATOR_AREAS = (
+_LISTED = (
     Area(
         modules=(
             "gateway.people.calls.sign_in",
@@ -317,6 +318,22 @@ OPERATOR_AREAS = (
         is_in_demo=False,
     ),
 )
+
+
+def with_resources(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
+    """Add an area for each resource of which no listed area has the path: `declared.py` has all of its rows."""
+    paths = {path for area in listed for path in area.paths}
+    return (
+        *listed,
+        *(
+            Area(modules=(f"{package}.declared",), paths=(f"/{name}",))
+            for name, package in resources.items()
+            if f"/{name}" not in paths
+        ),
+    )
+
+
+OPERATOR_AREAS = with_resources(_LISTED, RESOURCES)
 
 # What a loaded demo month answers, below DEMO: what is read there, by who may read it of the real data.
 DEMO = "/demo"

@@ -91,10 +91,9 @@ async def shares(
         limits += nearly_gives_way(f"spool.pending_bytes{of}", one.bytes, config.spool.pending_bytes)
     if storage.registry is not None:
         held = await storage.registry.held()
+        fixed = {makers.INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_bounds()}
         for limit, made in held.items():
-            limits += nearly_full(
-                limit, made, MAX_INSIGHTS if limit == makers.INSIGHTS else config.most(limit)
-            )
+            limits += nearly_full(limit, made, fixed.get(limit) or config.most(limit))
     return limits
 
 

@@ -99,6 +99,7 @@ class DocumentTable(Generic[Row]):
     kind: RowKind[Row]
     draft: type[Any]  # its fields are what people and keys state of a row, and what the audit list shows
     limit: str  # the setting that bounds the rows; makers are noted by it
+    most: int = 0  # the bound itself, where no setting has it
     action: str  # of audit rows, before the dot
 
     def __init__(self, changes: Changes) -> None:

@@ -13,7 +13,14 @@ from gateway.http.managed import ManagedResource
 from gateway.http.resources.list import RESOURCES
 from gateway.intake import receivers
 from gateway.service import addresses
-from gateway.service.addresses.areas import FOR_SENDERS, OPERATOR_AREAS, Area, operator_rows, sender_rows
+from gateway.service.addresses.areas import (
+    FOR_SENDERS,
+    OPERATOR_AREAS,
+    Area,
+    operator_rows,
+    sender_rows,
+    with_resources,
+)
 from gateway.service.calls import status
 from gateway.service.mounts import OPERATOR_API
 
@@ -87,3 +94,13 @@ def test_every_path_of_an_area_leads_to_a_row(area: Area) -> None:
         pattern = each.replace("/v2/allocation", "/v2/{group:allocation|costformation}")
         pattern = pattern.replace("/v2/costformation", "/v2/{group:allocation|costformation}")
         assert any(path == pattern or path.startswith(f"{pattern}/") for path in paths), each
+
+
+def test_a_resource_needs_no_area_of_its_own() -> None:
+    """Its word is its path and its declaration has its rows, unless an area names the path with more modules."""
+    [listed, own] = with_resources(
+        [Area(modules=("gateway.money.annotations.declared", "more"), paths=("/annotations",))],
+        {"annotations": "gateway.money.annotations", "racks": "gateway.money.racks"},
+    )
+    assert ("more", ("/annotations",)) == (listed.modules[-1], listed.paths)
+    assert (("gateway.money.racks.declared",), ("/racks",), ()) == (own.modules, own.paths, own.endpoints)
