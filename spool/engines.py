@@ -32,7 +32,7 @@ MEMORY = "memory"
 ENGINES: Mapping[str, str] = {
     SQLITE: "spool.sqlite.storage",
     POSTGRES: "spool.postgres.storage",
-    MEMORY: "spool.memory.storage",
+    MEMORY: "spool.sqlite.in_memory",
 }
 
 

@@ -157,7 +157,7 @@ def test_destinations_know_no_other_destination() -> None:
         ], path
 
 
-ENGINES = ("spool.sqlite", "spool.postgres", "spool.memory")
+ENGINES = ("spool.sqlite", "spool.postgres")
 TABLES = "spool.sql"  # what the engines that speak SQL keep alike
 SMALL = "spool.sql.small"  # the names of tables, next to their protocols
 SQL = re.compile(
@@ -184,7 +184,7 @@ def test_nobody_knows_an_engine_but_the_list_of_engines() -> None:
 
 def test_sql_stands_in_the_engine_alone() -> None:
     """Outside of the engines' folders nobody imports a database, writes SQL or names a file of SQLite."""
-    homes = [ROOT / "spool" / name for name in ("sqlite", "postgres", "memory")]
+    homes = [ROOT / "spool" / name for name in ("sqlite", "postgres")]
     for path in (path for package in BELOW for path in modules(package)):
         if any(path.is_relative_to(home) for home in homes):
             continue

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from spool.deliveries.rules import STUCK_AFTER, TERMS
 from spool.deliveries.stored import COUNTS, StoredDelivery, StoredRoute
-from spool.deliveries.values import OPEN, ORPHANED, RUNNING, UNKNOWN, RouteSpec, RouteState
+from spool.deliveries.values import OPEN, ORPHANED, UNKNOWN, RouteSpec, RouteState
 from spool.errors import NotAllowed, NotThere
 
 
@@ -28,12 +26,6 @@ def begin(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
     first = accepted + 1 if spec.start == "now" else oldest
     counts = {**dict.fromkeys(COUNTS, 0), "next": first, "before_start": first - 1}
     return StoredRoute(name=spec.name, topic=spec.topic, required=spec.required, counts=counts)
-
-
-def in_state(route: StoredRoute, state: str, reason: str | None, *, now: float) -> StoredRoute:
-    """Return the route where it stands from now on, or stood already."""
-    since = route.state_since if state == route.state else now
-    return replace(route, state=state, reason=reason, state_since=None if state == RUNNING else since)
 
 
 def known(route: StoredRoute | None, name: str) -> StoredRoute:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
 from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing, PartialRefusal
@@ -42,10 +41,6 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     def waits_apart(self) -> bool:
         """True for a refused or stuck single record, which is waited for apart from the backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
-
-    def read_with(self, acceptances: int) -> StoredDelivery:
-        """The delivery beside its route's acceptances of this moment, which say whether it is proven."""
-        return replace(self, acceptances=acceptances, proven=is_proven(self.proof, acceptances))
 
 
 def is_proven(proof: int | None, acceptances: int) -> bool:

@@ -4,11 +4,10 @@ Types of the usage events that are kept, counted since there are such counts: bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 
-from spool.log.bounded_names import beyond
 from spool.record import Record, UsageEvent
 
 MAX_TYPES = 1000
@@ -52,27 +51,3 @@ def types_of(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[s
             type = record.event_type
             found[type] = found.get(type, EventSum()).plus(EventSum(count=1, amount=amount))
     return found
-
-
-class EventTypes:
-    """Types in memory; over the bound `spool.log.bounded_names` says which go."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, EventType] = {}
-
-    def count(self, types: Mapping[str, EventSum], now: float) -> None:
-        for type, new in types.items():
-            before = self._seen.pop(type, EventType(type=type, count=0, last_seen=now))
-            count = before.count + new.count
-            amount = added(before.amount, new.amount)
-            self._seen[type] = EventType(type=type, count=count, amount=amount, last_seen=now)
-        if len(self._seen) <= MAX_TYPES:
-            return
-        for type in beyond(
-            {name: (seen.count, seen.last_seen) for name, seen in self._seen.items()}, MAX_TYPES
-        ):
-            del self._seen[type]
-
-    def rows(self) -> Sequence[EventType]:
-        """Return the types that were seen, sorted by name."""
-        return sorted(self._seen.values(), key=lambda seen: seen.type)

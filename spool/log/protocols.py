@@ -2,7 +2,7 @@
 The log as a protocol, and who is notified of its commits.
 
 Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it changes
-in one transaction; when it returns, a power cut takes nothing of it away (the memory engine excepted).
+in one transaction; when it returns, a power cut takes nothing of it away (SQLite without files excepted).
 """
 
 from __future__ import annotations

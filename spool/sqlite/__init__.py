@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from spool.clock import Clock
 from spool.clusters import ClusterTable
+from spool.container_files.container_rows import ContainerContents
 from spool.container_files.files import ContainerFiles
 from spool.devices.table import DeviceTable
+from spool.disks.mounts import mount_of
 from spool.errors import SpoolDamaged
 from spool.installation import derived, installation_secret
 from spool.log.protocols import Observer
@@ -28,6 +29,7 @@ from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL, DirectoryLock, lock_directory
 from spool.sqlite.heard import SqliteHeard
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
+from spool.sqlite.log.rest import Rest
 from spool.sqlite.partial_reports import SqlitePartialReports
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import open_streams
@@ -89,106 +91,82 @@ async def open_spool(
         reserve.give_up_when_full()
         secret = installation_secret(directory)
 
-        def new_log(database: Database) -> SqliteLog:
-            return SqliteLog(
+        async def read() -> SqliteSpool:
+            database = await recovery.open_database(directory / SPOOL, clock)
+            log = SqliteLog(
                 database,
                 settings=settings,
                 clock=clock,
                 secret=derived(secret, "log"),
                 reserve=reserve,
+                rest=Rest(database),
+                mount=mount_of(directory),
                 routes=routes,
                 observer=observer,
                 cache_bytes=cache_bytes,
                 native=native,
             )
-
-        def new_heard(database: Database) -> SqliteHeard:
-            return SqliteHeard(database, clock, max_senders=settings.max_senders)
-
-        async def open_container_files(database: Database) -> ContainerFiles:
-            rows = SqlContainerRows(SqliteTransactions(database, "container metrics"))
-            return await ContainerFiles.open(rows, DiskContents(directory), container, clock)
+            return await read_spool(
+                database, log, DiskContents(directory), settings, container, clock, lock=lock, secret=secret
+            )
 
         try:
-            file = await _SpoolFile.read(directory, clock, new_log, new_heard, open_container_files)
+            return await read()
         except SpoolDamaged:  # it is marked now, and opening again salvages
-            file = await _SpoolFile.read(directory, clock, new_log, new_heard, open_container_files)
+            return await read()
     except BaseException:
         lock.release()
         raise
+
+
+async def read_spool(
+    database: Database,
+    log: SqliteLog,
+    contents: ContainerContents,
+    settings: SpoolSettings,
+    container: ContainerSettings,
+    clock: Clock,
+    *,
+    lock: DirectoryLock,
+    secret: bytes,
+) -> SqliteSpool:
+    """
+    Read what a start needs of an open database, which is closed if that fails. SpoolDamaged if damage is met that
+    opening again salvages.
+    """
+    try:
+        devices = await DeviceTable.open(SqliteDevices(database))
+        clusters = await ClusterTable.open(SqlClusters(SqliteTransactions(database, "clusters")), clock=clock)
+        streams = await open_streams(database, clock)
+        book = StreamBook(await streams.streams())
+        incarnation = await database.read(recovery.incarnation)
+        await log.open()
+        heard = SqliteHeard(database, clock, max_senders=settings.max_senders)
+        await heard.open()
+        rows = SqlContainerRows(SqliteTransactions(database, "container metrics"))
+        container_files = await ContainerFiles.open(rows, contents, container, clock)
+    except Exception as error:
+        is_damage = await recovery.is_damage(database, error)
+        await database.close()
+        if is_damage:
+            raise SpoolDamaged(f"spool.sqlite is damaged: {error}") from error
+        raise
+    except BaseException:
+        await database.close()
+        raise
     return SqliteSpool(
-        directory=directory,
+        directory=database.path.parent,
         lock=lock,
-        database=file.database,
-        log=file.log,
-        deliveries=SqliteDeliveries(file.database, log=file.log, clock=clock),
-        partial_reports=SqlitePartialReports(file.database),
-        heard=file.heard,
-        container_files=file.container_files,
-        devices=file.devices,
-        clusters=file.clusters,
-        streams=file.streams,
-        book=file.book,
+        database=database,
+        log=log,
+        deliveries=SqliteDeliveries(database, log=log, clock=clock),
+        partial_reports=SqlitePartialReports(database),
+        heard=heard,
+        container_files=container_files,
+        devices=devices,
+        clusters=clusters,
+        streams=streams,
+        book=book,
         secret=secret,
-        incarnation=file.incarnation,
+        incarnation=incarnation,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SpoolFile:
-    """What a start reads of the file."""
-
-    database: Database
-    log: SqliteLog
-    heard: SqliteHeard
-    container_files: ContainerFiles
-    devices: DeviceTable
-    clusters: ClusterTable
-    streams: SqlStreams
-    book: StreamBook
-    incarnation: str
-
-    @classmethod
-    async def read(
-        cls,
-        directory: Path,
-        clock: Clock,
-        new_log: Callable[[Database], SqliteLog],
-        new_heard: Callable[[Database], SqliteHeard],
-        open_container_files: Callable[[Database], Awaitable[ContainerFiles]],
-    ) -> _SpoolFile:
-        """SpoolDamaged if damage is met that opening again salvages."""
-        database = await recovery.open_database(directory / SPOOL, clock)
-        try:
-            devices = await DeviceTable.open(SqliteDevices(database))
-            clusters = await ClusterTable.open(
-                SqlClusters(SqliteTransactions(database, "clusters")), clock=clock
-            )
-            streams = await open_streams(database, clock)
-            book = StreamBook(await streams.streams())
-            incarnation = await database.read(recovery.incarnation)
-            log = new_log(database)
-            await log.open()
-            heard = new_heard(database)
-            await heard.open()
-            container_files = await open_container_files(database)
-        except Exception as error:
-            is_damage = await recovery.is_damage(database, error)
-            await database.close()
-            if is_damage:
-                raise SpoolDamaged(f"spool.sqlite is damaged: {error}") from error
-            raise
-        except BaseException:
-            await database.close()
-            raise
-        return cls(
-            database=database,
-            log=log,
-            heard=heard,
-            container_files=container_files,
-            devices=devices,
-            clusters=clusters,
-            streams=streams,
-            book=book,
-            incarnation=incarnation,
-        )

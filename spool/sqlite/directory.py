@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 class DirectoryLock:
     """Held until `release` or the end of the process: the kernel releases it however the process ends."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
 
     @property
     def held(self) -> bool:

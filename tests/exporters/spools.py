@@ -15,10 +15,10 @@ from spool.deliveries.values import RouteSpec, RouteState
 from spool.identity import Identity
 from spool.log.protocols import Log
 from spool.log.values import Submission
-from spool.memory import open_spool as open_in_memory
 from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_on_disk
+from spool.sqlite.in_memory import open_spool as open_in_memory
 
 ROUTE = "upstream/ai-telemetry"
 SPEC = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)

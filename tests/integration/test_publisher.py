@@ -17,10 +17,10 @@ from gateway.service.configuration.sections import Config, Publication
 from spool.identity import Identity
 from spool.ledger.ledger import Ledger
 from spool.log.values import Submission
-from spool.memory import MemorySpool
-from spool.memory import open_spool as open_in_memory
 from spool.record import AI_TELEMETRY, NS, UNIT_COST
 from spool.settings import SpoolSettings
+from spool.sqlite import SqliteSpool
+from spool.sqlite.in_memory import open_spool as open_in_memory
 from spool.sqlite.ledger.store import open_ledger
 from spool.streams import StreamBook
 from tests.exporters.spools import StoppedClock, call
@@ -30,7 +30,7 @@ from tests.spool.ledger_log import call as known
 
 @dataclass
 class Publishing:
-    spool: MemorySpool
+    spool: SqliteSpool
     ledger: Ledger
     clock: StoppedClock
     n: int = 0

@@ -22,10 +22,10 @@ from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
 from spool.log.runs import marked, merge
 from spool.log.values import Entry
-from spool.memory.ledger import MemoryLedger
 from spool.packed.native import INTERFACE, MODULE, MOST_FAULTS, Native, use
 from spool.packed.records import packed_records
 from spool.record import Inference
+from spool.sqlite.in_memory import new_ledger
 from tests.exporters.test_telemetry import KeptClient
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
@@ -119,8 +119,8 @@ def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pyt
 async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFixture) -> None:
     """A count in which the module fails begins anew; after the third time it is counted without, and stays so."""
     native = Native(module())
-    log, plain = PackedLog(), await Ledger(MemoryLedger(), clock=FakeClock()).load()
-    ledger = await Ledger(MemoryLedger(), clock=FakeClock(), packed=native).load()
+    log, plain = PackedLog(), await Ledger(new_ledger(), clock=FakeClock()).load()
+    ledger = await Ledger(new_ledger(), clock=FakeClock(), packed=native).load()
     log.add(CALLS)
     with caplog.at_level(logging.ERROR, logger="spool.packed.native"):
         assert 6 == await ledger.catch_up(log) == await plain.catch_up(log)

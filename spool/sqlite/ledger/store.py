@@ -39,10 +39,10 @@ class SqliteLedger:
         return cls(await _open(directory / LEDGER, clock), clock)
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
-        return await self._guarded(Database.transaction, work)
+        return await self._guarded(lambda database, inner: database.transaction(inner), work)
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
-        return await self._guarded(Database.snapshot, work)
+        return await self._guarded(lambda database, inner: database.snapshot(inner), work)
 
     def is_in_place(self) -> bool:
         return self._repair.locked() or self._database.is_in_place()

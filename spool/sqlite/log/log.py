@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from spool.clock import Clock
-from spool.disks.mounts import FSYNC, mount_of
+from spool.disks.mounts import FSYNC, Mount
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
 from spool.log import books, shapes
@@ -75,6 +75,8 @@ class SqliteLog:
         clock: Clock,
         secret: bytes,
         reserve: Reserve,
+        rest: Rest,
+        mount: Mount | None,
         routes: RouteNeeds,
         observer: Observer | None = None,
         cache_bytes: int = CACHE_BYTES,
@@ -97,7 +99,7 @@ class SqliteLog:
         self._write_cache = EntryCache(cache_bytes)
         self._drain = DrainRate()
         self._health = LogHealth(database, reserve, clock, self._retry_after_s)
-        self._rest = Rest(database)
+        self._rest = rest
         self._retention = Retention(
             database,
             routes,
@@ -112,8 +114,8 @@ class SqliteLog:
         self._repeated = RepeatedIds(clock)
         self._series = 0  # that are known
         self._series_pushed_out = 0  # for want of room
-        self._mount = mount_of(database.path)
-        self._durability = self._mount.durability if self._mount else FSYNC
+        self._mount = mount
+        self._durability = mount.durability if mount else FSYNC
         self.readers: list[Reader] = []
 
     async def open(self) -> None:

@@ -25,10 +25,10 @@ from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery
 from spool.ledger.sums import DAY_S, Dimensions
-from spool.memory.ledger import MemoryLedger
 from spool.postgres.database import Database
 from spool.postgres.ledger.store import PostgresLedger
 from spool.postgres.migrations import migrate
+from spool.sqlite.in_memory import new_ledger
 from spool.sqlite.ledger.store import open_ledger
 from tests.bench.growth.billed import END, MONTH, Bills
 from tests.bench.growth.engines import SCHEMA, Engine, Postgres, postgres
@@ -129,7 +129,7 @@ class AnyEngine:
             await migrate(database)
             ledger = await Ledger(PostgresLedger(database), clock=clock, tags=("service", "project")).load()
         elif self._name == MEMORY:
-            ledger = await Ledger(MemoryLedger(), clock=clock, tags=("service", "project")).load()
+            ledger = await Ledger(new_ledger(), clock=clock, tags=("service", "project")).load()
         else:
             ledger = await open_ledger(self._place, clock=clock, tags=("service", "project"))
         ledger.derive([PROJECT])

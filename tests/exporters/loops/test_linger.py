@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-import spool.memory
+import spool.sqlite.in_memory
 from exporters.route_pace import CommitLinger, Linger
 from spool.clock import AHEAD_S, elapsed_s
-from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
+from spool.sqlite import SqliteSpool
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio
 @pytest.mark.parametrize("records", [1, 9, 10, 24, 30])
 async def test_everything_leaves_without_further_records(seconds: float, records: int) -> None:
     """What is left over of whole deliveries waits for its time, not for the next commit."""
-    opened = await spool.memory.open_spool(settings=SpoolSettings(hold=0), clock=MovedClock())
+    opened = await spool.sqlite.in_memory.open_spool(settings=SpoolSettings(hold=0), clock=MovedClock())
     linger = Linger(opened.log, AI_TELEMETRY, seconds=seconds, max_records=10)
     await add(opened.log, *[call(number) for number in range(records)])
 
@@ -46,13 +46,13 @@ def clock() -> MovedClock:
 
 
 @pytest_asyncio.fixture
-async def kept(clock: MovedClock) -> AsyncIterator[MemorySpool]:
-    opened = await spool.memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
+async def kept(clock: MovedClock) -> AsyncIterator[SqliteSpool]:
+    opened = await spool.sqlite.in_memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     yield opened
     await opened.close()
 
 
-def lingering(kept: MemorySpool, clock: MovedClock) -> CommitLinger:
+def lingering(kept: SqliteSpool, clock: MovedClock) -> CommitLinger:
     async def uncut() -> int:
         return 1
 
@@ -67,7 +67,7 @@ async def next_below(linger: CommitLinger) -> int:
 
 
 async def test_a_commit_of_a_clock_that_was_ahead_leaves_at_once(
-    kept: MemorySpool, clock: MovedClock
+    kept: SqliteSpool, clock: MovedClock
 ) -> None:
     """And those behind it with it: nothing waits until the clock is there again."""
     clock.move(5 * 3600)
@@ -77,7 +77,7 @@ async def test_a_commit_of_a_clock_that_was_ahead_leaves_at_once(
     assert 3 == await next_below(lingering(kept, clock))
 
 
-async def test_a_request_to_hurry_goes_by_numbers(kept: MemorySpool, clock: MovedClock) -> None:
+async def test_a_request_to_hurry_goes_by_numbers(kept: SqliteSpool, clock: MovedClock) -> None:
     """What was committed before it leaves at once; what comes later waits for its time."""
     linger = lingering(kept, clock)
     waits = asyncio.create_task(next_below(linger))

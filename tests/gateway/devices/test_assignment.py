@@ -12,16 +12,18 @@ from gateway.service.configuration.sections import DeviceSettings
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.identity import Identity
-from spool.memory.devices import MemoryDevices
 from spool.record import Inference
 from spool.registry.scopes import ENROLL
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 
 @pytest.mark.asyncio
 async def test_records_beside_refused_ones_keep_their_own_device() -> None:
     """A key that may not chain brings records of another Tollhouse between those of devices."""
-    table = await DeviceTable.open(MemoryDevices())
+    table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
     names = ["far", "laptop-1", "far", "laptop-2", "laptop-3"]
     outcome = Outcome(
@@ -44,7 +46,7 @@ async def test_records_beside_refused_ones_keep_their_own_device() -> None:
 @pytest.mark.asyncio
 async def test_rejected_calls_leave_no_session() -> None:
     """Nothing of a revoked device is kept, so no counter of another one is taken for its repeat."""
-    table = await DeviceTable.open(MemoryDevices())
+    table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
     for id, state in (("gone", REVOKED), ("laptop", ENROLLED)):
         await table.keep(Device(id=id, enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, state=state))

@@ -18,10 +18,12 @@ from gateway.service.errors import Refusal
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
-from spool.memory.devices import MemoryDevices
 from spool.registry.audit import AuditedChange
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
@@ -59,7 +61,7 @@ class Fleet:
 
 @pytest_asyncio.fixture
 async def fleet() -> AsyncIterator[Fleet]:
-    table = await DeviceTable.open(MemoryDevices())
+    table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     yield Fleet(table, MovedClock())
     await table.close()
 
@@ -210,7 +212,7 @@ async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> N
     assert set() == fleet.ids()
 
 
-class HeardElsewhere(MemoryDevices):
+class HeardElsewhere(SqliteDevices):
     """Another gateway has heard one of the devices."""
 
     is_shared = True
@@ -222,7 +224,7 @@ class HeardElsewhere(MemoryDevices):
 
 async def test_a_device_that_another_gateway_has_heard_is_not_forgotten() -> None:
     """Though this one has not read yet when."""
-    rows, clock = HeardElsewhere(), MovedClock()
+    rows, clock = HeardElsewhere(MemoryDatabase(SPOOL)), MovedClock()
     fleet = Fleet(await DeviceTable.open(rows), clock)
     fleet.with_settings(forget_after=DAY_S)
     device, _ = await fleet.enrol("laptop")

@@ -10,13 +10,15 @@ from gateway.devices.keys import NEWS_S, DeviceKeys
 from gateway.service.errors import Refusal
 from spool.devices.device import REVOKED, Device
 from spool.devices.table import DeviceTable
-from spool.memory.devices import MemoryDevices
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
 
 
-class SharedDevices(MemoryDevices):
+class SharedDevices(SqliteDevices):
     is_shared = True
 
 
@@ -30,7 +32,7 @@ def answer(keys: DeviceKeys, secret: str) -> int:
 async def test_a_key_that_is_newer_than_what_is_known() -> None:
     """Its sender repeats. One that is older, or whose device is gone for longer, is dead."""
     clock = MovedClock()
-    table = await DeviceTable.open(SharedDevices())
+    table = await DeviceTable.open(SharedDevices(MemoryDatabase(SPOOL)))
     keys = DeviceKeys(table, secret=b"i" * 32, clock=clock)
     began = int(clock.now())
     device = Device(id="laptop", enrolled_at=began, enrolled_by="fleet", last_seen=began, generation=began)

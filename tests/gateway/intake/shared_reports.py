@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from spool.log.partial_reports import PartialReport
-from spool.memory.partial_reports import MemoryPartialReports
+from spool.sqlite.heard import SqliteHeard
+from spool.sqlite.partial_reports import SqlitePartialReports
 
 
-class SharedReports(MemoryPartialReports):
+class SharedReports(SqlitePartialReports):
     """As those of an engine that several processes use. `meanwhile` runs once between a read and its answer."""
 
     is_shared = True
@@ -22,3 +23,16 @@ class SharedReports(MemoryPartialReports):
         if meanwhile is not None:
             await meanwhile()
         return found
+
+
+class SharedHeard(SqliteHeard):
+    """Finds what any process has kept until now."""
+
+    @property
+    def knows_any(self) -> bool:
+        return True
+
+    async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+        self._of_callers = {}
+        await self.open()
+        return await super().find(callers)

@@ -9,11 +9,11 @@ import pytest
 from gateway.intake.billing_connections import BillingConnections
 from gateway.service.configuration.sections import BillingSettings
 from spool.errors import SpoolUnavailable
-from spool.memory.registry import MemoryRegistry
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.connections import ConnectionTable
+from spool.sqlite.in_memory import new_registry
 from tests.moved_clock import MovedClock
 
 ADA = Actor("ada@example.com", "127.0.0.1")
@@ -35,7 +35,7 @@ class Rows:
 @pytest.mark.asyncio
 async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() -> None:
     """The registry is asked, not what is in memory of it."""
-    store, clock = MemoryRegistry(), MovedClock()
+    store, clock = new_registry(), MovedClock()
     here, there = [await Registry.open(store, secret=b"i" * 32, clock=clock) for _ in range(2)]
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
     await there.connections.create(draft, id="new", most=9, actor=ADA)
@@ -47,7 +47,7 @@ async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() 
 @pytest.mark.asyncio
 async def test_a_deletion_that_was_not_confirmed_leaves_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who repeats it finds no connection, so what was decided about it has to be gone before."""
-    registry = await Registry.open(MemoryRegistry(), secret=b"i" * 32, clock=MovedClock())
+    registry = await Registry.open(new_registry(), secret=b"i" * 32, clock=MovedClock())
     connections = BillingConnections(registry, cast(Any, Rows("new")), MovedClock(), BillingSettings())
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
     await connections.create(draft, id="new", actor=ADA)

@@ -17,13 +17,13 @@ from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import NOT_AI, PART, Outcome
 from gateway.people.authentication.access import DEVICE_KEYS, Bearer
 from gateway.service.configuration.sections import Assignment, AttributionRule, Config, Match, SourceSettings
-from spool import memory
 from spool.errors import SpoolFull
 from spool.identity import Identity, of_call
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, Inference, UsageMetric, as_json
 from spool.settings import SpoolSettings
+from spool.sqlite import in_memory
 from tests.moved_clock import MovedClock
 
 BEARER = Bearer("sender", frozenset())
@@ -46,7 +46,7 @@ class FullFrom:
 
 @pytest_asyncio.fixture
 async def log() -> AsyncIterator[Log]:
-    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=MovedClock())
+    spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=MovedClock())
     yield spool.log
     await spool.close()
 
@@ -215,7 +215,7 @@ async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int)
 async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
     """The call is one record: what the shadow knows fills it, and it still counts."""
     clock = MovedClock()
-    spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
+    spool = await in_memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
     shading = intake(spool.log, SPANS_DO_NOT_COUNT)
     await shading.take(told("litellm"), BEARER)
     await shading.take(told("otel", start=1_790_000_000 + later, session="s"), BEARER)

@@ -25,11 +25,11 @@ from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
-from spool import memory
 from spool.identity import of_call
 from spool.log.amendments import PARTS
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
 from spool.settings import SpoolSettings
+from spool.sqlite import in_memory
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
 from tests.spool.contract.examples import NOON, assert_books_balance, everything
@@ -69,7 +69,7 @@ def reports(draw: st.DrawFn) -> list[Inference]:
 async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[str, Any], int]:
     """The record of the call, and how many conflicts there were. `cuts`: where a new request begins."""
     clock = MovedClock(NOON)
-    storage = await memory.open_spool(settings=SpoolSettings(hold=HOLD_S), clock=clock)
+    storage = await in_memory.open_spool(settings=SpoolSettings(hold=HOLD_S), clock=clock)
     intake = Intake(storage.log, attribution=Attribution(Config()), prices=prices(), shadows=Shadows(clock))
     outcome = Outcome()
     for place, report in enumerate(order):

@@ -16,13 +16,14 @@ from gateway.intake.shadows import (
     reporters_of,
     senders_to_keep,
 )
-from spool import memory
 from spool.identity import of_call
 from spool.log.values import Entry, Submission
-from spool.memory import MemorySpool
-from spool.memory.partial_reports import MemoryHeard
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
+from spool.sqlite import SqliteSpool, in_memory
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.heard import SqliteHeard
+from spool.sqlite.in_memory import MemoryDatabase
 from tests.spool.registry.test_shares import calls_made
 
 
@@ -47,7 +48,7 @@ def counter(source: str = "claude_code", service: str = "claude-code", **fields:
     return UsageMetric(id=b"", source=source, name="tokens", tags={"service": service}, **fields)  # type: ignore[arg-type]
 
 
-async def put_on_record(spool: MemorySpool, *records: Inference) -> None:
+async def put_on_record(spool: SqliteSpool, *records: Inference) -> None:
     identities = [of_call(record, own_id=str(number)) for number, record in enumerate(records)]
     for record, identity in zip(records, identities, strict=True):
         record.id = identity.id
@@ -117,7 +118,7 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
 async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: float) -> None:
     """After a salvage, also of records that are open; from then on it is kept, for an hour."""
     clock = SetClock()
-    spool = await memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=clock)
+    spool = await in_memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=clock)
     await put_on_record(spool, event(session="old"))
     clock.time += WINDOW_S + 1
     await put_on_record(spool, event(session="old"), event(session="s1"))  # the first is a repeat
@@ -127,6 +128,7 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
         shadows.shade(metric)
     assert [True, False] == [metric.shadow for metric in metrics]
 
+    await spool.heard.open()  # as after a start
     again, metric = Shadows(clock, heard=spool.heard), counter(session="s1")
     await again.look_up(reporters_of(metric))
     again.shade(metric)
@@ -138,7 +140,7 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
 async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     """Whom a device's labels or a rule put its counters down to is found again for its calls."""
     clock = SetClock()
-    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
+    spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     await put_on_record(spool, event(session="s1", user="acc-1", device="laptop-7"))
     shadows = Shadows(
         clock, default_user=lambda call: {"laptop-7": "alice"}.get(call.device or ""), heard=spool.heard
@@ -154,7 +156,7 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
 @pytest.mark.asyncio
 async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never more than a step of records is in memory, and none is passed over."""
-    spool = await memory.open_spool(settings=SpoolSettings(hold=0), clock=(clock := SetClock()))
+    spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=(clock := SetClock()))
     records = [event(session=f"s{number}") for number in range(2 * STEP + 1)]
     await put_on_record(spool, *records)
     read, sizes = spool.log.read, list[int]()
@@ -178,8 +180,9 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.asyncio
 async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
     """Of each session, user and model what its calls told, however many kinds there were, and for an hour."""
-    clock, heard = SetClock(), MemoryHeard()
-    shadows = Shadows(clock, heard=heard)
+    clock = SetClock()
+    spool = await in_memory.open_spool(settings=SpoolSettings(), clock=clock)
+    shadows, heard = Shadows(clock, heard=spool.heard), spool.heard
     for number in range(100):
         shadows.note(event(session="s1", user="u1", request_model=f"vendor/Model-{number}"), key="team-a")
     shadows.note(event(session="s2"), key="team-b")
@@ -188,7 +191,8 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
     shadows.put_back(unkept, "team-a")
     assert unkept == shadows.take_unkept("team-a")
     assert not shadows.take_unkept("team-a")
-    heard.follow({"team-a": senders_to_keep(unkept)}, clock.now())
+    await spool.log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders_to_keep(unkept)))
+    await heard.open()  # as after a start
 
     known = [
         counter(session="s1"),
@@ -215,7 +219,7 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
 def test_a_sender_is_kept_once_in_ten_minutes() -> None:
     """However often it sends; what it did not tell before is kept with the next submission."""
     clock = SetClock()
-    shadows = Shadows(clock, heard=MemoryHeard())
+    shadows = Shadows(clock, heard=SqliteHeard(MemoryDatabase(SPOOL), clock, max_senders=1000))
     kept = 0
     for second in range(int(KEEP_EVERY_S) + 2):
         clock.time += 1

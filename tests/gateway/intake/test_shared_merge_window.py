@@ -13,13 +13,12 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
-from spool import memory
 from spool.errors import Stale
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport
 from spool.log.values import Submission
-from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY, Inference
 from spool.settings import SpoolSettings
+from spool.sqlite import SqliteSpool, in_memory
 from tests.gateway.intake.shared_reports import SharedReports
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import read_batch
@@ -42,16 +41,16 @@ class Processes:
     max_bytes: int = 2**24
 
     async def open(self, *, hold_s: float = 0) -> Processes:
-        self.spool: MemorySpool = await memory.open_spool(
+        self.spool: SqliteSpool = await in_memory.open_spool(
             settings=SpoolSettings(hold=hold_s), clock=self.clock
         )
         self.log = self.spool.log
-        self.reports = self.log.partial_reports = SharedReports()
+        self.reports = SharedReports(self.spool.database)
         self.a, self.b = [self._window(hold_s) for _ in range(2)]
         return self
 
     def _window(self, hold_s: float) -> SharedMergeWindow:
-        shadows = Shadows(self.clock, heard=self.log.heard)
+        shadows = Shadows(self.clock, heard=self.spool.heard)
         intake = Intake(self.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows)
         return SharedMergeWindow(
             self.reports,

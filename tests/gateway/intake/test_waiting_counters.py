@@ -24,14 +24,14 @@ from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
 from gateway.service.configuration.sections import Config
-from spool import memory
 from spool.identity import Identity, digest
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint
-from spool.memory import MemorySpool
 from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
-from tests.gateway.intake.shared_reports import SharedReports
+from spool.sqlite import SqliteSpool, in_memory
+from spool.sqlite.partial_reports import follow
+from tests.gateway.intake.shared_reports import SharedHeard, SharedReports
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
 
@@ -84,12 +84,12 @@ class Running:
     hold_s: float = 0
 
     async def open(self) -> None:
-        self.spool: MemorySpool = await memory.open_spool(
+        self.spool: SqliteSpool = await in_memory.open_spool(
             settings=SpoolSettings(hold=self.hold_s), clock=self.clock
         )
         if self.nodes > 1:
-            self.spool.log.partial_reports = SharedReports()
-            self.spool = replace(self.spool, partial_reports=self.spool.log.partial_reports)
+            heard = SharedHeard(self.spool.database, self.clock, max_senders=1000)
+            self.spool = replace(self.spool, partial_reports=SharedReports(self.spool.database), heard=heard)
         await self.restart()
 
     async def restart(self) -> None:
@@ -97,6 +97,7 @@ class Running:
         self.counters, self.intake = self._intakes[0]
 
     async def _started(self) -> tuple[WaitingCounters, Intake]:
+        await self.spool.heard.open()
         shadows = Shadows(self.clock, heard=self.spool.heard)
         await shadows.remember(self.spool.log)
         limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
@@ -666,7 +667,8 @@ def test_damaged_ones_do_not_stop_a_start(caplog: pytest.LogCaptureFixture) -> N
         for name in ("Codex", "Spring AI"):
             await running.take(counters(FAMILIES[name], 1, began))
         first, *_ = await running.spool.partial_reports.load()
-        running.spool.partial_reports.follow({first.key: first._replace(body=b"\x93")})
+        changed = {first.key: first._replace(body=b"\x93")}
+        await running.spool.database.transaction(lambda connection: follow(connection, changed))
         await running.restart()
         running.clock.move(WAIT_S)
         await running.counters.release()

@@ -24,10 +24,10 @@ from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows
 from gateway.service.addresses.table import FOR_SENDERS
 from gateway.service.calls.status import FOR_OPERATORS, ON_EVERY_LISTENER
 from spool.ledger.ledger import Ledger
-from spool.memory import open_spool
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.roles import EVERYTHING
 from spool.settings import SpoolSettings
+from spool.sqlite.in_memory import open_spool
 from tests.moved_clock import MovedClock
 
 ROWS = [row for area in OPERATOR_AREAS for row in operator_rows(area)]

@@ -23,8 +23,10 @@ from gateway.http.lists import MemoryRows, Rows, envelope
 from gateway.service.configuration.sections import DeviceSettings
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
-from spool.memory.devices import MemoryDevices
 from spool.people import People
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
@@ -68,7 +70,7 @@ class Fleet:
 @pytest_asyncio.fixture
 async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
     monkeypatch.setattr(lists, "BESIDE_ROWS", sys.maxsize)  # calls in other threads are not counted
-    table, clock = await DeviceTable.open(MemoryDevices()), MovedClock()
+    table, clock = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL))), MovedClock()
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
     yield Fleet(table, clock, lifecycle, ListedDevices(lifecycle, clock))
     await table.close()

@@ -10,8 +10,8 @@ from gateway.records.calls.published import KeptRecord
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.ranges import span
-from spool.memory.ledger import MemoryLedger
 from spool.record import NS, Correction, Record, UsageMetric
+from spool.sqlite.in_memory import new_ledger
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
 COUNTER: dict[str, Any] = {
@@ -51,7 +51,7 @@ async def test_a_record_has_the_values_that_it_is_counted_under(record: Record) 
     """In every dimension, also what is shortened to be kept, and what a counter does not say itself."""
     log, clock = FakeLog(), FakeClock(BEGIN + 3600)
     log.add([record])
-    ledger = await Ledger(MemoryLedger(), clock=clock).load()
+    ledger = await Ledger(new_ledger(), clock=clock).load()
     await ledger.catch_up(log)
     since, until = span("last_7d", clock.now())
     known = ledger.dimensions()

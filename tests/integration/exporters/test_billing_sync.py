@@ -31,14 +31,15 @@ from spool.identity import Identity
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.log.values import Submission
-from spool.memory import MemorySpool
-from spool.memory import open_spool as open_in_memory
-from spool.memory.tables import spool_tables
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from spool.sql.billing_hours import SqlBillingHours
+from spool.sqlite import SqliteSpool
 from spool.sqlite import open_spool as open_on_disk
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.in_memory import open_spool as open_in_memory
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.transactions import SqliteTransactions
 from tests.exporters.spools import StoppedClock, call, counter, record_id
@@ -128,10 +129,10 @@ class BillingSyncs:
     """A log with its ledger, and syncs over both that may be stopped and begun again."""
 
     def __init__(
-        self, spool: MemorySpool, ledger: Ledger, clock: StoppedClock, settings: UpstreamSettings
+        self, spool: SqliteSpool, ledger: Ledger, clock: StoppedClock, settings: UpstreamSettings
     ) -> None:
         self.spool, self.ledger, self.clock, self.settings = spool, ledger, clock, settings
-        self.hours = SqlBillingHours(spool_tables())
+        self.hours = SqlBillingHours(SqliteTransactions(MemoryDatabase(SPOOL), "hours"))
         self._n = 0
 
     async def spend(

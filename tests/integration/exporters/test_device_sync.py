@@ -21,8 +21,10 @@ from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.devices.device import PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
-from spool.memory.devices import MemoryDevices
 from spool.registry.scopes import ENROLL, HEARTBEAT
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
 from tests.exporters.upstream import FakeUpstream, Received, Reply
 
 QUICK = Backoff(first_s=0.01, most_s=0.05)
@@ -83,7 +85,7 @@ class DeviceSite:
 async def site(tmp_path: Path) -> AsyncIterator[DeviceSite]:
     secret = tmp_path / "plane.key"
     secret.write_text("plane-secret")
-    table = await DeviceTable.open(MemoryDevices())
+    table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     async with FakeUpstream() as upstream:
         key = UpstreamKey(name="plane", secret_file=secret, scopes=(ENROLL, HEARTBEAT))
         yield DeviceSite(table, upstream, secret, (key,))

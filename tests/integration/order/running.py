@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import spool.memory
 import spool.sqlite
+import spool.sqlite.in_memory
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
@@ -64,7 +64,7 @@ class Gateway:
 
     async def start(self) -> None:
         if self._directory is None:
-            self._spool = await spool.memory.open_spool(settings=SETTINGS, clock=self._clock)
+            self._spool = await spool.sqlite.in_memory.open_spool(settings=SETTINGS, clock=self._clock)
         else:
             self._spool = await spool.sqlite.open_spool(self._directory, settings=SETTINGS, clock=self._clock)
         log, stored = self._spool.log, self._spool.partial_reports

@@ -21,8 +21,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-import spool.memory
 import spool.sqlite
+import spool.sqlite.in_memory
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -267,7 +267,7 @@ async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: 
     config = Config(sources={uncounted: SourceSettings(count=False)})
     directory = root / str(next(lives))
     disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
-    memory = await spool.memory.open_spool(settings=SETTINGS, clock=clock)
+    memory = await spool.sqlite.in_memory.open_spool(settings=SETTINGS, clock=clock)
     try:
         for pause, report in [*history, (LATER, None)]:
             if pause != TOGETHER:

@@ -3,8 +3,7 @@ Every engine under one suite: whatever a test here claims, it claims for each of
 
 Behind a pooler the first test of each file runs always, and all of them in `make soak` or with `-k
 pgbouncer`. Cases of a test marked `rule` break rules that are checked before an engine is asked: all of
-them run in memory, the first on each engine, and all on each engine in long rounds. The ledger in memory carries
-out the statements of SQLite: of each file the first test of it runs always, and all in long rounds.
+them run on SQLite, the first on each engine, and all on each engine in long rounds.
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-import spool.memory
 import spool.sqlite
 from gateway.http.resources.list import declared_tables
 from spool import engines
-from spool.memory.registry import MemoryRegistry
 from spool.postgres.database import Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate
@@ -39,11 +36,11 @@ from tests.rounds import IS_LONG
 from tests.spool.contract.examples import NOON, Observed
 from tests.spool.disks.flushing import flushed as flushed
 from tests.spool.disks.flushing import unflushed as unflushed
-from tests.spool.ledger.engines import ENGINES, MEMORY, POOLED, POSTGRES, Ledgers, schemas_of
+from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, SQLITE, Ledgers, schemas_of
 from tests.spool.postgres_cluster import Schema
 from tests.spool.postgres_cluster import patience as patience
 
-Spool = spool.sqlite.SqliteSpool | spool.memory.MemorySpool | PostgresSpool
+Spool = spool.sqlite.SqliteSpool | PostgresSpool
 Opener = Callable[..., Awaitable[Spool]]
 RegistryOpener = Callable[..., Awaitable[Registry]]
 SECRET = b"i" * 32
@@ -56,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the cases that the docstring of this module names."""
     left_out = {
         *(() if "pgbouncer" in config.option.keyword else behind_pooler_again(items)),
-        *(() if IS_LONG else (*rules_again(items), *in_memory_again(items))),
+        *(() if IS_LONG else rules_again(items)),
     }
     if left_out:
         config.hook.pytest_deselected(items=[*left_out])
@@ -74,28 +71,15 @@ def behind_pooler_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
 
 
 def rules_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Of each test of rules, every case of an engine but memory and but the first."""
+    """Of each test of rules, every case of an engine but SQLite and but the first."""
     seen: set[tuple[str, str]] = set()
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("rule"):
             place = item.nodeid.partition("[")[0]
-            [engine] = [
-                value for value in item.callspec.params.values() if value in ("memory", *EVERY_ENGINE)
-            ]
-            if (place, engine) in seen and engine != "memory":
+            [engine] = [value for value in item.callspec.params.values() if value in EVERY_ENGINE]
+            if (place, engine) in seen and engine != SQLITE:
                 yield item
             seen.add((place, engine))
-
-
-def in_memory_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Of tests of the ledger in memory, every one of a file but the first."""
-    seen: set[Path] = set()
-    for item in items:
-        engine = item.callspec.params.get("ledgers") if hasattr(item, "callspec") else None
-        if engine == MEMORY and item.path.is_relative_to(HERE):
-            if item.path in seen:
-                yield item
-            seen.add(item.path)
 
 
 @pytest.fixture
@@ -120,15 +104,13 @@ async def open_spool(
         async def opener(**changes: Any) -> Spool:
             settings = SpoolSettings(**{"hold": 0, **changes})
             one: Spool
-            if request.param == "sqlite":
+            if new_schema is not None:
+                one = await open_node(stack, new_schema(), settings, clock, observed)
+            else:
                 directory = tmp_path / f"data-{len(opened)}"
                 one = await spool.sqlite.open_spool(
                     directory, settings=settings, clock=clock, observer=observed
                 )
-            elif new_schema is not None:
-                one = await open_node(stack, new_schema(), settings, clock, observed)
-            else:
-                one = await spool.memory.open_spool(settings=settings, clock=clock, observer=observed)
             opened.append(one)
             stack.push_async_callback(one.close)
             return one
@@ -162,7 +144,6 @@ async def open_registry(
 ) -> AsyncIterator[RegistryOpener]:
     """Opens the registry of one storage, again after a close too."""
     opened: list[Registry] = []
-    in_memory = MemoryRegistry()
     async with AsyncExitStack() as stack:
         is_postgres = request.param in (POSTGRES, POOLED)
         if is_postgres:
@@ -174,7 +155,7 @@ async def open_registry(
             if is_postgres:
                 store: RegistryStore = PostgresRegistry(database)
             else:
-                store = in_memory if request.param == "memory" else await SqliteRegistry.open(tmp_path)
+                store = await SqliteRegistry.open(tmp_path)
             opened.append(await Registry.open(store, secret=secret, clock=clock, declared=declared))
             return opened[-1]
 
@@ -217,7 +198,7 @@ async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     await ledgers.close()
 
 
-@pytest.fixture(params=[*engines.ENGINES, POOLED])
+@pytest.fixture(params=EVERY_ENGINE)
 def options(request: pytest.FixtureRequest, tmp_path: Path, clock: MovedClock) -> StorageOptions:
     """How a whole storage of each engine is opened; `options.storage.engine` names it."""
     if request.param in (POSTGRES, POOLED):

@@ -24,13 +24,14 @@ from spool.clusters import (
 from spool.clusters import ReportedCluster as Reported
 from spool.errors import Invalid, NotThere, SpoolFull, SpoolUnavailable
 from spool.log.partial_reports import Expectation
-from spool.memory.tables import spool_tables
 from spool.postgres.clusters import PostgresClusters
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import MAX_LABELS
 from spool.registry.operators import Actor
 from spool.sql.clusters import SqlClusters
 from spool.sqlite.database import Database
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
 from spool.sqlite.migrations import migrate, script
 from spool.sqlite.transactions import SqliteTransactions
 from tests.moved_clock import MovedClock
@@ -48,9 +49,6 @@ HEARD = Reported(account="123", region="eu", name="mill")
 
 @pytest_asyncio.fixture(params=EVERY_ENGINE)
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterRows]:
-    if request.param == "memory":
-        yield SqlClusters(spool_tables())
-        return
     if request.param in (POSTGRES, POOLED):
         async with migrated(schemas_of(request.param, request)()) as postgres:
             yield PostgresClusters(postgres)
@@ -292,7 +290,7 @@ class _Full(SqlClusters):
 @pytest.mark.asyncio
 async def test_what_is_not_on_disk_is_not_shown(clock: MovedClock) -> None:
     """A report that could not be kept changes nothing."""
-    table = await opened(_Full(spool_tables()), clock)
+    table = await opened(_Full(SqliteTransactions(MemoryDatabase(SPOOL), "clusters")), clock)
     with pytest.raises(SpoolUnavailable):
         await table.report(WHOLE)
     assert [] == table.all()

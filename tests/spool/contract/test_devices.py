@@ -16,12 +16,13 @@ from spool.devices.device import Device, Unenrolled, is_device_id, of_known
 from spool.devices.device_rows import DeviceRows, DeviceWrite, Expectations, TooManyDevices
 from spool.devices.table import MAX_UNENROLLED, DeviceTable
 from spool.errors import NotThere, SpoolUnavailable
-from spool.memory.devices import MemoryDevices
 from spool.postgres.devices import PostgresDevices
 from spool.registry.audit import AuditedChange
 from spool.registry.operators import Actor
 from spool.sqlite.database import Database
 from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
 from spool.sqlite.migrations import migrate, script
 from tests.spool.contract.conftest import EVERY_ENGINE, migrated
 from tests.spool.ledger.engines import POOLED, POSTGRES, schemas_of
@@ -85,9 +86,6 @@ class EndedSlowly(Counted):
 
 @pytest_asyncio.fixture(params=EVERY_ENGINE)
 async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Counted]:
-    if request.param == "memory":
-        yield Counted(MemoryDevices())
-        return
     if request.param in (POSTGRES, POOLED):
         async with migrated(schemas_of(request.param, request)()) as postgres:
             yield Counted(PostgresDevices(postgres))
@@ -158,7 +156,7 @@ async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
         await goes_on.wait()
         raise SpoolUnavailable("the audit list cannot be written")
 
-    table = await DeviceTable.open(MemoryDevices())
+    table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     table.auditor = fail
     asking = asyncio.create_task(
         table.keep(device(), AuditedChange(actor=ACTOR, action="device.enrol", target="laptop-1"))
@@ -321,7 +319,7 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
 @pytest.mark.asyncio
 async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None:
     """A change that is written is in the row already: on top of what another process made of it later it is wrong."""
-    rows = EndedSlowly(MemoryDevices())
+    rows = EndedSlowly(SqliteDevices(MemoryDatabase(SPOOL)))
     rows.may_end.set()
     table = await DeviceTable.open(rows)
     for id in ("revoked", "deleted"):

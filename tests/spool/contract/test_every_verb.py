@@ -15,9 +15,6 @@ from spool.container_files.usage import ContainerUsage
 from spool.deliveries.protocols import Deliveries, Landings
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
-from spool.memory.deliveries import MemoryDeliveries
-from spool.memory.log import MemoryLog
-from spool.memory.partial_reports import MemoryPartialReports
 from spool.postgres.container_rows import PostgresContainerRows
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.log.log import PostgresLog
@@ -36,9 +33,9 @@ from spool.streams import StreamReader
 
 # By the name under which the tests have it: a protocol, and the engines' classes.
 PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
-    "log": (Log, (SqliteLog, MemoryLog, PostgresLog)),
-    "deliveries": (Deliveries, (SqliteDeliveries, MemoryDeliveries, PostgresDeliveries)),
-    "partial_reports": (PartialReports, (SqlitePartialReports, MemoryPartialReports, PostgresPartialReports)),
+    "log": (Log, (SqliteLog, PostgresLog)),
+    "deliveries": (Deliveries, (SqliteDeliveries, PostgresDeliveries)),
+    "partial_reports": (PartialReports, (SqlitePartialReports, PostgresPartialReports)),
     "billing_hours": (BillingHours, (SqlBillingHours,)),
     "landings": (Landings, (SqlLandings,)),
     "stored": (ContainerRows, (SqlContainerRows, PostgresContainerRows)),

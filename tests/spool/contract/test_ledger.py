@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.intake.prices import PriceBook
-from spool import memory
 from spool.errors import NotAllowed
 from spool.identity import of_call
 from spool.ledger.costs import periods
@@ -31,8 +30,9 @@ from spool.log.protocols import ReadableLog
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, NS, Correction, Inference, Record, UsageMetric
 from spool.settings import SpoolSettings
+from spool.sqlite import in_memory
 from tests.rounds import examples
-from tests.spool.ledger.engines import ENGINES, MEMORY, POOLED, POSTGRES, SQLITE, Ledgers
+from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount, recount_meter
 from tests.spool.postgres_cluster import BEHIND_POOLER
 
@@ -188,7 +188,7 @@ def test_duplicates_and_amendments(
 
     async def run() -> None:
         ledgers, clock = Ledgers.of(engine, request, tmp_path_factory.mktemp("ledger")), FakeClock(BEGIN)
-        spool = await memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
+        spool = await in_memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
         ledger = await ledgers.open(clock=clock)
         try:
             for number, cost, user, pause, then in steps:
@@ -779,7 +779,7 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("ledgers", [SQLITE, MEMORY], indirect=True)
+@pytest.mark.parametrize("ledgers", [SQLITE], indirect=True)
 async def test_a_log_that_begins_anew(ledgers: Ledgers) -> None:
     """When the log was lost or restored, its numbers come again: what was counted stays, what is new is added."""
     log, ledger = FakeLog(), await ledgers.open()

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-import spool.memory
 import spool.sqlite
+import spool.sqlite.in_memory
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.identity import Identity
@@ -139,7 +139,7 @@ class Engines(RuleBasedStateMachine):
         self.lives = count()
         self.directory = self.root / "0"
         self.disk = self.run(spool.sqlite.open_spool(self.directory, settings=SETTINGS, clock=self.clock))
-        self.memory = self.run(spool.memory.open_spool(settings=SETTINGS, clock=self.clock))
+        self.memory = self.run(spool.sqlite.in_memory.open_spool(settings=SETTINGS, clock=self.clock))
 
     def run(self, work: Awaitable[T]) -> T:
         async def wait() -> T:
@@ -233,7 +233,7 @@ class Engines(RuleBasedStateMachine):
         self.disk = self.run(spool.sqlite.open_spool(directory, settings=SETTINGS, clock=self.clock))
 
     @property
-    def both(self) -> tuple[spool.sqlite.SqliteSpool, spool.memory.MemorySpool]:
+    def both(self) -> tuple[spool.sqlite.SqliteSpool, spool.sqlite.SqliteSpool]:
         return self.disk, self.memory
 
     @invariant()

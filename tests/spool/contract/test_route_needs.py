@@ -10,7 +10,6 @@ import pytest_asyncio
 
 from spool.deliveries.rules import NOBODY_NEEDS
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.memory.deliveries import MemoryDeliveries
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.routes import PostgresRoutes
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
@@ -44,7 +43,8 @@ async def needs(spooled: Spooled) -> Needs:
         async def skip(topic: str, number: int) -> int:
             return await database.transaction(lambda connection: skip_below(connection, topic, number))
 
-    elif isinstance(deliveries, PostgresDeliveries):
+    else:
+        assert isinstance(deliveries, PostgresDeliveries)
         shared, routes = deliveries._database, PostgresRoutes(deliveries._database)
 
         async def needed(topic: str) -> int | None:
@@ -55,16 +55,6 @@ async def needs(spooled: Spooled) -> Needs:
                 lambda connection: routes.skip_below(connection, {topic: number})
             )
             return skipped[topic]
-
-    else:
-        assert isinstance(deliveries, MemoryDeliveries)
-        in_memory = deliveries
-
-        async def needed(topic: str) -> int | None:
-            return in_memory.needed_from(topic)
-
-        async def skip(topic: str, number: int) -> int:
-            return in_memory.skip_below(topic, number)
 
     return Needs(spooled, needed, skip)
 

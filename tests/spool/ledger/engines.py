@@ -11,19 +11,17 @@ import pytest
 from spool.clock import Clock
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerStore
-from spool.memory.ledger import MemoryLedger
 from spool.postgres.database import Connection, Database
 from spool.postgres.ledger.store import PostgresLedger
 from spool.postgres.migrations import Migration
+from spool.sqlite.in_memory import new_ledger
 from spool.sqlite.ledger.store import SqliteLedger
-from tests.rounds import IS_LONG
 from tests.spool.ledger_log import FakeClock
 from tests.spool.postgres_cluster import Schema
 
-SQLITE, MEMORY, POSTGRES = ENGINES = ("sqlite", "memory", "postgres")
+SQLITE, POSTGRES = ENGINES = ("sqlite", "postgres")
 POOLED = "postgres behind pgbouncer"
-# Of tests of statements: the ledger in memory is a SQLite without a file, which carries out the same ones.
-STATEMENTS = ENGINES if IS_LONG else (SQLITE, POSTGRES)
+MEMORY = "memory"  # SQLite without a file, where a test is about rules alone
 
 _EMPTY = """
     DELETE FROM {schema}.ledger_meters; DELETE FROM {schema}.ledger_billed; DELETE FROM {schema}.ledger_billed_days;
@@ -52,7 +50,7 @@ class Ledgers:
         self.engine = engine
         self._directory = directory
         self._schema = schema
-        self._in_memory = MemoryLedger()
+        self._in_memory = new_ledger()
         self._database: Database | None = None
         self._opened: list[Ledger] = []
 

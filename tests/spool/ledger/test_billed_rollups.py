@@ -22,7 +22,7 @@ from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, CostRow
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, Dimensions
 from spool.sql.ledger import SqlLedgerRows
 from tests.rounds import IS_LONG
-from tests.spool.ledger.engines import STATEMENTS, Ledgers
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_rollups import without
 from tests.spool.ledger_log import BEGIN, FakeClock
 
@@ -167,7 +167,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 }
 
 
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(
     max_examples=3,
     deadline=None,
@@ -200,7 +200,7 @@ def test_answers_are_the_same_with_rollups(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_question_goes_through_rollups(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from spool.ledger.sums import DAY_S, OTHER
 from spool.record import NS, Correction, Inference
 from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows
 from spool.sqlite.ledger.store import open_ledger
-from tests.spool.ledger.engines import STATEMENTS, Ledgers
+from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 FIRST = datetime.fromtimestamp(BEGIN, UTC)
@@ -72,7 +72,7 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("has_charges", [True, False])
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_the_largest_are_kept_and_the_others_are_one(
     request: pytest.FixtureRequest, engine: str, has_charges: bool, tmp_path: Path
 ) -> None:
@@ -139,7 +139,7 @@ async def test_of_all_groups_only_the_deciding_measure_is_read(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_by_cost_the_small_groups_are_not_read(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +171,7 @@ def spent(user: str | None, cost: str, **of: Any) -> Inference:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_digits_that_an_engine_leaves_out_decide(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:
@@ -200,7 +200,7 @@ async def test_digits_that_an_engine_leaves_out_decide(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_others_that_come_to_nothing_have_no_row(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:
@@ -227,7 +227,7 @@ CENTS = st.sampled_from(("0", "1", "1.000000000000000000000000001", "0.999999999
 LARGE = st.sampled_from(("0", "1000000000", "7000000000.000000000000000000000000002"))
 
 
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     costs=st.lists(st.tuples(CENTS, LARGE, st.sampled_from(("ok", "cached"))), min_size=4, max_size=12),

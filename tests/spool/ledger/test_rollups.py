@@ -22,7 +22,7 @@ from spool.ledger.sums import DAY_S
 from spool.record import NS, Correction, Inference, Record
 from spool.sql.ledger import SqlLedgerRows
 from tests.rounds import IS_LONG
-from tests.spool.ledger.engines import SQLITE, STATEMENTS, Ledgers
+from tests.spool.ledger.engines import ENGINES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAYS = 70  # two stretches of four weeks, wherever they begin
@@ -171,7 +171,7 @@ STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
 }
 
 
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(
     max_examples=3,
     deadline=None,
@@ -203,7 +203,7 @@ def test_answers_are_the_same_with_rollups(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_question_goes_through_rollups(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:
@@ -233,7 +233,7 @@ async def test_a_question_goes_through_rollups(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_filter_that_every_call_passes_is_none(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:

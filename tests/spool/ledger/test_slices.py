@@ -26,7 +26,7 @@ from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.record import Inference
 from spool.registry.roles import EXCEPT, IS, LedgerSlice, RoleFilter
-from tests.spool.ledger.engines import MEMORY, STATEMENTS, Ledgers
+from tests.spool.ledger.engines import ENGINES, MEMORY, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 TEAMS = (None, "search", "ads", "it's")
@@ -105,7 +105,7 @@ slices = st.builds(
 )
 
 
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(
     max_examples=4,
     deadline=None,
@@ -148,7 +148,7 @@ async def _check_slice(full: Spent, slice: LedgerSlice, by: str, only: RoleFilte
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:
@@ -161,7 +161,7 @@ async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_no_question_names_the_slice(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:
@@ -179,7 +179,7 @@ async def test_no_question_names_the_slice(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("engine", STATEMENTS)
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:

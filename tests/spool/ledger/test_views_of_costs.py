@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, within
-from spool.memory.ledger import MemoryLedger
 from spool.record import NS, Inference
 from spool.registry.views import View, ViewDraft, check_view
+from spool.sqlite.in_memory import new_ledger
 from tests.rounds import examples
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -102,7 +102,7 @@ async def answered(records: list[Inference], query: CostQuery) -> Sequence[CostR
     log = FakeLog()
     log.add(records, at=END)
     clock = FakeClock(END)
-    ledger = await Ledger(MemoryLedger(), clock=clock).load()
+    ledger = await Ledger(new_ledger(), clock=clock).load()
     try:
         await ledger.catch_up(log)
         return await ledger.costs(query)

@@ -17,9 +17,6 @@ from spool.identity import Identity
 from spool.log.commits.following import CommitRow, Following, unpack_ids
 from spool.log.protocols import Log
 from spool.log.values import Submission
-from spool.memory.deliveries import MemoryDeliveries
-from spool.memory.log import MemoryLog
-from spool.memory.tables import spool_tables
 from spool.postgres.database import CommitUnknown, Connection, JoinedTransaction, Unconfirmed
 from spool.postgres.log import store
 from spool.postgres.log.finds import book_all
@@ -30,6 +27,7 @@ from spool.postgres.log.recount import Border, border
 from spool.postgres.log.retention import PERIOD_S
 from spool.record import AI_TELEMETRY, Inference, Record
 from spool.settings import PLATFORM, REPLICATED, SpoolSettings
+from spool.sqlite.in_memory import open_spool as open_in_memory
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import (
     NOON,
@@ -95,9 +93,8 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
     # contract.
     settings = {"hold": 10, "retention": 3600}
     nodes = [await open_log(**settings), await open_log(**settings)]
-    tables = spool_tables()
-    memory = MemoryLog(tables, settings=SpoolSettings(**settings), clock=clock)
-    memory.routes = MemoryDeliveries(memory, tables, clock=clock)
+    in_memory = await open_in_memory(settings=SpoolSettings(**settings), clock=clock)
+    memory = in_memory.log
     for turn in range(120):
         node = chance.choice(nodes)
         action = chance.random()
@@ -126,9 +123,10 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
     await _answer_alike(nodes, memory)
     for node in nodes:
         await assert_books_balance(node)
+    await in_memory.close()
 
 
-async def _answer_alike(nodes: Sequence[PostgresLog], memory: MemoryLog) -> None:
+async def _answer_alike(nodes: Sequence[PostgresLog], memory: Log) -> None:
     """Once each node knows what it did not commit itself to outlive the loss of the machine."""
     for node in nodes:
         await node.close_what_is_due()

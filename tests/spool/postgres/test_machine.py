@@ -8,7 +8,7 @@ import random
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-import spool.memory
+import spool.sqlite.in_memory
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate
 from spool.postgres.spool import PostgresSpool, open_spool
@@ -33,7 +33,7 @@ class Nodes(Engines):
         self.schema: Schema = self.schemas.take()
         self.chance = random.Random(0)
         self.nodes = [self.run(self._open(name)) for name in ("one", "other")]
-        self.memory = self.run(spool.memory.open_spool(settings=SETTINGS, clock=self.clock))
+        self.memory = self.run(spool.sqlite.in_memory.open_spool(settings=SETTINGS, clock=self.clock))
 
     async def _open(self, name: str) -> PostgresSpool:
         database = self.schema.database(clock=self.clock)

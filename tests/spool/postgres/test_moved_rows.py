@@ -11,7 +11,6 @@ import pytest
 from spool import streams
 from spool.billing import drops
 from spool.listing import ASCENDING, ListQuery, SortField
-from spool.memory.tables import MemoryTables, spool_tables
 from spool.postgres.database import Connection
 from spool.postgres.streams import PostgresStreamRows, PostgresStreams, SettledTotals, remove, settled_totals
 from spool.postgres.transactions import PostgresTransactions
@@ -21,6 +20,9 @@ from spool.sql.billing_drops import SqlBillingDrops, SqlDropRows
 from spool.sql.billing_hours import SqlBillingHours
 from spool.sql.connection import SqlConnection
 from spool.sql.streams import SqlStreamRows, SqlStreams
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.transactions import SqliteTransactions
 from spool.streams import TotalsPart
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
@@ -48,7 +50,7 @@ def operation(n: int, dice: random.Random) -> UnitCostOperation:
     )
 
 
-def apply(tables: MemoryTables, operations: list[UnitCostOperation]) -> None:
+async def apply(tables: SqliteTransactions, operations: list[UnitCostOperation]) -> None:
     """Change the totals in memory."""
 
     def work(connection: SqlConnection) -> None:
@@ -56,12 +58,12 @@ def apply(tables: MemoryTables, operations: list[UnitCostOperation]) -> None:
         streams.apply(rows, operations, now=1.0, since=0.0)
         rows.flush()
 
-    tables.change(work)
+    await tables.transaction(work)
 
 
 async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
     """After every commit: values, sizes, and a page of a part of them."""
-    dice, tables = random.Random(22), spool_tables()
+    dice, tables = random.Random(22), SqliteTransactions(MemoryDatabase(SPOOL), "tables")
     memory = SqlStreams(tables)
     async with migrated(fresh_schema) as database:
         kept = await PostgresStreams.open(database, MovedClock())
@@ -75,7 +77,7 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
                 rows.flush()
 
             await database.transaction(commit)
-            apply(tables, operations)
+            await apply(tables, operations)
             for name in ("calls", "seats"):
                 shown, expected = await kept.totals(name), await memory.totals(name)
                 assert [total.value for total in expected] == [total.value for total in shown]
@@ -138,7 +140,7 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
 
 async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
     """After every commit: the months, their sizes and the list."""
-    dice, tables = random.Random(7), spool_tables()
+    dice, tables = random.Random(7), SqliteTransactions(MemoryDatabase(SPOOL), "tables")
     memory = SqlBillingDrops(tables)
     async with migrated(fresh_schema) as database:
         kept = SqlBillingDrops(PostgresTransactions(database))
@@ -159,7 +161,7 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
                 drops.apply(SqlDropRows(connection), n, [drop], at=float(n))
 
             await PostgresTransactions(database).transaction(work)
-            tables.change(work)
+            await tables.transaction(work)
         for connection in "ab":
             query = ListQuery(sort=SortField("at"), order=ASCENDING, identity="number", limit=50)
             assert await memory.page(connection, query) == await kept.page(connection, query)

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spool.errors import SpoolError
-from spool.memory.registry import MemoryRegistry
 from spool.registry import operators
 from spool.registry.operators import ROLES, Actor
 from spool.registry.permission_sets import ALL, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, NO_DATA, Holder, RoleDraft, RoleLimits, Roles
+from spool.sqlite.in_memory import new_registry
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
 
@@ -94,7 +94,7 @@ def test_an_organizer_remains(steps: list[Step]) -> None:
     """Once there is one, no change that goes through leaves none; a refused one changes nothing."""
 
     async def run() -> None:
-        registry = await Registry.open(MemoryRegistry(), secret=b"i" * 32, clock=MovedClock())
+        registry = await Registry.open(new_registry(), secret=b"i" * 32, clock=MovedClock())
         await registry.operators.add(PEOPLE[0], role="admin", password="x" * 12, actor=ACTOR)
         for step in steps:
             before = (await registry.operators.all(), registry.roles.all())

@@ -14,8 +14,9 @@ from spool.devices import table as table_module
 from spool.devices.table import DeviceTable
 from spool.ledger import ledger as ledger_module
 from spool.ledger.ledger import Ledger
-from spool.memory.devices import MemoryDevices
-from spool.memory.ledger import MemoryLedger
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase, new_ledger
 from spool.turns.fair_turns import FairTurns
 from tests.spool.contract.test_devices import Counted, device
 from tests.spool.ledger_log import FakeClock, FakeLog, call
@@ -38,7 +39,7 @@ Twice = Callable[[], Awaitable[tuple[Callable[[], Awaitable[object]], Callable[[
 
 async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], int]]:
     """Two batches: the second one begins to wait while the first one is written."""
-    rows = Counted(MemoryDevices())
+    rows = Counted(SqliteDevices(MemoryDatabase(SPOOL)))
     table = await DeviceTable.open(rows)
 
     async def work() -> None:
@@ -53,7 +54,7 @@ async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], in
 
 async def countings() -> tuple[Callable[[], Awaitable[object]], Callable[[], int]]:
     """Two questions, before each of which a call came."""
-    log, ledger = FakeLog(), await Ledger(MemoryLedger(), clock=FakeClock()).load()
+    log, ledger = FakeLog(), await Ledger(new_ledger(), clock=FakeClock()).load()
 
     async def work() -> None:
         for _ in range(2):
@@ -91,7 +92,7 @@ async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch:
 
 async def test_how_many_devices_a_key_enrolled_is_known() -> None:
     """Whatever becomes of them."""
-    table = await DeviceTable.open(MemoryDevices())
+    table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     for name, key in (("a", "fleet"), ("b", "fleet"), ("c", "other")):
         await table.keep(device(name, enrolled_by=key))
     await table.keep(device("a", enrolled_by="other"))

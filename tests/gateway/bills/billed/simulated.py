@@ -23,8 +23,8 @@ from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSourc
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery
-from spool.memory.ledger import MemoryLedger
 from spool.record import NS, Inference
+from spool.sqlite.in_memory import new_ledger
 from spool.statements.values import StatementInfo, StatementRow
 from tests.gateway.bills.reconciliation.plants import Plant, both_sides
 from tests.gateway.bills.reconciliation.simulator import (
@@ -136,7 +136,7 @@ async def billed_month(
     for each in reports:
         prices.price(each)
     log.add(reports, at=clock.at)
-    ledger = await Ledger(MemoryLedger(), clock=clock).load()
+    ledger = await Ledger(new_ledger(), clock=clock).load()
     told_rows = Statements(rows)
     closed: dict[str, Mapping[str, Any]] = {}
     sources = StatementSources(

@@ -18,8 +18,8 @@ from gateway.intake.prices import PriceBook
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery
-from spool.memory.ledger import MemoryLedger
 from spool.record import NS
+from spool.sqlite.in_memory import new_ledger
 from spool.statements.values import StatementInfo, StatementRow
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -70,7 +70,7 @@ class World:
         self.log, self.told = FakeLog(), Told()
 
     async def open(self) -> World:
-        self.ledger = await Ledger(MemoryLedger(), clock=self.clock).load()
+        self.ledger = await Ledger(new_ledger(), clock=self.clock).load()
         sources = StatementSources(
             ledger=self.ledger,
             log=self.log,  # type: ignore[arg-type]

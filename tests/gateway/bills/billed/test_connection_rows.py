@@ -38,12 +38,12 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, ROW_DIMENSIONS, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.memory.ledger import MemoryLedger
 from spool.people import DROP, People
 from spool.record import BILLING_DATA, BillingDrop
 from spool.registry.connections import BillingConnection
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
 from spool.settings import SpoolSettings
+from spool.sqlite.in_memory import new_ledger
 from spool.storage import StorageOptions
 from tests.spool.contract.examples import add
 from tests.spool.ledger_log import FakeClock
@@ -90,7 +90,7 @@ class Rows:
     async def open(self) -> Rows:
         self.clock, self.drops = FakeClock(), Drops()
         self.clock.at = (OCTOBER + timedelta(days=40)).timestamp()
-        self.ledger = await Ledger(MemoryLedger(), clock=self.clock).load()
+        self.ledger = await Ledger(new_ledger(), clock=self.clock).load()
         self.connections = [
             BillingConnection(
                 id=id, name=id, cloud_provider="MongoDB", expected_ingest_rate=None, is_enabled=True, s3_bucket=None,

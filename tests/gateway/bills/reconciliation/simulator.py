@@ -21,8 +21,8 @@ from gateway.bills.reconciliation.sides import CountedUse
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Card, Clause, Model, Price, Seller, Tier
 from spool.ledger.ledger import Ledger
-from spool.memory.ledger import MemoryLedger
 from spool.record import NS, Inference
+from spool.sqlite.in_memory import new_ledger
 from spool.statements.values import StatementRow
 from tests.spool.ledger_log import FakeClock, FakeLog
 
@@ -369,7 +369,7 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
         hour = (each.start_time or 0) // NS // 3600 * 3600
         hours[each.provider or ""][hour] += (each.input_tokens or 0) + (each.output_tokens or 0)
     log.add(records, at=clock.at)
-    ledger = await Ledger(MemoryLedger(), clock=clock).load()
+    ledger = await Ledger(new_ledger(), clock=clock).load()
     await ledger.catch_up(log)
     token_prices = TokenPrices(prices)
     found: dict[str, list[CountedUse]] = defaultdict(list)

@@ -22,9 +22,9 @@ from gateway.http.resources.list import declared_tables
 from spool.engines import MEMORY, open_storage
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.memory.ledger import MemoryLedger
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
+from spool.sqlite.in_memory import new_ledger
 from spool.statements.rules import billed, tokens
 from spool.statements.values import StatementOutcome
 from spool.storage import StorageOptions
@@ -99,7 +99,7 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     for each in records:
         prices.price(each)
     log.add(records, at=clock.at)
-    ledger = await Ledger(MemoryLedger(), clock=clock).load()
+    ledger = await Ledger(new_ledger(), clock=clock).load()
     async with AsyncExitStack() as stack:
         options = StorageOptions(
             declared=declared_tables(),

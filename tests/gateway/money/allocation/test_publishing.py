@@ -15,10 +15,10 @@ from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
 from spool.ledger.ledger import Ledger
-from spool.memory.ledger import MemoryLedger
-from spool.memory.registry import MemoryRegistry
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
+from spool.sqlite.in_memory import new_ledger, new_registry
+from spool.sqlite.registry.store import SqliteRegistry
 from tests.moved_clock import MovedClock
 
 ADA = Actor("ada@example.com", "local")
@@ -44,9 +44,9 @@ class Gateway:
         )
 
     @classmethod
-    async def start(cls, store: MemoryRegistry) -> Gateway:
+    async def start(cls, store: SqliteRegistry) -> Gateway:
         clock = MovedClock()
-        ledger = await Ledger(MemoryLedger(), clock=clock).load()
+        ledger = await Ledger(new_ledger(), clock=clock).load()
         gateway = cls(
             await Registry.open(store, secret=b"i" * 32, clock=clock, declared=declared_tables()), ledger
         )
@@ -63,12 +63,12 @@ def definition(name: str) -> bytes:
 
 
 @pytest.fixture
-def store() -> MemoryRegistry:
-    return MemoryRegistry()
+def store() -> SqliteRegistry:
+    return new_registry()
 
 
 @pytest_asyncio.fixture
-async def two(store: MemoryRegistry) -> AsyncIterator[tuple[Gateway, Gateway]]:
+async def two(store: SqliteRegistry) -> AsyncIterator[tuple[Gateway, Gateway]]:
     """The second follows what is published."""
     gateways = await Gateway.start(store), await Gateway.start(store)
     following = asyncio.create_task(gateways[1].publishing.follow())
@@ -92,7 +92,7 @@ async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, G
         assert [name] == [each.name for each in (await there.publishing.definition_of(version)).dimensions]
 
 
-async def test_a_job_that_another_has_carried_out(store: MemoryRegistry) -> None:
+async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None:
     """Who did not hear of it in time learns it from the job, and puts in force what is."""
     here = await Gateway.start(store)
     job = await here.publishing.submit(definition("Centre"), namespace=DEFAULT, base=None, actor=ADA)

@@ -19,7 +19,7 @@ from gateway.money.allocation.published import Published
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
-from spool.memory.ledger import MemoryLedger
+from spool.sqlite.in_memory import new_ledger
 from spool.sqlite.ledger.store import SqliteLedger
 from tests.spool.contract.test_ledger import records
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog
@@ -82,7 +82,7 @@ def test_elements_add_up_to_the_total(
 
     async def run() -> None:
         clock = FakeClock(BEGIN + 8 * HOUR)
-        store: Any = MemoryLedger()
+        store: Any = new_ledger()
         if engine == "sqlite":
             store = await SqliteLedger.open(tmp_path_factory.mktemp("ledger"), clock)
         log, ledger = FakeLog(), await Ledger(store, clock=clock).load()

@@ -10,14 +10,15 @@ from gateway.money.budgets.declared import BudgetDraft, BudgetTable, SpendBudget
 from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
 from gateway.service.mounts import page_link
 from spool.ledger.ledger import Ledger
-from spool.memory.ledger import MemoryLedger
-from spool.memory.registry import MemoryRegistry
 from spool.record import NS
 from spool.registry.notices import Notification
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.views import View, ViewDraft
+from spool.sqlite.directory import REGISTRY
+from spool.sqlite.in_memory import MemoryDatabase, new_ledger
+from spool.sqlite.registry.store import SqliteRegistry
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
 T = TypeVar("T")
@@ -30,11 +31,11 @@ class Killed(Exception):
     """The process ended here."""
 
 
-class KillableStore(MemoryRegistry):
+class KillableStore(SqliteRegistry):
     """A registry whose process can be killed just before or just after its next commit."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(MemoryDatabase(REGISTRY))
         self.kill: str = ""
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
@@ -60,7 +61,7 @@ class House:
         self.log = FakeLog()
         self.store = KillableStore()
         self.known: tuple[str, ...] = ("service",)
-        self._rows = MemoryLedger()
+        self._rows = new_ledger()
         self._max_owners = max_owners
 
     async def start(self) -> House:

@@ -13,9 +13,9 @@ from gateway.money.insights.detectors.intake import late_reports
 from gateway.service.monitoring.late_reports import DAY_S, KeptLateReports, LateReportCounter, LateReports
 from spool.errors import SpoolUnavailable
 from spool.log.values import Commit
-from spool.memory.registry import MemoryRegistry
 from spool.registry.registry import Registry
 from spool.registry.tables.late_reports import MAX_SOURCES, Counts, LateReportTable
+from spool.sqlite.in_memory import new_registry
 from tests.gateway.money.insights.examples import found
 from tests.moved_clock import MovedClock
 
@@ -42,7 +42,7 @@ def test_late_reports_of_a_source_are_one_finding() -> None:
 
 @pytest_asyncio.fixture
 async def table() -> AsyncIterator[LateReportTable]:
-    registry = await Registry.open(MemoryRegistry(), secret=b"s" * 32, clock=MovedClock())
+    registry = await Registry.open(new_registry(), secret=b"s" * 32, clock=MovedClock())
     yield registry.late_reports
     await registry.close()
 

@@ -11,9 +11,9 @@ from gateway.money.recommendations.evaluation import Evaluation, Known, evaluate
 from gateway.money.recommendations.facts import DAY_S, RecommendationType, SavingFacts
 from gateway.money.recommendations.gathering import Sources, gather
 from spool.ledger.ledger import Ledger
-from spool.memory.ledger import MemoryLedger
 from spool.record import NS, Inference
 from spool.registry.recommendations import Saving, TypeSettings
+from spool.sqlite.in_memory import new_ledger
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 BOOK = PriceBook.load()
@@ -35,7 +35,7 @@ def call(days_ago: float = 1, **fields: Any) -> Inference:
 
 async def facts_of(calls: Sequence[Inference], *, now: float = NOW) -> SavingFacts:
     clock, log = FakeClock(now), FakeLog()
-    ledger = Ledger(MemoryLedger(), clock=clock)
+    ledger = Ledger(new_ledger(), clock=clock)
     if calls:
         log.add(calls, at=now)
     facts, _ = await gather(Sources(ledger=ledger, log=log, prices=lambda: BOOK), now=now)  # type: ignore[arg-type]

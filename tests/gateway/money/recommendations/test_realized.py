@@ -14,9 +14,9 @@ from spool.ledger import money
 from spool.ledger.costs import combined
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
-from spool.memory.ledger import MemoryLedger
 from spool.record import Inference
 from spool.registry.recommendations import Realized, Recommendation
+from spool.sqlite.in_memory import new_ledger
 from tests.gateway.money.recommendations.examples import NOW, call
 from tests.spool.ledger_log import FakeClock, FakeLog
 from tests.spool.savings import SAVING
@@ -53,7 +53,7 @@ async def measured(calls: list[Inference], *, days_later: float = 20, **fields: 
     each = Recommendation(
         id="r", saving=SAVING, status_at=ADDRESSED, created=0, last_updated=0, found_at=0, **values
     )
-    log, ledger = FakeLog(), Ledger(MemoryLedger(), clock=FakeClock(NOW))
+    log, ledger = FakeLog(), Ledger(new_ledger(), clock=FakeClock(NOW))
     log.add(calls, at=NOW)
     await ledger.catch_up(log)
     return await realized_by(ledger, each, ADDRESSED + days_later * DAY_S)

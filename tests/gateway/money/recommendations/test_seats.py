@@ -16,9 +16,9 @@ from gateway.money.recommendations.list import TYPES
 from gateway.money.recommendations.types import idle_seat
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.memory.ledger import MemoryLedger
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
+from spool.sqlite.in_memory import new_ledger
 from tests.gateway.money.recommendations.examples import DIMENSIONS, NOW
 from tests.spool.ledger_log import FakeClock
 
@@ -108,6 +108,6 @@ def test_addressed_seats_are_told_for_the_cycles_that_begin_later() -> None:
 @pytest.mark.asyncio
 async def test_what_seats_save_is_not_measured_on_calls() -> None:
     [one] = found(Known(settings=EVERYTHING), SEATS[:2])
-    ledger = Ledger(MemoryLedger(), clock=FakeClock(NOW))
+    ledger = Ledger(new_ledger(), clock=FakeClock(NOW))
     assert await realized_by(ledger, kept(one, ADDRESSED, NOW - 60 * DAY_S), NOW) is None
     assert Decimal(one.monthly_savings) == 55

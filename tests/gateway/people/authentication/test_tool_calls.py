@@ -10,10 +10,10 @@ import pytest_asyncio
 from gateway.people.authentication.tool_calls import ToolCalls
 from gateway.service.configuration.sections import McpSettings
 from gateway.service.errors import Refusal
-from spool.memory.registry import MemoryRegistry
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.tool_calls import ToolCallTable
+from spool.sqlite.in_memory import new_registry
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
@@ -23,7 +23,7 @@ ASSISTANT = Actor("assistant", "127.0.0.1")
 
 @pytest_asyncio.fixture
 async def tool_calls() -> AsyncIterator[ToolCallTable]:
-    registry = await Registry.open(MemoryRegistry(), secret=b"s" * 32, clock=MovedClock())
+    registry = await Registry.open(new_registry(), secret=b"s" * 32, clock=MovedClock())
     yield registry.tool_calls
     await registry.close()
 

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import spool.memory
+import spool.sqlite.in_memory
 from spool.ledger.sums import Dimensions, HourlySums
 from spool.log import duplicates
 from spool.log.planning.corrections import MOST
-from spool.memory.log import MemoryLog
 from spool.postgres.log.store import PostgresPlanReader
 from spool.record import AI_TELEMETRY, Correction, Record, as_json, counted_cost
 from spool.settings import SpoolSettings
@@ -104,7 +103,7 @@ async def test_a_correction_that_cannot_be_read_is_not_made_again(
         await add(log, call(number + 2))
     clock.move(11)
     known = (await log.stats()).duplicate_ids
-    for reader in (MemoryLog, SqlitePlanReader, PostgresPlanReader):
+    for reader in (SqlitePlanReader, PostgresPlanReader):
         read = reader.record
 
         def without_corrections(self: Any, topic: str, number: int, read: Any = read) -> Record | None:
@@ -241,7 +240,7 @@ def test_late_and_in_time_are_the_same_sums(history: list[tuple[int, Report, flo
 
     async def told(hold: float) -> tuple[Any, Any]:
         clock = MovedClock(NOON)
-        one = await spool.memory.open_spool(settings=SpoolSettings(hold=hold), clock=clock)
+        one = await spool.sqlite.in_memory.open_spool(settings=SpoolSettings(hold=hold), clock=clock)
         try:
             for number, fields, pause in _twice(history):
                 await add(one.log, call(number, **fields))

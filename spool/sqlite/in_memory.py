@@ -1,0 +1,230 @@
+"""SQLite without files: the same tables and rules in the memory of the process, and nothing kept after it."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import closing
+from functools import cache, partial
+from pathlib import Path
+from typing import TypeVar
+
+from spool.clock import Clock, SystemClock
+from spool.ledger.ledger import Ledger
+from spool.log.protocols import Observer
+from spool.packed.native import Native
+from spool.registry.registry import Registry
+from spool.settings import ContainerSettings, SpoolSettings
+from spool.sql.small import SmallTables
+from spool.sqlite import NO_OTHER_LIMITS, SqliteSpool, read_spool, recovery
+from spool.sqlite.database import Database, add_functions
+from spool.sqlite.deliveries import routes
+from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL, DirectoryLock
+from spool.sqlite.ledger.store import SqliteLedger
+from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
+from spool.sqlite.log.rest import Rest
+from spool.sqlite.migrations import migrate, statements
+from spool.sqlite.registry.store import SqliteRegistry
+from spool.sqlite.reserve import Reserve
+from spool.sqlite.transactions import SqliteTransactions
+from spool.storage import Engine, Storage, StorageOptions
+
+T = TypeVar("T")
+NOWHERE = Path("/dev/null")  # no file of a directory with this name can be written
+
+
+class MemoryDatabase(Database):
+    """A database without a file. Each function runs at once, on the thread of its caller."""
+
+    flush_seconds = busy_s = 0.0
+    checkpoint_problem = ""
+
+    def __init__(self, file: str) -> None:
+        self.path = NOWHERE / file
+        self._connection = _connected()
+        weakref.finalize(self, self._connection.close)
+        self._connection.deserialize(_prepared(file))
+
+    async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._connection
+        connection.execute("BEGIN")
+        try:
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return work(self._connection)
+
+    snapshot = run = read
+
+    def is_in_place(self) -> bool:
+        return True
+
+    def wal_bytes(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        """Do nothing: the rows stay for the next opening, and go with this object."""
+
+
+def _connected() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    add_functions(connection)
+    return connection
+
+
+@cache
+def _prepared(file: str) -> bytes:
+    """The tables of a file, which are made once in a process."""
+    with closing(_connected()) as connection:
+        migrate(connection, statements(file))
+        return connection.serialize()
+
+
+class _NoReserve(Reserve):
+    """There is no disk to keep free."""
+
+    def restore(self) -> bool:
+        return True
+
+    def give_up(self) -> None:
+        return
+
+    def disk_is_full(self) -> bool:
+        return False
+
+
+class _NoRest(Rest):
+    """There is no file that a note could tell about."""
+
+    def begin(self) -> None:
+        return
+
+    async def note(self) -> None:
+        return
+
+
+class MemoryContents:
+    """The bytes of container metrics. See `spool.container_files.container_rows.ContainerContents`."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    async def begin(self, id: str, head: bytes) -> MemoryDraft:
+        return MemoryDraft(self, id, head)
+
+    async def read(self, id: str) -> AsyncIterator[bytes]:
+        if id not in self.kept:
+            raise FileNotFoundError(id)
+        _, _, data = self.kept[id].partition(b"\n")
+        yield data
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        for id in ids:
+            self.kept.pop(id, None)
+
+    async def heads(self) -> Mapping[str, bytes]:
+        return {id: data.partition(b"\n")[0] + b"\n" for id, data in self.kept.items()}
+
+
+class MemoryDraft:
+    def __init__(self, contents: MemoryContents, id: str, head: bytes) -> None:
+        self._contents = contents
+        self._id = id
+        self._data = bytearray(head)
+
+    async def write(self, data: bytes) -> None:
+        self._data += data
+
+    async def flush(self) -> None:
+        """Do nothing: there is no disk."""
+
+    async def keep(self) -> None:
+        self._contents.kept[self._id] = bytes(self._data)
+
+    async def drop(self) -> None:
+        self._data.clear()
+
+
+async def open_spool(
+    *,
+    settings: SpoolSettings,
+    clock: Clock,
+    observer: Observer | None = None,
+    container: ContainerSettings = NO_OTHER_LIMITS,
+    native: Native | None = None,
+) -> SqliteSpool:
+    """Open a spool of its own."""
+    secret = secrets.token_bytes(32)
+    database = MemoryDatabase(SPOOL)
+    await database.run(recovery.migrate_spool)
+    log = SqliteLog(
+        database,
+        settings=settings,
+        clock=clock,
+        secret=secret,
+        reserve=_NoReserve(NOWHERE, clock),
+        rest=_NoRest(database),
+        mount=None,
+        routes=routes,
+        observer=observer,
+        cache_bytes=CACHE_BYTES,
+        native=native,
+    )
+    return await read_spool(
+        database, log, MemoryContents(), settings, container, clock, lock=DirectoryLock(None), secret=secret
+    )
+
+
+def new_ledger() -> SqliteLedger:
+    """Return the store of a ledger of its own."""
+    return SqliteLedger(MemoryDatabase(LEDGER), SystemClock())
+
+
+def new_registry() -> SqliteRegistry:
+    """Return the store of a registry of its own."""
+    return SqliteRegistry(MemoryDatabase(REGISTRY))
+
+
+async def open_storage(options: StorageOptions) -> Storage:
+    """See `spool.engines.open_storage`. The data directory is neither read nor written."""
+    spool = await open_spool(
+        settings=options.settings,
+        clock=options.clock,
+        observer=options.observer,
+        container=options.container,
+        native=options.native,
+    )
+    ledger = Ledger(new_ledger(), clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk)
+    spool.log.add_reader(ledger.needs)
+    clock = options.registry_clock or options.clock
+    return Storage(
+        log=spool.log,
+        deliveries=spool.deliveries,
+        partial_reports=spool.partial_reports,
+        heard=spool.heard,
+        devices=spool.devices,
+        clusters=spool.clusters,
+        streams=spool.streams,
+        book=spool.book,
+        small=SmallTables(partial(SqliteTransactions, spool.database)),
+        container_files=spool.container_files,
+        ledger=await ledger.load(),
+        registry=await Registry.open(
+            new_registry(), secret=spool.secret, clock=clock, declared=options.declared
+        ),
+        registry_problem="",
+        secret=spool.secret,
+        incarnation=spool.incarnation,
+        close=spool.close,
+    )
+
+
+ENGINE = Engine(open=open_storage, is_new=lambda directory: True, version=lambda: "memory")
