@@ -8,7 +8,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from spool.devices.device import Device, Unenrolled
@@ -55,6 +55,26 @@ T = TypeVar("T")
 Versions = dict[str, int]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _RowChanges:
+    """
+    The rows of one write by their ids, in this order: the versions of those that they replace, None for new ones, and
+    the versions that they get. `urgent`: other processes must hear of these at once. `ends_keys`: a key opens nothing
+    any more.
+    """
+
+    devices: Mapping[str, Device]
+    read: Mapping[str, int | None]
+    versions: Mapping[str, int]
+    urgent: set[str]
+    ends_keys: bool
+
+    def has_written(self, row: Sequence[Any]) -> bool:
+        """True if a row is as it is wanted: an earlier commit of this write whose result was lost wrote it."""
+        id = row[1]
+        return (row[0], _device(row[1:])) == (self.versions[id], self.devices[id])
+
+
 class PostgresDevices:
     """See `spool.devices.device_rows.DeviceRows`."""
 
@@ -97,59 +117,72 @@ class PostgresDevices:
         return frozenset(await database.read(read))
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
-        database = self._database
-        sql = self._database.sql
-        deleted = wanted.deleted
-        conditions = wanted.conditions
-        ordered = sorted(wanted.devices, key=lambda device: device.id)
-        changed = {device.id: device for device in ordered}
-        told = {device.id for device in ordered if _facts(device) != self._told.get(device.id)} | set(deleted)
-        ends_keys = self._is_a_key_ended(wanted)
-        read = {device.id: self._versions.get(device.id) for device in ordered}
-        following = {id: _next_version(version) for id, version in read.items()}
-
-        def work(connection: Connection) -> tuple[set[str], list[Any]]:
-            if told:
-                lock_head(connection, database)
-                if not ends_keys:  # that is done on one machine, too, but not answered as done
-                    database.check_standby(connection)
-            else:
-                hold_keys(connection, sql, conditions.expects)
-            ended = ended_bearers(connection, sql, conditions.expects, now=database.now())
-            new = [id for id, version in read.items() if version is None]
-            over = self._over(connection, new, conditions)
-            if ended or over:
-                raise DevicesRefused(ended=ended, over=over)
-            written = self._write(connection, ordered, read, following, deleted)
-            moved = sorted(read.keys() - written)
-            newest = (
-                connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (moved,)).fetchall() if moved else []
-            )
-            # What is there as it is wanted was written by a commit of this one that was not answered.
-            stand = {
-                row[1] for row in newest if (row[0], _device(row[1:])) == (following[row[1]], changed[row[1]])
-            }
-            written, newest = written | stand, [row for row in newest if row[1] not in stand]
-            self._write_names(connection, wanted.names, wanted.gone)
-            news = {(DEVICES, id) for id in told & (written | set(deleted))}
-            if news:
-                note_changes(connection, database, news)
-            return written, newest
-
+        changes = self._changes(wanted)
         # Whoever is answered that nothing was to be done is answered by rows that others wrote.
-        needs_standby = database.needs_standby and (wanted.is_answered or bool(told))
-        written, newest = await self._commit(work, needs_standby=needs_standby)
-        self._ends_keys = self._ends_keys or ends_keys
-        for id in deleted:
+        needs_standby = self._database.needs_standby and (wanted.is_answered or bool(changes.urgent))
+        written, replaced = await self._commit(
+            lambda connection: self._carry_out(connection, wanted, changes), needs_standby=needs_standby
+        )
+        self._ends_keys = self._ends_keys or changes.ends_keys
+        for id in (*wanted.deleted, *(changes.devices.keys() - written)):
             self._forget(id)
-        for device in ordered:
-            if device.id in written:
-                self._versions[device.id] = following[device.id]
-                self._told[device.id] = _facts(device)
-            else:
-                self._forget(device.id)
-        moved: dict[str, Device | None] = dict.fromkeys(read.keys() - written)
-        return moved | {device.id: device for device in map(self._remember, newest)}
+        for id in written:
+            self._versions[id] = changes.versions[id]
+            self._told[id] = _facts(changes.devices[id])
+        lost: dict[str, Device | None] = dict.fromkeys(changes.devices.keys() - written)
+        return lost | {device.id: device for device in map(self._remember, replaced)}
+
+    def _changes(self, wanted: DeviceWrite) -> _RowChanges:
+        ordered = sorted(wanted.devices, key=lambda device: device.id)
+        read = {device.id: self._versions.get(device.id) for device in ordered}
+        news = {device.id for device in ordered if _facts(device) != self._told.get(device.id)}
+        return _RowChanges(
+            devices={device.id: device for device in ordered},
+            read=read,
+            versions={id: _next_version(version) for id, version in read.items()},
+            urgent=news | set(wanted.deleted),
+            ends_keys=self._is_a_key_ended(wanted),
+        )
+
+    def _carry_out(
+        self, connection: Connection, wanted: DeviceWrite, changes: _RowChanges
+    ) -> tuple[set[str], list[Any]]:
+        """
+        Write rows in one transaction; return the ids of those that are as wanted, and the rows that another process
+        wrote in the place of others. DevicesRefused, with nothing written, if a condition does not hold.
+        """
+        self._lock(connection, wanted, changes)
+        self._check(connection, wanted.conditions, changes)
+        written = self._write(connection, changes, wanted.deleted)
+        replaced = self._read(connection, sorted(changes.devices.keys() - written))
+        before = {row[1] for row in replaced if changes.has_written(row)}
+        written |= before
+        self._write_names(connection, wanted.names, wanted.gone)
+        news = {(DEVICES, id) for id in changes.urgent & (written | set(wanted.deleted))}
+        if news:
+            note_changes(connection, self._database, news)
+        return written, [row for row in replaced if row[1] not in before]
+
+    def _lock(self, connection: Connection, wanted: DeviceWrite, changes: _RowChanges) -> None:
+        """Keep keys as they are while this writes, and other writers away if others must hear of it at once."""
+        if not changes.urgent:
+            hold_keys(connection, self._database.sql, wanted.conditions.expects)
+            return
+        lock_head(connection, self._database)
+        if not changes.ends_keys:  # that is done on one machine, too, but not answered as done
+            self._database.check_standby(connection)
+
+    def _check(self, connection: Connection, conditions: WriteConditions, changes: _RowChanges) -> None:
+        database = self._database
+        ended = ended_bearers(connection, database.sql, conditions.expects, now=database.now())
+        new = [id for id, version in changes.read.items() if version is None]
+        over = self._over(connection, new, conditions)
+        if ended or over:
+            raise DevicesRefused(ended=ended, over=over)
+
+    def _read(self, connection: Connection, ids: Sequence[str]) -> list[Any]:
+        statement = self._database.sql(f"{_ALL} WHERE id = ANY(%s)")
+        return connection.execute(statement, (ids,)).fetchall() if ids else []
 
     async def _commit(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
         """
@@ -222,14 +255,7 @@ class PostgresDevices:
             return False
         return not device.has_key or (device.generation, device.state) != (known.generation, known.state)
 
-    def _write(
-        self,
-        connection: Connection,
-        devices: Sequence[Device],
-        read: Mapping[str, int | None],
-        following: Mapping[str, int],
-        deleted: Collection[str],
-    ) -> set[str]:
+    def _write(self, connection: Connection, changes: _RowChanges, deleted: Collection[str]) -> set[str]:
         """
         Remove rows, and write those that are the ones that were read; the ids of these.
 
@@ -238,15 +264,15 @@ class PostgresDevices:
         sql = self._database.sql
         now = self._database.now()
         written = dict[str, Any]()
-        changed = {device.id: device for device in devices}
         with connection.pipeline():
-            for id in sorted({*changed, *deleted}):
+            for id in sorted({*changes.devices, *deleted}):
                 if id in deleted:
                     connection.execute(sql(_DELETE), (id,))
-                if id in changed:
-                    versions = {"read_version": read[id], "row_version": following[id]}
-                    statement = sql(_ADD if read[id] is None else _CHANGE)
-                    written[id] = connection.execute(statement, {**versions, "now": now, **_row(changed[id])})
+                if id in changes.devices:
+                    versions = {"read_version": changes.read[id], "row_version": changes.versions[id]}
+                    statement = sql(_ADD if changes.read[id] is None else _CHANGE)
+                    values = {**versions, "now": now, **_row(changes.devices[id])}
+                    written[id] = connection.execute(statement, values)
         return {id for id, cursor in written.items() if cursor.fetchone()}
 
     def _write_names(
