@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from exporters.errors import Misconfigured, Retryable
 from spool.clock import Clock
 from spool.deliveries.values import Delivery
-from spool.turns.token_bucket import TokenBucket
+from spool.turns.fair_turns import TokenBucket
 
 LONGEST_HINT_S = 86_400.0  # a date further away comes from a wrong clock
 

@@ -1,6 +1,6 @@
 """
-What reading a file may take of memory, whatever the file is: rows and texts have a most, and of JSON the size of what
-it becomes is computed before.
+What reading a file may take of memory, whatever the file is: rows and texts have a most, and of JSON the size of
+what it becomes is computed before.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 Row = TypeVar("Row")
 SortValue = str | int | float | None  # null first, then numbers, then text as `text_rank` has it

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from spool.sqlite import recovery
+from spool.sqlite import ledger, recovery, registry
 from spool.sqlite.database import PAGE
-from spool.sqlite.ledger import ledger_rows
 from spool.sqlite.migrations import migrate, version
-from spool.sqlite.registry import store
 
 
 class MadeFiles:
@@ -49,7 +47,7 @@ def made_files() -> Iterator[None]:
     """To make the tables of a storage takes a quarter of the processor that it takes to open one."""
     files = MadeFiles()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (recovery, store, ledger_rows):
+        for module in (recovery, registry, ledger):
             patch.setattr(module, "migrate", files.migrate)
         yield
     files.close()

@@ -25,9 +25,9 @@ from exporters.focus.charges import (
     unit_of,
 )
 from exporters.focus.report_rows import of_report
-from spool.csv_cells import csv_lines
 from spool.ledger import money
 from spool.meters import METERS, millionths, quantity_of
+from spool.printable import csv_lines
 
 BILLED, EFFECTIVE, INVOICED = "discounted_cost", "discounted_amortized_cost", "invoiced_amortized_cost"
 OWN = ("charge", "basis", "corrects")

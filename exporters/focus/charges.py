@@ -19,12 +19,12 @@ from itertools import chain, groupby
 from typing import Any, Final, NamedTuple
 
 from exporters.batch import in_turns
-from spool.csv_cells import csv_lines
 from spool.ledger import money
 from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, hour_of
 from spool.log.values import Entry
 from spool.meters import METERS, quantity_of
+from spool.printable import csv_lines
 from spool.providers import display_name
 from spool.record import CURRENCY, Correction, Record, UsageMetric
 
@@ -303,7 +303,7 @@ def _apart(record: Record | None, committed_at: float) -> _Apart:
 
 
 def _charged(meters: Mapping[str, int]) -> Mapping[str, str]:
-    from spool.currencies.charges import charges_of  # only where there are meters
+    from spool.currencies import charges_of  # only where there are meters
 
     return {currency: money.text(units) for currency, units in charges_of(meters.items()).items()}
 

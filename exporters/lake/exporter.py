@@ -33,15 +33,14 @@ from exporters.lake.stores import Store
 from exporters.lake.tables import table_of
 from exporters.probe import OK, Probe
 from spool.clock import Clock
-from spool.deliveries.lake_verdicts import keep_landed
-from spool.deliveries.protocols import Landings
+from spool.deliveries.protocols import Landings, keep_landed
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Landing, RouteState, Settlement
 from spool.directories import make_directory
 from spool.errors import SpoolError
 from spool.log.values import Books, Entry
 from spool.record import moment
-from spool.statements.protocols import Statements
+from spool.statements import Statements
 
 FOOTER_BYTES: Final = 1 << 20  # a footer has some 5 KiB for each group of rows
 OWNER_NAME: Final = "_tollhouse.json"

@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, Final
 import orjson
 
 from exporters.lake.columns import COLUMNS, METERS, MONEY, TAGS, TIME
-from spool.csv_cells import csv_lines
 from spool.ledger import money
 from spool.meters import quantity_of
+from spool.printable import csv_lines
 from spool.record import NS, rfc3339
 
 if sys.version_info >= (3, 14):

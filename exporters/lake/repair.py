@@ -28,8 +28,7 @@ from exporters.lake.partitions import DeliveryFiles
 from exporters.lake.stores import Store
 from exporters.lake.tables import TABLES
 from spool.clock import Clock
-from spool.deliveries.lake_verdicts import LakeRepairs
-from spool.deliveries.protocols import Landings
+from spool.deliveries.protocols import LakeRepairs, Landings
 from spool.directories import make_directory
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry

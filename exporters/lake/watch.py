@@ -37,12 +37,11 @@ from exporters.lake.verification import (
     verify,
 )
 from spool.clock import Clock
-from spool.deliveries.lake_verdicts import LakeVerdict, keep_verdict, kept_verdict
-from spool.deliveries.protocols import Landings
+from spool.deliveries.protocols import LakeVerdict, Landings, keep_verdict, kept_verdict
 from spool.deliveries.values import Landing
 from spool.directories import make_directory
 from spool.errors import SpoolError
-from spool.statements.protocols import Statements
+from spool.statements import Statements
 
 FIRST_S: Final = 60.0  # after a start, which has enough to do
 RETRY_S: Final = 600.0

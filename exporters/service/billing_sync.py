@@ -25,7 +25,7 @@ from exporters.service.cbf import Hour
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import Keyring, UpstreamClient
 from exporters.settings import UpstreamSettings
-from spool.billing.hours import BillingHours, BillingPlan, SentHour
+from spool.billing import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.errors import NotAllowed, SpoolError

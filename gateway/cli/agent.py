@@ -39,12 +39,11 @@ from gateway.service.configuration.local_operator import system_user
 from gateway.service.configuration.reader import load
 from gateway.service.configuration.sections import Config, ConfigError
 from gateway.service.monitoring import logs
-from spool.clock import SystemClock
+from spool.clock import SteadyClock, SystemClock
 from spool.errors import SpoolError
 from spool.printable import json_for_people
 from spool.record import moment
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
-from spool.steady_clock import SteadyClock
 
 endpoint_option = click.option(
     "--endpoint",

@@ -32,7 +32,7 @@ from gateway.service.configuration.problems import warnings
 from gateway.service.configuration.secret_file import SecretFile
 from gateway.service.configuration.sections import Config, ConfigError, SourceSettings
 from spool.clock import SystemClock
-from spool.disks.mounts import mount_of
+from spool.disks import mount_of
 from spool.installation import FILE, kept_id
 from spool.printable import json_for_people
 from spool.settings import SQLITE

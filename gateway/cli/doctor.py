@@ -35,15 +35,14 @@ from gateway.cli.data_directory import need_data
 from gateway.cli.operator.client import OperatorClient
 from gateway.cli.output import show_json
 from gateway.service.configuration.sections import Config, ConfigError
-from spool.clock import SystemClock
-from spool.disks.mounts import mount_of, nearest
+from spool.clock import EARLIEST, SystemClock
+from spool.disks import mount_of, nearest
 from spool.engines import engine_of
 from spool.errors import SpoolError
 from spool.packed.native import use
 from spool.printable import printable
 from spool.registry.keys import ENABLED
 from spool.settings import GIB, LOCAL, MIB
-from spool.steady_clock import EARLIEST
 
 OK, NOTE, WARNING, PROBLEM = "ok", "note", "warning", "problem"
 MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}

@@ -21,8 +21,16 @@ from gateway.service.attempts import Buckets
 from gateway.service.configuration.sections import DeviceSettings
 from gateway.service.errors import Refusal
 from spool.clock import Clock, elapsed_s
-from spool.devices.device import ENROLLED, PENDING, REVOKED, Device, DeviceChange, is_device_id, of_known
-from spool.devices.device_rows import TooManyDevices
+from spool.devices.device import (
+    ENROLLED,
+    PENDING,
+    REVOKED,
+    Device,
+    DeviceChange,
+    TooManyDevices,
+    is_device_id,
+    of_known,
+)
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation

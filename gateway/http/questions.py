@@ -19,7 +19,7 @@ from aiohttp import web
 from gateway.http.answers import Pieces, encoded, give
 from gateway.service.configuration.sections import AnswerSettings
 from gateway.service.errors import Refusal
-from spool.ledger.limits import QuestionLimit, limited, took_too_long
+from spool.ledger.queries import QuestionLimit, limited, took_too_long
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_there, pause_when_due
-from spool.turns.thread_priority import lower_priority
+from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from gateway.service.configuration.sections import BillingSettings
 from gateway.service.errors import Refusal
-from spool.billing.drops import REPLACE_DROP, REPLACE_HOURLY, BillingDrops, MonthSize, hours_of
+from spool.billing import REPLACE_DROP, REPLACE_HOURLY, BillingDrops, MonthSize, hours_of
 from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolUnavailable
 from spool.record import BillingDrop

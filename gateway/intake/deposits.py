@@ -16,7 +16,7 @@ from gateway.people.authentication.access import Bearer, key_ended
 from gateway.service.errors import Refusal
 from spool.errors import KeyEnded, KeyReused
 from spool.identity import Identity, RequestNames
-from spool.log.event_types import AmountOf
+from spool.log.counted_names import AmountOf
 from spool.log.partial_reports import Expectation
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission

@@ -17,6 +17,7 @@ from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of, sende
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import PART, Outcome, Reject
 from gateway.people.authentication.access import NO_LABELS, Bearer, key_ended
+from spool.clock import SteadyClock
 from spool.errors import KeyEnded
 from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange
@@ -24,7 +25,6 @@ from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.meters import keep_fitting
 from spool.record import AiRecord, Inference
-from spool.steady_clock import SteadyClock
 from spool.turns.fair_turns import current_work, pause_when_due
 
 # records that are kept together while others wait, too: a commit of them takes a few milliseconds

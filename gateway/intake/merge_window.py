@@ -32,8 +32,7 @@ from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
 from spool.clock import Clock
 from spool.errors import SpoolError, Stale
-from spool.log.expectations import as_read
-from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PartialReports, of_kind
+from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PartialReports, as_read, of_kind
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY

@@ -9,8 +9,17 @@ from gateway.service.errors import Refusal
 from spool.clock import Clock
 from spool.record import UnitCostOperation
 from spool.settings import SpoolSettings
-from spool.stream_limits import has_room, may_create
-from spool.streams import REPLACE, SUM, Stream, StreamBook, StreamReader, StreamSize, key_of
+from spool.streams import (
+    REPLACE,
+    SUM,
+    Stream,
+    StreamBook,
+    StreamReader,
+    StreamSize,
+    has_room,
+    key_of,
+    may_create,
+)
 
 FRESH_S: Final = 1.0  # sizes are read at most this often
 RETRY_S: Final = 300  # upkeep frees what is settled every minute

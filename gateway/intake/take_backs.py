@@ -19,8 +19,7 @@ import msgspec
 from gateway.intake.shadows import WINDOW_S, Reporter, Shadows, reporters_of
 from spool.clock import Clock
 from spool.identity import Identity, of_derived, of_point
-from spool.log.expectations import NOTHING, version_of
-from spool.log.partial_reports import COUNTED, Expectation, PartialReport
+from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialReport, version_of
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric

@@ -24,8 +24,14 @@ from gateway.intake.take_backs import TakeBacks
 from spool.clock import Clock, elapsed_s
 from spool.errors import SpoolError
 from spool.identity import Identity
-from spool.log.expectations import version_of
-from spool.log.partial_reports import COUNTED, COUNTERS, Expectation, PartialReport, PartialReports
+from spool.log.partial_reports import (
+    COUNTED,
+    COUNTERS,
+    Expectation,
+    PartialReport,
+    PartialReports,
+    version_of,
+)
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord

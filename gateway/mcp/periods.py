@@ -10,8 +10,8 @@ import msgspec
 
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
+from spool.ledger.periods import Span, span
 from spool.ledger.queries import end_of_hour
-from spool.ledger.ranges import Span, span
 
 ZONE = "UTC"
 RangeWord = Literal[

@@ -30,16 +30,15 @@ from gateway.service.handover import Predecessor
 from gateway.service.listeners import Listeners
 from gateway.service.monitoring.supervisor import Supervisor
 from gateway.service.mounts import CONSOLE, console_link
-from spool.clock import Clock
-from spool.disks import fullness
+from spool import disks
+from spool.clock import Clock, SteadyClock
 from spool.errors import BeingMigrated, SpoolDamaged, SpoolLocked, SpoolUnavailable
 from spool.log.protocols import Observer
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
-from spool.steady_clock import SteadyClock
 from spool.turns.fair_turns import in_background
-from spool.turns.thread_priority import lower_priority, shorten_slices
+from spool.turns.threads import lower_priority, shorten_slices
 
 if TYPE_CHECKING:
     from gateway.service.refusing import RefusingListeners
@@ -248,7 +247,7 @@ class App:
         refusing: RefusingListeners | None = None
         try:
             while True:
-                was_full = fullness.is_full(self.config.data_dir)
+                was_full = disks.is_full(self.config.data_dir)
                 try:
                     return await self._open()
                 except SpoolLocked:
@@ -275,7 +274,7 @@ class App:
             return "the storage is being upgraded"
         if self.config.storage.engine == POSTGRES and isinstance(error, SpoolUnavailable):
             return "the storage cannot be reached"
-        is_full = fullness.explains(error, self.config.data_dir, was_full=was_full)
+        is_full = disks.explains(error, self.config.data_dir, was_full=was_full)
         return f"the disk of {self.config.data_dir} is full" if is_full else ""
 
     async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from spool.clock import Clock
-from spool.turns.token_bucket import TokenBucket
+from spool.turns.fair_turns import TokenBucket
 
 WHOLE = 1.0  # token: less of one is not a try
 

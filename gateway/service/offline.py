@@ -15,8 +15,8 @@ from gateway.service.assembly.operators import open_operator_services
 from gateway.service.assembly.storage import open_storage
 from gateway.service.configuration.sections import Config
 from gateway.service.mounts import CONSOLE
+from spool.clock import SteadyClock
 from spool.deliveries.values import RouteSpec
-from spool.steady_clock import SteadyClock
 from spool.storage import Storage
 
 

@@ -1,8 +1,9 @@
-"""What an engine keeps of container metrics: rows, and the bytes of files beside them."""
+"""What an engine keeps of container metrics: rows, the bytes of files beside them, and what containers used."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from spool.container_files.values import (
@@ -16,6 +17,7 @@ from spool.container_files.values import (
 from spool.errors import SpoolUnavailable
 from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
+from spool.sql.small import SmallTable
 
 LONGEST_REST_S = 3600.0  # of a file that could not be sent
 
@@ -154,3 +156,54 @@ class ContainerContents(Protocol):
     async def heads(self) -> Mapping[str, bytes]:
         """Every kept id and its head."""
         ...
+
+
+# -- what containers used, by cluster and day, and how far their metrics are read ----------------------------
+
+
+OPEN = -1  # the day of what is still being added up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageDay:
+    """A cluster and a day (epoch seconds), with the time of its last change."""
+
+    account: str
+    region: str
+    cluster: str
+    day: int
+    changed_at: float
+
+    @property
+    def identity(self) -> ClusterIdentity:
+        return ClusterIdentity(self.account, self.region, self.cluster)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageDocument(UsageDay):
+    """It with what was used."""
+
+    body: bytes
+
+
+class ContainerUsage(Protocol):
+    """Documents of usage."""
+
+    async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None: ...
+
+    async def days(self, since: int) -> Sequence[UsageDay]:
+        """Return what is kept of days from `since` on, by day and cluster."""
+        ...
+
+    async def keep(self, documents: Sequence[UsageDocument]) -> None:
+        """Keep documents in place of those of the same cluster and day: all of them, or none."""
+        ...
+
+    async def trim(self, before: int) -> None:
+        """Forget the days before one."""
+        ...
+
+
+CONTAINER_USAGE = SmallTable[ContainerUsage](
+    "usage of containers", kept_by=("container_files", "SqlContainerUsage")
+)

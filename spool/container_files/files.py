@@ -10,18 +10,20 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from spool.clock import Clock
-from spool.container_files import books, container_rows
-from spool.container_files.container_rows import ContainerContents, ContainerRows
-from spool.container_files.head import head_of
-from spool.container_files.kept import KeptFiles
-from spool.container_files.sums import ContainerSums
-from spool.container_files.take_up import take_up
-from spool.container_files.upload import ContainerUpload, RepeatedUpload, check_same
+from spool.container_files import container_rows
+from spool.container_files.container_rows import (
+    ContainerContents,
+    ContainerFileMoved,
+    ContainerRows,
+    ContentDraft,
+)
+from spool.container_files.kept import ContainerSums, KeptFiles, Place, recounted
 from spool.container_files.values import (
     ABANDONED,
     ANNOUNCED,
@@ -41,15 +43,160 @@ from spool.container_files.values import (
     ContainerFile,
     ContainerSender,
     WaitingFiles,
+    file_of,
+    head_of,
 )
-from spool.errors import NotAllowed, NotThere
+from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 
-UNKNOWN_HERE = "unknown here"
+# -- bytes that arrive: bounded, summed, and kept once they are whole ----------------------------------------
+
+
+class FileTooLarge(SpoolError):
+    """It is over container.max_file_bytes."""
+
+
+class Room(Protocol):
+    """Bytes that arrive are held until they are counted with what is kept."""
+
+    @property
+    def settings(self) -> ContainerSettings: ...
+
+    async def make_room(self, place: Place, n: int) -> None: ...
+
+    def give_back(self, place: Place, n: int) -> None: ...
+
+
+class RepeatedUpload:
+    """The bytes of a file that is here: nothing of them is kept. Like a `ContainerUpload`."""
+
+    def __init__(self, file: ContainerFile) -> None:
+        self.size = 0
+        self._file = file
+        self._sum = hashlib.sha256()
+
+    async def write(self, data: bytes) -> None:
+        self.size += len(data)
+        self._sum.update(data)
+
+    async def finish(self) -> bool:
+        """False: it was known. Invalid if these are other bytes than those that were kept."""
+        check_same(self._file, self._sum.hexdigest())
+        return False
+
+    async def drop(self) -> None:
+        """Do nothing: a repeated upload stored no bytes."""
+
+
+class ContainerUpload:
+    """`write` until all is there, then `finish`; `drop` after anything else."""
+
+    def __init__(
+        self,
+        room: Room,
+        take: Callable[[ContainerUpload], Awaitable[bool]],
+        file: ContainerFile,
+        draft: ContentDraft,
+        expects: Collection[Expectation] = (),
+    ) -> None:
+        self.file = file
+        self.expects = expects
+        self.draft = draft
+        self.size = 0
+        self.sha256 = ""
+        self._room = room
+        self._place = (file.identity, file.key)  # under which it arrives
+        self._take = take
+        self._sum = hashlib.sha256()
+
+    async def write(self, data: bytes) -> None:
+        """FileTooLarge, SpoolFull; then the upload must be dropped."""
+        most = self._room.settings.max_file_bytes
+        if self.size + len(data) > most:
+            raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
+        await self._room.make_room(self._place, len(data))
+        self.size += len(data)
+        self._sum.update(data)
+        await self.draft.write(data)
+
+    async def finish(self) -> bool:
+        """Keep it; False if it was known already. Invalid if it is not what was announced."""
+        self.sha256 = self._sum.hexdigest()
+        file = self.file
+        if file.announced_size is not None and file.announced_size != self.size:
+            raise Invalid(f"the file has {self.size} bytes, and {file.announced_size} were announced")
+        if file.announced_sha256 is not None and file.announced_sha256.lower() != self.sha256:
+            raise Invalid("the file does not have the sha_256 that was announced")
+        await self.draft.flush()
+        is_new = await self._take(self)
+        self._room.give_back(self._place, self.size)
+        return is_new
+
+    async def drop(self) -> None:
+        self._room.give_back(self._place, self.size)
+        await self.draft.drop()
+
+
+def check_same(file: ContainerFile, sha256: str) -> None:
+    """Invalid if a file that is here is not the one with this sum."""
+    if file.sha256 != sha256:
+        raise Invalid(
+            "another file was taken under this reference_id, and stays: announce this one under its own"
+        )
+
+
+# -- what a crash or a salvage left: bytes without their row -------------------------------------------------
+
 
 _log = logging.getLogger(__name__)
+
+
+async def take_up(kept: KeptFiles, clock: Clock) -> None:
+    """Files on disk whose row is lost wait again; those whose row has done with them go."""
+    gone = []
+    for id, head in (await kept.contents.heads()).items():
+        row, told = await kept.rows.find(id), file_of(head)
+        if row is not None and row.kept:
+            continue
+        if row is not None and not row.is_missing:
+            gone.append(id)
+            continue
+        if told is None or told.id != id:
+            _log.error(
+                "a file without a row cannot be read", extra={"action": "container_file_unknown", "id": id}
+            )
+            continue
+        try:
+            size, sum = await _measured(kept.contents.read(id))
+        except FileNotFoundError:  # another process removed it meanwhile
+            continue
+        name = sum if told.kind == REMOTE_WRITE else told.reference
+        same = row or (await kept.rows.named(told.kind, told.identity, [name])).get(name)
+        if same is not None and same.id != id:
+            gone.append(id)
+            continue
+        facts: dict[str, Any] = {"size": size, "sha256": sum, "kept": True, "uploaded_at": clock.now()}
+        file = replace(row or told, reference=name, state=UPLOADED, asked=False, **facts)
+        with suppress(ContainerFileMoved):  # another process writes the row at this moment
+            await kept.write([(row, file)])
+    await kept.contents.remove(gone)
+
+
+async def _measured(pieces: AsyncIterator[bytes]) -> tuple[int, str]:
+    size = 0
+    sum = hashlib.sha256()
+    async for piece in pieces:
+        size += len(piece)
+        sum.update(piece)
+    return size, sum.hexdigest()
+
+
+# -- files and bodies ----------------------------------------------------------------------------------------
+
+
+UNKNOWN_HERE = "unknown here"
 
 
 class ContainerFiles:
@@ -333,8 +480,8 @@ class ContainerFiles:
     async def verify(self) -> ContainerBooks:
         """Counted from the rows; the running numbers are not trusted."""
         async with self._kept.lock:
-            kept = await self.rows.books()
-            return books.recounted(kept, await self.rows.count())
+            books = await self.rows.books()
+            return recounted(books, await self.rows.count())
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
         return await self.rows.page(query)

@@ -8,25 +8,208 @@ Who changes a row holds `lock` from reading the row before to writing the one af
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 from spool.clock import Clock
-from spool.container_files import books, container_rows
+from spool.container_files import container_rows
 from spool.container_files.container_rows import ContainerContents, ContainerRows
-from spool.container_files.sums import MAX_BYTES, MAX_CLUSTER_BYTES, ContainerSums, Place
 from spool.container_files.values import (
     DELIVERED,
     EXPIRED,
+    KINDS,
+    OPEN_STATES,
+    REFERENCES,
+    STATES,
+    SUMMED,
+    SUPERSEDED,
     UNUSED,
+    UPLOADED,
     BookChange,
+    ClusterIdentity,
+    ContainerBooks,
     ContainerFile,
 )
 from spool.errors import SpoolFull
 from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
+from spool.shares import may_add
+
+# -- books: how many were ever named, and what became of them ------------------------------------------------
+
+
+ROW_TERMS = frozenset(STATES)  # those that rows show
+
+Kept = Mapping[tuple[str, str], tuple[int, int]]
+
+
+def changes_of(
+    pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
+) -> list[BookChange]:
+    """List what changed and removed rows add to the books. A removed row stays in them under its last state."""
+    changes = []
+    for before, after in pairs:
+        if before is None:
+            changes.append(BookChange(kind=after.kind, term=REFERENCES, n=1, carried=0))
+        elif before.state == after.state:
+            continue
+        else:
+            changes.append(BookChange(kind=before.kind, term=before.state, n=-1))
+        changes.append(BookChange(kind=after.kind, term=after.state, n=1))
+    for file in gone:
+        if file.state == UPLOADED:  # replaced by a newer one before it left
+            changes.append(BookChange(kind=file.kind, term=UPLOADED, n=-1))
+            changes.append(BookChange(kind=file.kind, term=SUPERSEDED, n=1, carried=1))
+        else:
+            changes.append(BookChange(kind=file.kind, term=file.state, n=0, carried=1))
+    return changes
+
+
+def terms_of(kept: Kept) -> Mapping[str, Mapping[str, int]]:
+    found: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
+    for (kind, term), (n, _) in kept.items():
+        found[kind][term] = n
+    return found
+
+
+def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
+    """The terms from the rows and what was carried forward, and each place where the running numbers differ."""
+    terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    imbalances = []
+    for kind in KINDS:
+        of_kind = {term: number for (one, term), number in kept.items() if one == kind}
+        for term in SUMMED:
+            n, carried = of_kind.get(term, (0, 0))
+            counted = rows.get((kind, term), 0) + carried
+            if counted or n:
+                terms[kind][term] = counted
+            if counted != n:
+                imbalances.append(f"{kind}: {term} is {n} in the books, and {counted} are counted")
+        total = sum(terms[kind].values())
+        named = of_kind.get(REFERENCES, (0, 0))[0]
+        terms[kind][REFERENCES] = named
+        if named != total:
+            imbalances.append(f"{kind}: {named} were named, and {total} are accounted for")
+        for term, (n, _) in of_kind.items():
+            terms[kind].setdefault(term, n)
+    return ContainerBooks(terms=dict(terms), imbalances=tuple(imbalances))
+
+
+# -- what is in use of the limits: in memory, and changed with every write -----------------------------------
+
+
+MAX_BYTES, MAX_CLUSTER_BYTES = "container.max_bytes", "container.max_cluster_bytes"
+
+Place = tuple[ClusterIdentity, str]  # a cluster, and the key that brings files of it
+
+
+class ContainerSums:
+    def __init__(self, settings: ContainerSettings) -> None:
+        self._settings = settings
+        self._books: dict[tuple[str, str], tuple[int, int]] = {}
+        self._bytes: Counter[Place] = Counter()  # of rows whose bytes are here
+        self._waiting: Counter[str] = Counter()  # bytes by key that wait for the upstream
+        self.open: Counter[str] = Counter()  # by key, of rows that wait
+        self.arriving: Counter[Place] = Counter()
+
+    @classmethod
+    async def read(cls, rows: ContainerRows, settings: ContainerSettings) -> ContainerSums:
+        sums = cls(settings)
+        await sums._read(rows)
+        return sums
+
+    async def _read(self, rows: ContainerRows) -> None:
+        self._books = dict(await rows.books())
+        self.open, self._bytes, self._waiting = Counter(), Counter(), Counter()
+        for one in await rows.held():
+            self.open[one.key] += one.open
+            self._bytes[one.identity, one.key] += one.bytes
+            self._waiting[one.key] += one.waiting_bytes
+
+    async def read_again(self, rows: ContainerRows) -> bool:
+        """Returns False, and reads nothing else, if the books are what they were."""
+        if self._books == await rows.books():
+            return False
+        await self._read(rows)
+        return True
+
+    @property
+    def size(self) -> int:
+        """Bytes of everything that is on disk or arrives."""
+        return self._bytes.total() + self.arriving.total()
+
+    @property
+    def known(self) -> int:
+        """Return how many rows there are."""
+        return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
+
+    def number(self, term: str, *kinds: str) -> int:
+        """A term of the books as it stands, of some kinds."""
+        return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
+
+    def books(self) -> ContainerBooks:
+        return ContainerBooks(terms=terms_of(self._books))
+
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """Return for each key the bytes that wait for the upstream or are arriving."""
+        found = Counter(self._waiting)
+        for (_, key), n in self.arriving.items():
+            found[key] += n
+        return found
+
+    def over(self, place: Place) -> str:
+        """The setting whose limit is passed, "" if none is."""
+        if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
+            return MAX_CLUSTER_BYTES
+        return MAX_BYTES if self.size > self._settings.max_bytes else ""
+
+    def may_arrive(self, key: str, n: int) -> bool:
+        """True if a key with `n` more bytes arriving has no more waiting than it leaves free for others."""
+        waiting = self.waiting
+        return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
+
+    def fullest_spent(self) -> str:
+        """
+        Return the key with the most bytes among the keys that have bytes which no longer wait; "" if
+        there is none.
+        """
+        held: Counter[str] = Counter()
+        for (_, key), n in self._bytes.items():
+            held[key] += n
+        spent = [key for key, n in held.items() if n > self._waiting[key]]
+        return max(spent, key=lambda key: held[key], default="")
+
+    def may_wait(self, key: str, n: int) -> bool:
+        """True if `n` more rows of a key may wait: a key never has more waiting than it leaves free."""
+        return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
+
+    def follow(
+        self,
+        pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
+        gone: Sequence[ContainerFile],
+        changes: Sequence[BookChange],
+    ) -> None:
+        """Follow a write that has succeeded: add its changes to the sums."""
+        for change in changes:
+            n, carried = self._books.get((change.kind, change.term), (0, 0))
+            self._books[change.kind, change.term] = (n + change.n, carried + change.carried)
+        for before, after in [*pairs, *((file, None) for file in gone)]:
+            for file, sign in ((before, -1), (after, 1)):
+                if file is not None:
+                    size = sign * file.size * file.kept
+                    self._bytes[file.identity, file.key] += size
+                    self._waiting[file.key] += size * file.is_due
+                    self.open[file.key] += sign * (file.state in OPEN_STATES)
+        # Without those at zero.
+        self._bytes, self._waiting, self.open = +self._bytes, +self._waiting, +self.open
+
+
+# -- rows and bytes ------------------------------------------------------------------------------------------
+
 
 RETRY_AFTER_S = 60
 MANY = 500  # rows of one step
@@ -138,7 +321,7 @@ class KeptFiles:
         KeyEnded if the key of whoever caused it has ended, TooManyFiles for new rows that are over the limit.
         """
         pairs = [(before, after) for before, after in files if before != after]
-        all_changes = [*changes, *books.changes_of(pairs, gone)]
+        all_changes = [*changes, *changes_of(pairs, gone)]
         if not (pairs or gone or all_changes):
             return
         most = self.settings.max_files if is_bounded else None

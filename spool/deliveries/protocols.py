@@ -7,8 +7,9 @@ in one transaction; when it returns, a power cut takes nothing of it away (the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, NamedTuple, Protocol
 
 from spool.deliveries.values import (
     DeadLetter,
@@ -23,6 +24,7 @@ from spool.deliveries.values import (
 )
 from spool.record import Record
 from spool.sql.small import SmallTable
+from spool.statements import Statements
 
 
 class Deliveries(Protocol):
@@ -225,3 +227,113 @@ class Landings(Protocol):
 
 
 LANDINGS = SmallTable[Landings]("lakes", kept_by=("lake", "SqlLandings"))
+
+
+# -- records of AI telemetry that the log keeps no more, as a lake has them ----------------------------------
+
+
+class PastRecord(NamedTuple):
+    number: int
+    committed_at: float
+    record: Record
+
+
+class PastDates(NamedTuple):
+    """Days (UTC) by the rule of the ledger, such as 2026-11-20; both are part of it."""
+
+    first: str
+    last: str
+
+
+class PastRecords(Protocol):
+    def lacks(self, dimensions: Collection[str]) -> bool:
+        """True if the values of one of these dimensions are not kept there, so that all look unknown."""
+        ...
+
+    def read(
+        self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
+    ) -> AsyncGenerator[Sequence[PastRecord], None]:
+        """
+        Calls and counters of some days with numbers below one, delivery after delivery, the newest first; within
+        a delivery in the order of their numbers. `most`: of what is over, the oldest are left out.
+
+        SpoolUnavailable if the lake does not answer, or not within a bounded time.
+        """
+        ...
+
+    async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
+        """Return the call or counter of some days that has an id; None if there is none. Raises as `read`."""
+        ...
+
+
+# -- what the newest look at a lake found, and when a topic got a delivery: beside the states of pulls, by route
+
+
+_KEPT_AS: Final = "lake of "  # no pull has a name with a blank
+_LANDED_AS: Final = "landed of "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeVerdict:
+    """`differences`: how many of each kind there are, none of a sound lake; `words` are those of the first."""
+
+    route: str
+    at: float
+    files: int
+    rows: int
+    differences: Mapping[str, int]
+    words: str = ""
+
+
+async def kept_verdict(table: Statements, route: str) -> LakeVerdict | None:
+    """None if nobody looked at the lake of the route yet."""
+    kept = await table.pull_state(_KEPT_AS + route)
+    return None if kept is None else LakeVerdict(route=route, **kept)
+
+
+async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
+    """Keep it in place of the one before."""
+    state = asdict(verdict)
+    del state["route"]
+    await table.keep_pull_state(_KEPT_AS + verdict.route, state)
+
+
+async def kept_landed(table: Statements, route: str) -> float | None:
+    """When a delivery of a topic or a table landed last, to the minute; None if none did."""
+    kept = await table.pull_state(_LANDED_AS + route)
+    return None if kept is None else float(kept["at"])
+
+
+async def keep_landed(table: Statements, route: str, at: float) -> None:
+    await table.keep_pull_state(_LANDED_AS + route, {"at": at})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeRepairs:
+    """Names of files that were put again, and of those that could not be, with the reason."""
+
+    put: Sequence[str]
+    lost: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeRecount:
+    """
+    Deliveries whose rows the log gives otherwise now, by the names of their manifests; `compared` are those that it
+    has the records of. `after` is where the next answer begins, None if there is nothing more. `editions` are all that
+    the route had.
+    """
+
+    differs: Mapping[str, str]
+    editions: Sequence[str]
+    compared: int
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeState:
+    """What is known of the lake of a route; None: nothing landed yet, or nobody looked."""
+
+    route: str
+    landed_at: float | None
+    verdict: LakeVerdict | None

@@ -107,7 +107,7 @@ class RouteState:
     ambiguous: int = 0
     since: float | None = None  # when it began to stand so; None while it runs, and where that is not known
     # Records that the destination rejected within a day while it accepted others, and the newest reason. Filled only by
-    # spool.deliveries.refusals.
+    # spool.deliveries.routes.
     refused_recently: int = 0
     refusal: str | None = None
 

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from spool.errors import NotKept
 from spool.ledger import money
-from spool.ledger.derived import Derived
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQuery
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQuery, Derived
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import border
 

@@ -16,24 +16,25 @@ from spool.ledger import money
 from spool.ledger.counting import state_of
 from spool.ledger.days.spans import divided, instants, of_billed_days
 from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
-from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
+    CHECK_EVERY,
     PRICED_BY,
     TOTAL,
     CostQuery,
     CostRow,
     Group,
+    QuestionLimit,
     check_dimension,
 )
 from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, OTHER, Measures
 from spool.record import CURRENCY
-from spool.turns.ordering import ordered
-from spool.turns.ordering import sums as column_sums
+from spool.turns.threads import ordered
+from spool.turns.threads import sums as column_sums
 
 if TYPE_CHECKING:
-    from spool.currencies.exchange import Converter, Rates
+    from spool.currencies import Converter, Rates
 
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
@@ -319,7 +320,7 @@ class _Total:
 
     def convert(self, converter: Converter) -> None:
         """Count the amounts in other currencies whose limbs were added."""
-        from spool.currencies.charges import charges_of
+        from spool.currencies import charges_of
 
         charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
         for start, limbs in (self._limbs or {}).items():
@@ -338,7 +339,7 @@ class _Total:
     def _units(self, units: int) -> int:
         if not self._is_multiplied:
             return units
-        from spool.currencies.exchange import rounded
+        from spool.currencies import rounded
 
         return rounded(units)
 
@@ -381,7 +382,7 @@ _ByPeriod = dict[datetime, dict[Group, _Total]]
 
 
 def _converter(rates: Rates | None, currency: str) -> Converter:
-    from spool.currencies.exchange import Converter, no_rates  # only where amounts are converted
+    from spool.currencies import Converter, no_rates  # only where amounts are converted
 
     return Converter(rates or no_rates, currency)
 

@@ -11,18 +11,25 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
-from spool.clock import Clock
+from spool.clock import Clock, settled_now
 from spool.errors import LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
-from spool.ledger import counting, kept, mending
+from spool.ledger import comparing, counting
 from spool.ledger.comparing import LedgerComparison, Place, at_once, compare
 from spool.ledger.costs import costs
 from spool.ledger.counting import Missed, Placement, state_of
-from spool.ledger.days.tokens import DaySum, sums_of_day, sums_of_days
-from spool.ledger.days.usage import UsageSum, usage_of_day
-from spool.ledger.derived import Derived, DerivedDimensions
+from spool.ledger.days import spans
+from spool.ledger.days.usage import DaySum, UsageSum, sums_of_day, sums_of_days, usage_of_day
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
-from spool.ledger.limits import limit_of_question
-from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
+from spool.ledger.queries import (
+    DIMENSIONS,
+    TAG,
+    CostQuery,
+    CostRow,
+    Derived,
+    DerivedDimensions,
+    check_dimension,
+    limit_of_question,
+)
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
 from spool.log.protocols import ReadableLog
@@ -30,11 +37,10 @@ from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
 from spool.people import People
 from spool.record import AI_TELEMETRY
-from spool.steady_clock import settled_now
 from spool.turns.fair_turns import current_work, pause
 
 if TYPE_CHECKING:
-    from spool.currencies.exchange import Rates
+    from spool.currencies import Rates
     from spool.ledger.billed import BilledDay, BilledSum
     from spool.ledger.days.remembered import RememberedCosts
 
@@ -406,9 +412,9 @@ class Ledger:
             if (await self._state())["rebuilding"]:
                 raise NotAllowed("a rebuild of the ledger is still going on")
             first = await _oldest(log)
-            periods, kept, border = await self._change(lambda rows: counting.begin_rebuild(rows, first))
+            periods, spans, border = await self._change(lambda rows: counting.begin_rebuild(rows, first))
             self._reach = min(first, self._reach)
-        return Rebuilt(periods=periods, kept=kept, border=_moment(border), first=first)
+        return Rebuilt(periods=periods, kept=spans, border=_moment(border), first=first)
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
         """Compare the log with the sums, as far as both are stored. Reads the whole log."""
@@ -424,12 +430,12 @@ class Ledger:
         state = await self._state()
         if not self._is_caught_up or state["rebuilding"]:
             return False
-        is_old = not state["compared"] <= now < state["compared"] + mending.EVERY_S
+        is_old = not state["compared"] <= now < state["compared"] + comparing.EVERY_S
         return is_old or state["missed"] > state["settled"] or state["differing"] != state["left"]
 
     async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
         """Have the sums of a period be what the log keeps of it; False if that is not there as it was compared."""
-        recount = mending.PeriodRecount(compared, place, self.tags)
+        recount = comparing.PeriodRecount(compared, place, self.tags)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:
@@ -437,7 +443,7 @@ class Ledger:
                 reach = (await self._state())["reach"]
                 if reach < recount.reach or not await recount.read_until(log, reach):
                     return False
-                if await self._change(lambda rows: mending.replace(rows, self._placement, recount)):
+                if await self._change(lambda rows: comparing.replace(rows, self._placement, recount)):
                     return True
         return False
 
@@ -447,7 +453,7 @@ class Ledger:
         """Keep what a comparison came to; returns how many numbers are missed."""
         async with self._turn:
             return await self._change(
-                lambda rows: mending.settle(
+                lambda rows: comparing.settle(
                     rows, compared, gained=gained, is_mended=is_mended, left=left, now=now
                 )
             )
@@ -471,7 +477,7 @@ class Ledger:
         start = since.timestamp()
 
         def work(rows: LedgerRows) -> Repriced:
-            kept.check(rows, state_of(rows)["hourly"], [start])
+            spans.check(rows, state_of(rows)["hourly"], [start])
             return reprice(rows, self._placement, pricer, int(start))
 
         async with self._turn:
@@ -583,7 +589,7 @@ class Ledger:
 
     async def check_hours(self, since: datetime) -> None:
         """NotKept if hours from `since` on are kept no more, but only their days."""
-        kept.check_hours((await self._state())["hourly"], since.timestamp())
+        spans.check_hours((await self._state())["hourly"], since.timestamp())
 
     async def known_span(self) -> tuple[datetime, datetime] | None:
         """Return the begin of the first and of the last hour or day with sums; None without any."""

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from spool.ledger.derived import Derived
-from spool.ledger.queries import CostQuery, Group
+from spool.ledger.queries import CostQuery, Derived, Group
 from spool.ledger.sums import Dimensions, Measures, MeterSums
 
 if TYPE_CHECKING:

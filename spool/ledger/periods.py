@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from spool.ledger.queries import CostQuery, end_of_hour
 
 _MONTHS = {"monthly": 1, "quarterly": 3, "yearly": 12}
 
@@ -34,3 +38,85 @@ def next_beginning(start: datetime, granularity: str) -> datetime:
         return first + timedelta(days=7)
     month = first.month - 1 + _MONTHS[granularity]
     return first.replace(year=first.year + month // 12, month=month % 12 + 1)
+
+
+# -- spans of time by names that stay right as time goes on: this month so far, the last 30 days -------------
+
+
+Span = tuple[datetime, datetime]
+
+
+def span(name: str, now: float, zone: tzinfo = UTC) -> Span:
+    """The span of a name of RANGES, by the calendar of a zone. What is not over ends with the running hour."""
+    midnight = (
+        datetime.fromtimestamp(now, UTC).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    )
+    since, until = _SPANS[name](midnight)
+    return since, until or end_of_hour(now)
+
+
+def _days(count: int) -> Callable[[datetime], tuple[datetime, None]]:
+    return lambda midnight: (midnight - timedelta(days=count - 1), None)
+
+
+def _last_month(midnight: datetime) -> Span:
+    end = midnight.replace(day=1)
+    return (end - timedelta(days=1)).replace(day=1), end
+
+
+def _last_week(midnight: datetime) -> Span:
+    monday = midnight - timedelta(days=midnight.weekday())
+    return monday - timedelta(days=7), monday
+
+
+def _quarter(midnight: datetime) -> datetime:
+    return midnight.replace(month=(midnight.month - 1) // 3 * 3 + 1, day=1)
+
+
+def _last_quarter(midnight: datetime) -> Span:
+    end = _quarter(midnight)
+    return _quarter(end - timedelta(days=1)), end
+
+
+# From the begin of today. A span without an end goes up to now; today is one of its days.
+_SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
+    "mtd": lambda midnight: (midnight.replace(day=1), None),
+    "last_month": _last_month,
+    "last_7d": _days(7),
+    "last_30d": _days(30),
+    "last_90d": _days(90),
+    "yesterday": lambda midnight: (midnight - timedelta(days=1), midnight),
+    "last_week": _last_week,
+    "this_quarter": lambda midnight: (_quarter(midnight), None),
+    "last_quarter": _last_quarter,
+    "ytd": lambda midnight: (midnight.replace(month=1, day=1), None),
+}
+RANGES = tuple(_SPANS)
+
+
+def preceding(query: CostQuery) -> CostQuery:
+    """
+    The same question of the period before. What begins with a month: as much of the month before, all of
+    it for a whole month. What begins at midnight: the same hours so many days earlier. All else: what
+    directly precedes it.
+    """
+    since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
+    length = until - since  # by the wall clock of the zone
+    day = since.replace(hour=0, minute=0, second=0, microsecond=0)
+    next_month = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+    if since == day.replace(day=1) and until <= next_month:
+        begin = (day - timedelta(days=1)).replace(day=1)
+        end = since if until == next_month else min(begin + length, since)
+        return replace(query, since=begin, until=end)
+    shift = length if since != day else -(-length // timedelta(days=1)) * timedelta(days=1)
+    return replace(query, since=since - shift, until=until - shift)
+
+
+def same_weekdays(query: CostQuery) -> CostQuery:
+    """The same question of the same weekdays before; of a month, a quarter or a part of one, as `preceding`."""
+    before = preceding(query)
+    since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
+    if since.day == 1 and since - before.since.astimezone(query.zone) >= timedelta(days=28):
+        return before
+    weeks = timedelta(days=7) * -(-(until - since) // timedelta(days=7))
+    return replace(query, since=since - weeks, until=until - weeks)

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from spool.ledger.derived import DerivedDimensions
+from spool.errors import AskedTooMuch
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 from spool.record import CURRENCY
+
+# -- dimensions that are functions of the ledger's own -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """
+    `value` takes the values of the `sources` in their order and gives the dimension's; "" is unknown on both sides.
+
+    It is pure, may be called by any thread and raises nothing.
+    """
+
+    name: str
+    label: str  # how it is shown
+    sources: tuple[str, ...]
+    value: Callable[[tuple[str, ...]], str]
+
+
+DerivedDimensions: TypeAlias = Mapping[str, Derived]  # by name
+
+
+# -- questions -----------------------------------------------------------------------------------------------
+
 
 # What costs are grouped and filtered by, each with what it means.
 DIMENSIONS: Mapping[str, str] = {
@@ -28,7 +54,7 @@ DIMENSIONS: Mapping[str, str] = {
     "region": "where the provider processed it, in the provider's word, as far as sources tell",
     "sender": "the name of the Tollhouse key that brought it, unknown for calls of before names were kept",
 }
-# All spellings of one are one group: what they are made of stands in gateway/rate_cards/names.py.
+# All spellings of one are one group: what they are made of stands in gateway/intake/rate_cards/names.py.
 FAMILY_DIMENSIONS: Mapping[str, str] = {
     "model_family": "the model without a prefix of a region or a seller, and without a date",
     "provider_family": "who runs the model, one name for all spellings and services, such as Google",
@@ -245,3 +271,54 @@ def check_dimension(name: str) -> None:
     is_tag = name.startswith(TAG) and name != TAG
     if name not in known and not is_tag:
         raise ValueError(f"{name} is not a dimension")
+
+
+# -- how much one question may take of the ledger ------------------------------------------------------------
+
+
+CHECK_EVERY = 1000  # sums between two looks at the clock
+
+_INSTEAD = "ask for a shorter time, longer periods, fewer dimensions to group by, or filter by one of them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionLimit:
+    """`until` is a time of `time.monotonic`, whose seconds `max_time_s` names in words."""
+
+    max_rows: int
+    until: float
+    max_time_s: float
+
+    def check_rows(self, rows: int) -> None:
+        """AskedTooMuch beyond the rows of an answer."""
+        if rows > self.max_rows:
+            raise AskedTooMuch(
+                f"this question has more than {self.max_rows} rows (answers.max_summed_rows); {_INSTEAD}"
+            )
+
+    def check_time(self) -> None:
+        """AskedTooMuch when the time is over."""
+        if time.monotonic() > self.until:
+            raise took_too_long(self.max_time_s)
+
+
+def took_too_long(max_time_s: float) -> AskedTooMuch:
+    return AskedTooMuch(f"this question took longer than {max_time_s:g} s (answers.max_time); {_INSTEAD}")
+
+
+_limit: ContextVar[QuestionLimit | None] = ContextVar("question_limit", default=None)
+
+
+def limit_of_question() -> QuestionLimit | None:
+    """The limit of the question that is worked on here; None for work of Tollhouse itself."""
+    return _limit.get()
+
+
+@contextmanager
+def limited(limit: QuestionLimit) -> Iterator[None]:
+    """Bound all questions to the ledger within the block."""
+    token = _limit.set(limit)
+    try:
+        yield
+    finally:
+        _limit.reset(token)

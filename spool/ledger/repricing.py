@@ -162,6 +162,6 @@ def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, .
 
 
 def _priced(meters: Mapping[str, int]) -> Mapping[str, int]:
-    from spool.currencies.charges import without_charges  # only where there are meters
+    from spool.currencies import without_charges  # only where there are meters
 
     return without_charges(meters)

@@ -15,9 +15,8 @@ from itertools import product
 from math import prod
 
 from spool.ledger.counting import OWNERS, WORK
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TAG, CostQuery, CostRow, Wanted, check_dimension, within
+from spool.ledger.queries import TAG, CostQuery, CostRow, Derived, Wanted, check_dimension, within
 from spool.ledger.sums import OTHER
 from spool.log.protocols import ReadableLog
 from spool.registry.roles import LedgerSlice, RoleFilter

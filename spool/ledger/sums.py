@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import log
 from typing import NamedTuple
 
 from spool.ledger import money
@@ -91,7 +93,7 @@ class Dimensions(NamedTuple):
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
-MeterSums = dict[str, int]  # by meter, in millionths of its unit; with limbs of spool.currencies.charges
+MeterSums = dict[str, int]  # by meter, in millionths of its unit; with limbs of spool.currencies
 # The values of Dimensions. A plain tuple on the hot path: it is made for every record, Dimensions for every
 # row.
 _Values = tuple[
@@ -305,7 +307,7 @@ class HourlySums:
 
     def _add_charges(self, hour: int, key: _Values, charges: Mapping[str, str]) -> bool:
         """Add amounts in other currencies; False, and nothing is added, if one is beyond any call."""
-        from spool.currencies.charges import MAX_CHARGE, limbs_of  # only where amounts come in them
+        from spool.currencies import MAX_CHARGE, limbs_of  # only where amounts come in them
 
         if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
             return False
@@ -371,3 +373,25 @@ def begin(width: int, moment: int) -> int:
     """Return the begin of the hour, day or weeks that a moment is in."""
     first = MONDAY_S if width > DAY_S else 0
     return (moment - first) // width * width + first
+
+
+# -- percentiles of how long calls took, estimated from the counts by LATENCY_EDGES_MS -----------------------
+
+
+def percentile_ms(counts: Sequence[int], percent: int) -> int | None:
+    """
+    Estimate the percentile, between the same two edges as the true one. None if no call is timed, or beyond the last.
+
+    Between two edges, each factor of time is taken to leave the same share of the calls that took longer: with calls
+    at equal distances the percentiles of a long tail would be too high.
+    """
+    total = sum(counts)
+    rank = -(-percent * total // 100)
+    reached = 0
+    for (low, high), calls in zip(pairwise((0, *LATENCY_EDGES_MS)), counts, strict=False):
+        if calls and reached + calls >= rank:
+            left, beyond = total - reached, max(total - reached - calls, 0.25)
+            share = log(left / (total - rank + 0.5)) / log(left / beyond)
+            return round(low * (high / low) ** share) if low else round(high * share)
+        reached += calls
+    return None

@@ -87,7 +87,7 @@ def _of_metric(metric: UsageMetric) -> Verdict:
         is_counted = abs(units) <= MAX_MONEY
         return Verdict(is_counted, 0, units if is_counted else None, NOT_COUNTED)
     if metric.unit != TOKEN_UNIT:  # money of another currency, which is in no sum of dollars
-        from spool.currencies.charges import MAX_CHARGE  # only where amounts come in them
+        from spool.currencies import MAX_CHARGE  # only where amounts come in them
 
         return Verdict(abs(money.units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)

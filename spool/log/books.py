@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
-from spool.disks.mounts import FSYNC
+from spool.disks import FSYNC
 from spool.log.entries.codec import NO_RECORD
 from spool.log.values import Books, Receipt
 

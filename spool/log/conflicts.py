@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from spool.record import Inference, decimal_text
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 
 class ReportedSum(msgspec.Struct, array_like=True):

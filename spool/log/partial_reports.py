@@ -1,19 +1,21 @@
 """
-Reports that wait, kept across a restart: bytes under a key, not decoded here. Partial reports of a call wait
-for the rest of it, counters for the calls that may repeat them.
+Reports that wait, kept across a restart: bytes under a key, not decoded here. Partial reports of a call wait for
+the rest of it, counters for the calls that may repeat them.
 
 A sender is answered success for what waits too, so it is kept like a record: in the commit of its submission,
 which counts it as pending. A key that begins with `COUNTERS` is that of counters.
 
-Under `COUNTED` stands what is known for an hour of counters that count, under `RECOVERED` which records of a damaged
-file were brought into the log. Where several processes share a log, `TOLD` is what was reported of calls that are on
-record, and `TOLD_OF` leads to these from their traces. Nothing of these is pending.
+Under `COUNTED` stands what is known for an hour of counters that count, under `RECOVERED` which records of a
+damaged file were brought into the log. Where several processes share a log, `TOLD` is what was reported of calls
+that are on record, and `TOLD_OF` leads to these from their traces. Nothing of these is pending.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from struct import pack
 from typing import NamedTuple, Protocol
 
 COUNTERS = b"counters/"
@@ -33,7 +35,7 @@ class PartialReport(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """A partial report as it was read, by the version of what stood under its key (spool.log.expectations)."""
+    """A partial report as it was read, by the version of what stood under its key (spool.log.partial_reports)."""
 
     key: bytes
     version: int
@@ -92,3 +94,60 @@ def of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialRe
 
 
 _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF)
+
+
+# -- what a submission was made from: it is not kept when that has changed meanwhile -------------------------
+
+
+NOTHING = 0  # the version of what is not there
+
+
+class Expecting(Protocol):
+    """The part of a submission that is looked at here."""
+
+    @property
+    def expects(self) -> Sequence[Expectation]: ...
+
+    @property
+    def keep(self) -> Sequence[PartialReport]: ...
+
+    @property
+    def forget(self) -> Sequence[bytes]: ...
+
+
+def as_read(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
+    """Expect every key to be as it was when it was read, also those that had no report."""
+    return [Expectation(key, version_of(found.get(key))) for key in sorted(set(keys))]
+
+
+def version_of(report: PartialReport | None) -> int:
+    """A number that changes with everything that is kept under a key; fits into a signed integer of 64 bits."""
+    if report is None:
+        return NOTHING
+    digest = blake2b(pack(">d", report.at) + report.body, digest_size=8).digest()
+    return int.from_bytes(digest, signed=True) or 1
+
+
+def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
+    """The keys whose versions `stale` needs, in order."""
+    return sorted({expectation.key for submission in group for expectation in submission.expects})
+
+
+def stale(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
+    """The places of those in a group whose expectations fail, with what those before them change."""
+    for submission in group:
+        if submission.expects:
+            break
+    else:
+        return set()
+    failed: set[int] = set()
+    changed: dict[bytes, int] = {}
+    for place, submission in enumerate(group):
+        for key, expected in submission.expects:
+            if (changed[key] if key in changed else version(key)) != expected:
+                failed.add(place)
+                break
+        else:
+            changed.update(dict.fromkeys(submission.forget, NOTHING))
+            changed.update({report.key: version_of(report) for report in submission.keep})
+    return failed

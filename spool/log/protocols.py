@@ -7,12 +7,13 @@ in one transaction; when it returns, a power cut takes nothing of it away (SQLit
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from spool.identity import RequestNames
+from spool.log.counted_names import EventType
 from spool.log.duplicates import Whereabouts
-from spool.log.event_types import EventType
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.packed.native import Native
 
@@ -106,7 +107,7 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def event_types(self) -> Sequence[EventType]:
-        """The types of usage events, by name; over MAX_TYPES see `spool.log.bounded_names`."""
+        """The types of usage events, by name; over MAX_TYPES see `spool.log.counted_names`."""
         ...
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
@@ -132,3 +133,17 @@ class Log(ReadableLog, Protocol):
     async def close(self) -> None:
         """Finish the running commits, flush, release the directory."""
         ...
+
+
+# -- notifying an observer of a commit that is durable -------------------------------------------------------
+
+
+_log = logging.getLogger(__name__)
+
+
+def notify(observer: Observer, commit: Commit) -> None:
+    """An error of the observer is logged and not raised: a sender that heard of it would send the records again."""
+    try:
+        observer.committed(commit)
+    except Exception:  # noqa: BLE001 - the observer's code, after the commit
+        _log.exception("an observer of the log failed", extra={"action": "observer_failed"})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from spool.errors import SpoolFull
+from spool.log import books
 
 LEAST_RETRY_S = 1
 MOST_RETRY_S = 300
@@ -92,3 +95,40 @@ class DrainRate:
             return MOST_RETRY_S
         seconds = share * after.kept * (end - begin) / (after.done - before.done)
         return max(LEAST_RETRY_S, min(MOST_RETRY_S, math.ceil(seconds)))
+
+
+# -- commit rows that retention takes away: their terms go on as sums ----------------------------------------
+
+
+_log = logging.getLogger(__name__)
+
+
+class DamagedCommits(Exception):
+    """Among the commit rows that are to go is one that cannot be read."""
+
+
+def log_set_aside(commits: Sequence[int]) -> None:
+    _log.error(
+        "%d commit rows are damaged and set aside: the counters keep what they counted, their receipts "
+        "cannot be read",
+        len(commits),
+        extra={"action": "commits_set_aside", "first": commits[0], "last": commits[-1]},
+    )
+
+
+def carried_sums(rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool) -> Counter[tuple[str, str]]:
+    """
+    (topic, term) -> the sum over rows of id, checksum and packed terms.
+
+    DamagedCommits if one is damaged; `as_they_are`: it is logged and adds nothing.
+    """
+    sums: Counter[tuple[str, str]] = Counter()
+    for commit, checksum, packed in rows:
+        terms = books.check_terms(packed, checksum)
+        if terms is None and not as_they_are:
+            raise DamagedCommits
+        if terms is None:
+            _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
+        else:
+            sums.update(books.totals(terms))
+    return sums

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import msgspec
 
-from spool.disks.mounts import FSYNC, Mount
+from spool.disks import FSYNC, Mount
 from spool.identity import Identity, RequestNames
-from spool.log.event_types import AmountOf
+from spool.log.counted_names import AmountOf
 from spool.log.partial_reports import Expectation, PartialReport
 from spool.record import Inference, Record, UsageMetric
 
@@ -67,7 +67,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     ignored: int
     rejected: int
-    durability: str = FSYNC  # what it has survived: spool.disks.mounts
+    durability: str = FSYNC  # what it has survived: spool.disks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

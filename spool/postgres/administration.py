@@ -8,9 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from spool.errors import NOT_FINISHED, NotAllowed
-from spool.postgres.address import make_secret_file, open_database, problems, read_secret
+from spool.postgres.address import (
+    agree,
+    change_settings,
+    make_secret_file,
+    open_database,
+    problems,
+    read_incarnation,
+    read_secret,
+    read_settings,
+)
 from spool.postgres.database import Connection, Database
-from spool.postgres.facts import agree, change_settings, read_incarnation, read_settings
 from spool.postgres.log.confirmed import LOST_FILE, ConfirmedCommits
 from spool.postgres.migrations import VERSION, found_version, migrate
 from spool.postgres.transfer.unfinished import is_marked

@@ -11,14 +11,29 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from spool.devices.device import Device, Unenrolled
-from spool.devices.device_rows import DevicesRefused, DeviceWrite, Expectations, WriteConditions
+from spool.clusters import Cluster, TooManyClusters
+from spool.devices.device import (
+    Device,
+    DevicesRefused,
+    DeviceWrite,
+    Expectations,
+    Unenrolled,
+    WriteConditions,
+)
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import Expectation
-from spool.postgres.database import CommitUnknown, Connection, Database
-from spool.postgres.registry.bearers import ended_bearers, hold_keys, outlast_commits
+from spool.postgres.database import (
+    CommitUnknown,
+    Connection,
+    Database,
+    PostgresConnection,
+    PostgresTransactions,
+)
+from spool.postgres.registry.bearers import check_bearers, ended_bearers, hold_keys, outlast_commits
 from spool.postgres.registry.store import lock_head, note_changes
+from spool.registry.shared import following
 from spool.registry.shared.following import DEVICES
+from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 
 _NAMES = tuple(each.name for each in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
@@ -76,7 +91,7 @@ class _RowChanges:
 
 
 class PostgresDevices:
-    """See `spool.devices.device_rows.DeviceRows`."""
+    """See `spool.devices.device.DeviceRows`."""
 
     is_shared = True
 
@@ -336,3 +351,64 @@ def _device(row: Sequence[Any]) -> Device:
     values = dict(zip(_NAMES, row, strict=True))
     values.update({name: json.loads(values[name]) for name in _JSON})
     return Device(**values)
+
+
+# -- clusters ------------------------------------------------------------------------------------------------
+
+
+_COUNT_CLUSTERS = "SELECT count(*) FROM {schema}.clusters"
+
+
+class PostgresClusters(SqlClusters):
+    """See `spool.clusters.ClusterRows`."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(PostgresTransactions(database))
+        self._database = database
+        self._known: dict[str, Cluster] = {}  # as this process last read or wrote them
+
+    async def load(self) -> Sequence[Cluster]:
+        found = await super().load()
+        self._known = {cluster.id: cluster for cluster in found}
+        return found
+
+    async def write(
+        self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
+    ) -> None:
+        """Write a cluster and keep the changes that another process made to its row since it was read here."""
+        known = self._known.get(cluster.id)
+
+        def work(on: Connection) -> Cluster:
+            connection = self._begin(on)
+            check_bearers(on, self._database.sql, expects, now=self._database.now())
+            row = connection.one(f"{CLUSTERS} WHERE id = :id", id=cluster.id)
+            if row is None and most is not None and connection.one(_COUNT_CLUSTERS)[0] >= most:
+                raise TooManyClusters
+            merged = cluster if row is None or known is None else _merged(known, cluster, read(row))
+            connection.run(PUT, **CLUSTER.values(merged))
+            note_changes(on, self._database, [(following.CLUSTERS, cluster.id)])
+            return merged
+
+        self._known[cluster.id] = await self._commit(work)
+
+    async def delete(self, id: str) -> None:
+        def work(on: Connection) -> None:
+            self._begin(on).run(DELETE, id=id)
+            note_changes(on, self._database, [(following.CLUSTERS, id)])
+
+        await self._commit(work)
+        self._known.pop(id, None)
+
+    def _begin(self, connection: Connection) -> PostgresConnection:
+        lock_head(connection, self._database)
+        self._database.check_standby(connection)
+        return PostgresConnection(connection, self._database.sql)
+
+    async def _commit(self, work: Callable[[Connection], T]) -> T:
+        return await self._database.transaction(work, needs_standby=lambda _: self._database.needs_standby)
+
+
+def _merged(known: Cluster, changed: Cluster, kept: Cluster) -> Cluster:
+    """The row that is kept, with what was changed of the one that was known."""
+    pairs = ((name, getattr(changed, name), getattr(known, name)) for name in CLUSTER.names)
+    return replace(kept, **{name: value for name, value, before in pairs if value != before})

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import LIVE, Connection, Database
 from spool.postgres.log.queries import HEARD_ROWS
-from spool.postgres.sessions import LIVE
 from spool.settings import REPLICATED
 from spool.storage import DatabaseHealth, Standby
 

@@ -25,9 +25,8 @@ from uuid import UUID, uuid4
 from spool.clock import Clock
 from spool.errors import SpoolError, SpoolFromTheFuture, SpoolUnavailable
 from spool.leases import HeldTasks, NodeSettings, NodeState, Work
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, joining
-from spool.postgres.sessions import LIVE, SESSION_S
 
 TRUST_S = 4.0  # from the beginning of a renewal, so that it ends here before it is over for the others
 LOOK_S = 1.0

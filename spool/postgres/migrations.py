@@ -17,8 +17,7 @@ from functools import partial
 from importlib.resources import files
 
 from spool.errors import BeingMigrated, NotAllowed, SpoolFromTheFuture
-from spool.postgres.database import ALREADY_THERE, Connection, Database, LockWaited
-from spool.postgres.sessions import LIVE
+from spool.postgres.database import ALREADY_THERE, LIVE, Connection, Database, LockWaited
 
 
 @dataclass(frozen=True, kw_only=True)

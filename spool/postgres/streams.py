@@ -10,16 +10,20 @@ from spool import streams
 from spool.clock import Clock
 from spool.log.planning.plan import Plan
 from spool.log.values import Submission
-from spool.postgres.database import Connection, Database, JoinedTransaction
+from spool.postgres.database import (
+    Connection,
+    Database,
+    JoinedTransaction,
+    PostgresConnection,
+    PostgresTransactions,
+)
 from spool.postgres.log.queries import LOCK_HEAD
-from spool.postgres.transactions import PostgresConnection, PostgresTransactions
 from spool.record import NS, UNIT_COST, Record, UnitCostOperation
 from spool.registry.shared import streams as shared
 from spool.settings import SpoolSettings
 from spool.sql import streams as tables
 from spool.sql.streams import NEVER, STREAM, STREAMS, TOTAL, TOTALS, SqlStreamRows, SqlStreams, sizes
-from spool.stream_limits import size_of, to_free
-from spool.streams import Total
+from spool.streams import Total, size_of, to_free
 
 SINCE = "streams since"
 

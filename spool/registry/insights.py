@@ -15,7 +15,7 @@ import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.shared.texts import check_one_of, storable
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
 STATUSES = (NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED)

@@ -10,7 +10,7 @@ import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.shared.texts import storable
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 KIND = "org_context"  # of its document
 ID = "notes"

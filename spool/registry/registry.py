@@ -30,7 +30,7 @@ from spool.registry.tables.roles import RoleTable
 from spool.registry.tables.statements import StatementTable
 from spool.registry.tables.tool_calls import ToolCallTable
 from spool.registry.tables.views import ViewTable
-from spool.statements.protocols import Statements
+from spool.statements import Statements
 
 if TYPE_CHECKING:
     from spool.registry.tables.person_names import PersonNameTable

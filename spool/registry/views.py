@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from spool.errors import Invalid
+from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL, Wanted
-from spool.ledger.ranges import RANGES
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.shared.texts import check_one_of, check_text, storable

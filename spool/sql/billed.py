@@ -16,9 +16,9 @@ from spool.ledger.billed import BilledDay, BilledSum, day_of, row_of
 from spool.ledger.ledger_rows import GroupSum
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import COUNTS, WIDTH, Dimensions
+from spool.sql.columns import insert
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
-from spool.sql.statements import insert
 
 BILLED, BILLED_DAYS, BILLED_SUMS = "billed", "billed_days", "billed_sums"
 ROLLUPS = "billed_rollups"  # of spool.ledger.days.rollups

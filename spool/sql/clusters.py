@@ -9,10 +9,9 @@ import msgspec
 
 from spool.clusters import Cluster, ClusterCheck
 from spool.log.partial_reports import Expectation
-from spool.sql.columns import Columns, Form
+from spool.sql.columns import Columns, Form, select, upsert
 from spool.sql.connection import SqlTransactions
-from spool.sql.statements import select, upsert
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 
 def _json(kind: Any) -> Form:

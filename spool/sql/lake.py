@@ -6,9 +6,8 @@ import secrets
 from collections.abc import Sequence
 
 from spool.deliveries.values import Landing
-from spool.sql.columns import Columns
+from spool.sql.columns import Columns, insert, select
 from spool.sql.connection import SqlConnection, SqlTransactions
-from spool.sql.statements import insert, select
 
 _LOG = ""  # the route whose editions are those of the log
 _LANDING = Columns(Landing)

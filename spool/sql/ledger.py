@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, kept, new_mark, new_marks
+from spool.ledger.ledger_rows import WRONG, WRONG_OF
 from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
@@ -22,18 +23,41 @@ from spool.ledger.sums import (
     begin,
 )
 from spool.meters import SCALE
+from spool.sql.columns import insert, upsert
 from spool.sql.connection import SqlConnection
-from spool.sql.dearest import among_dearest
 from spool.sql.dimensions import KEY, rolled_up
-from spool.sql.statements import insert, upsert
 
 if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
+
+ALIKE = 1000  # sums that cost about as much as the last of the dearest: of more, all are read again
+
+
+def among_dearest(
+    read: Callable[[int], Sequence[tuple[Any, ...]]], dearest: int
+) -> Sequence[tuple[Any, ...]]:
+    """
+    Return the `dearest` first rows and those that may cost as much. `read` returns so many rows at most, the largest
+    first; the last of a row's values is about what its sum costs in billionths of a dollar.
+    """
+    most = dearest + ALIKE
+    while len(rows := read(most)) >= dearest:
+        last = rows[dearest - 1][-1]
+        least = last - 2 * (abs(last) * WRONG_OF + WRONG)
+        if len(rows) < most or rows[-1][-1] < least:
+            return [row for row in rows if row[-1] >= least]
+        most *= 4
+    return rows
+
+
+# -- rows ----------------------------------------------------------------------------------------------------
+
+
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
 METERS = "meters"  # of all widths
 ROLLUPS, ROLLED = "rollups", "rolled"  # their sums, and the marks of those that are made
-CHARGES = ("charge.", "charge/")  # before, and after all names of spool.currencies.charges
+CHARGES = ("charge.", "charge/")  # before, and after all names of spool.currencies
 _WIDTH = len(Dimensions._fields)
 _COST = 1 + len(COUNTS)  # its place in a row
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"

@@ -1,8 +1,8 @@
 """
 A page of a table's rows. Names of tables and fields come from the program, every value is bound.
 
-Words of people are sorted without regard to case (`spool.listing.text_rank`), other texts of a table by code point:
-in PostgreSQL they are `COLLATE "C"`.
+Words of people are sorted without regard to case (`spool.listing.text_rank`), other texts of a table by code
+point: in PostgreSQL they are `COLLATE "C"`.
 """
 
 from __future__ import annotations

@@ -15,10 +15,9 @@ from spool.registry.keys import DISABLED, Key, Secret, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.registry_rows import ROW_IDS
 from spool.registry.shared.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
-from spool.sql.columns import JSON, JSON_TUPLE, Columns, Form
+from spool.sql.columns import JSON, JSON_TUPLE, Columns, Form, insert, select, update, upsert
 from spool.sql.connection import SqlConnection
 from spool.sql.lists import read_page
-from spool.sql.statements import insert, select, update, upsert
 
 Row = TypeVar("Row")
 

@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from spool.listing import ListPage, ListQuery
-from spool.sql.columns import JSON_TUPLE, Columns, Form
+from spool.sql.columns import JSON_TUPLE, Columns, Form, select, upsert
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
-from spool.sql.statements import select, upsert
-from spool.stream_limits import TotalsInHand, size_of, to_free
-from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsPart
+from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsInHand, TotalsPart, size_of, to_free
 
 TRIMMED_AT_ONCE = 500  # totals of a stream in one transaction
 NEVER = 2**63 - 1  # nanoseconds since 1970

@@ -11,29 +11,27 @@ from spool.clusters import ClusterTable
 from spool.container_files.container_rows import ContainerContents
 from spool.container_files.files import ContainerFiles
 from spool.devices.table import DeviceTable
-from spool.disks.mounts import mount_of
+from spool.disks import mount_of
 from spool.errors import SpoolDamaged
 from spool.installation import derived, installation_secret
 from spool.log.protocols import Observer
 from spool.packed.native import Native
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sql.clusters import SqlClusters
-from spool.sql.container_rows import SqlContainerRows
+from spool.sql.container_files import SqlContainerRows
 from spool.sql.streams import SqlStreams
 from spool.sqlite import recovery
 from spool.sqlite.container_contents import DiskContents
-from spool.sqlite.database import Database
-from spool.sqlite.deliveries import routes
+from spool.sqlite.database import Database, SqliteTransactions
+from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL, DirectoryLock, lock_directory
-from spool.sqlite.heard import SqliteHeard
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
 from spool.sqlite.log.rest import Rest
-from spool.sqlite.partial_reports import SqlitePartialReports
+from spool.sqlite.partial_reports import SqliteHeard, SqlitePartialReports
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import open_streams
-from spool.sqlite.transactions import SqliteTransactions
 from spool.streams import StreamBook
 
 __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
@@ -101,7 +99,7 @@ async def open_spool(
                 reserve=reserve,
                 rest=Rest(database),
                 mount=mount_of(directory),
-                routes=routes,
+                routes=delivery_rows,
                 observer=observer,
                 cache_bytes=cache_bytes,
                 native=native,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from spool.container_files import head
+from spool.container_files.values import MAX_HEAD_BYTES
 from spool.directories import flush_directory, make_directory, new_file
 
 DIRECTORY = "container-files"
@@ -40,7 +40,7 @@ class DiskContents:
     async def read(self, id: str) -> AsyncIterator[bytes]:
         file = await asyncio.to_thread((self._directory / id).open, "rb")
         try:
-            await asyncio.to_thread(file.readline, head.MAX_BYTES)
+            await asyncio.to_thread(file.readline, MAX_HEAD_BYTES)
             while piece := await asyncio.to_thread(file.read, PIECE):
                 yield piece
         finally:
@@ -64,7 +64,7 @@ class DiskContents:
                     path.unlink()
                 else:
                     with path.open("rb") as file:
-                        found[path.name] = file.readline(head.MAX_BYTES)
+                        found[path.name] = file.readline(MAX_HEAD_BYTES)
             return found
 
         return await asyncio.to_thread(work)

@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from spool.devices.device import Device, Unenrolled
-from spool.devices.device_rows import NO_EXPECTATIONS, DeviceWrite, Expectations
+from spool.devices.device import NO_EXPECTATIONS, Device, DeviceWrite, Expectations, Unenrolled
 from spool.errors import SpoolUnavailable
 from spool.sqlite.database import Database
 

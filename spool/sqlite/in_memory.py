@@ -19,16 +19,15 @@ from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sql.small import SmallTables
 from spool.sqlite import NO_OTHER_LIMITS, SqliteSpool, read_spool, recovery
-from spool.sqlite.database import Database, add_functions
-from spool.sqlite.deliveries import routes
+from spool.sqlite.database import Database, SqliteTransactions, add_functions
+from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL, DirectoryLock
-from spool.sqlite.ledger.store import SqliteLedger
+from spool.sqlite.ledger import SqliteLedger
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
 from spool.sqlite.log.rest import Rest
 from spool.sqlite.migrations import migrate, statements
-from spool.sqlite.registry.store import SqliteRegistry
+from spool.sqlite.registry import SqliteRegistry
 from spool.sqlite.reserve import Reserve
-from spool.sqlite.transactions import SqliteTransactions
 from spool.storage import Engine, Storage, StorageOptions
 
 T = TypeVar("T")
@@ -173,7 +172,7 @@ async def open_spool(
         reserve=_NoReserve(NOWHERE, clock),
         rest=_NoRest(database),
         mount=None,
-        routes=routes,
+        routes=delivery_rows,
         observer=observer,
         cache_bytes=CACHE_BYTES,
         native=native,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import islice, takewhile
 
+from spool.clock import Clock
+from spool.log.heard import CALLER_BYTES, KEPT_S, pack_senders, unpack_senders
 from spool.log.partial_reports import PartialReport, of_kind
+from spool.log.planning.plan import Plan
+from spool.shares import Holdings
 from spool.sqlite.database import Database
 
 # A later report replaces the one before under its key.
@@ -61,3 +67,99 @@ def follow(connection: sqlite3.Connection, changes: Mapping[bytes, PartialReport
     """Write what a commit says of partial reports; None: it waits no more."""
     connection.executemany(_FORGET, [(key,) for key, report in changes.items() if report is None])
     connection.executemany(_PUT, [report for report in changes.values() if report is not None])
+
+
+# -- who was heard -------------------------------------------------------------------------------------------
+
+
+STEP = 500  # rows that are deleted in one transaction
+
+_ADD = "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)"
+_SINCE = "SELECT at, senders FROM heard WHERE at >= ? ORDER BY id"
+_OLDEST = "SELECT id, at FROM heard ORDER BY id LIMIT ?"
+_REMOVE = "DELETE FROM heard WHERE id = ?"
+_HELD = "SELECT key, SUM(count) FROM heard GROUP BY key"
+_OLDEST_OF_KEY = "SELECT id, count FROM heard WHERE key = ? ORDER BY id LIMIT ?"
+
+_log = logging.getLogger(__name__)
+
+
+class SqliteHeard:
+    """See `spool.log.heard.Heard`. Of more than `max_senders` the oldest go of the key that has the most."""
+
+    is_shared = False
+
+    def __init__(self, database: Database, clock: Clock, *, max_senders: int) -> None:
+        self._database = database
+        self._clock = clock
+        self._max_senders = max_senders
+        self._of_callers: dict[bytes, list[tuple[bytes, float]]] = {}  # from before the start
+        self._newest = 0.0
+
+    async def open(self) -> None:
+        """Read what was kept before the process began."""
+        await self._database.read(self._load)
+
+    def _load(self, connection: sqlite3.Connection) -> None:
+        damaged = 0
+        for at, data in connection.execute(_SINCE, (self._clock.now() - KEPT_S,)):
+            try:
+                for sender in unpack_senders(data):
+                    self._of_callers.setdefault(sender[:CALLER_BYTES], []).append((sender, at))
+            except ValueError:
+                damaged += 1
+            self._newest = max(self._newest, at)
+        if damaged:
+            _log.error("%d groups of senders cannot be read", damaged, extra={"action": "senders_damaged"})
+
+    @property
+    def knows_any(self) -> bool:
+        return bool(self._of_callers)
+
+    async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
+        return [found for caller in callers for found in self._of_callers.get(caller, ())]
+
+    async def forget(self, before: float) -> int:
+        if self._newest < before:
+            self._of_callers = {}
+        forgotten = 0
+        while removed := await self._database.transaction(partial(_forget, before=before)):
+            forgotten += removed
+        held = Holdings(
+            dict(await self._database.read(lambda connection: connection.execute(_HELD).fetchall()))
+        )
+        over = sum(held.values()) - self._max_senders
+        while over > 0:
+            key = held.fullest()
+            removed = await self._database.transaction(partial(_forget_of_key, key=key, count=over))
+            held.add(key, -removed)
+            over -= removed
+            forgotten += removed
+        return forgotten
+
+
+def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
+    """Inside an append: add who told calls in a commit."""
+    rows = [
+        (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()
+    ]
+    connection.executemany(_ADD, rows)
+
+
+def _forget(connection: sqlite3.Connection, before: float) -> int:
+    """Delete some of the oldest rows, those that are too old; how many."""
+    oldest = connection.execute(_OLDEST, (STEP,)).fetchall()
+    old = [(id,) for id, at in oldest if at < before]
+    connection.executemany(_REMOVE, old)
+    return len(old)
+
+
+def _forget_of_key(connection: sqlite3.Connection, key: str, count: int) -> int:
+    """Delete some of the oldest rows of a key; how many senders these have, some more than `count` at most."""
+    removed = 0
+    for id, senders in connection.execute(_OLDEST_OF_KEY, (key, STEP)).fetchall():
+        if removed >= count:
+            break
+        connection.execute(_REMOVE, (id,))
+        removed += senders
+    return removed

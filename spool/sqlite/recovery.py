@@ -216,7 +216,7 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
     done = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
     if done is not None and done[0] == aside.name.encode():  # killed before the marker was removed
         return
-    from spool.sqlite.damage.months import resize  # a sound file needs none of what salvages
+    from spool.sqlite.damage.salvage import resize  # a sound file needs none of what salvages
 
     note = notes.read_note(aside.parent)
     connection.execute("BEGIN IMMEDIATE")

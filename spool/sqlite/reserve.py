@@ -12,8 +12,8 @@ import os
 import shutil
 from pathlib import Path
 
+from spool import disks
 from spool.clock import Clock
-from spool.disks import fullness
 
 SIZE = 32 << 20
 FILE = "reserve"
@@ -62,12 +62,12 @@ class Reserve:
         even to read.
         """
         for name in (FILE, START_FILE):
-            if fullness.is_full(self._directory):
+            if disks.is_full(self._directory):
                 self._release(name)
 
     def disk_is_full(self) -> bool:
         """True if an input or output error may really be a full disk or quota."""
-        return fullness.is_full(self._directory)
+        return disks.is_full(self._directory)
 
     def _allocate(self, name: str, size: int) -> bool:
         if self._held(name, size):
@@ -83,7 +83,7 @@ class Reserve:
                 os.close(descriptor)
         except OSError as error:  # no space, no inode, or over a quota
             path.unlink(missing_ok=True)
-            if error.errno not in fullness.FULL:
+            if error.errno not in disks.FULL:
                 raise
             return False
         return True

@@ -13,15 +13,13 @@ from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.sql.small import SmallTables
 from spool.sqlite import SqliteSpool, open_spool
-from spool.sqlite.directory import SPOOL
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.database import SqliteTransactions
+from spool.sqlite.directory import SPOOL, check_finished
+from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.migrations import VERSIONS, check_not_newer
 from spool.sqlite.recovery import is_damage
-from spool.sqlite.registry.expected import check_expected, move_aside, remember_registry
-from spool.sqlite.registry.store import open_registry
-from spool.sqlite.transactions import SqliteTransactions
-from spool.sqlite.transfer.unfinished import check_finished
+from spool.sqlite.registry import check_expected, move_aside, open_registry, remember_registry
 from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 if TYPE_CHECKING:
@@ -133,13 +131,13 @@ async def _recover(options: StorageOptions, file: Path) -> Recovered:
 
 
 async def _tables(options: StorageOptions) -> OpenTables:
-    from spool.sqlite.transfer.tables import tables  # no start of a server needs it
+    from spool.sqlite.transfer import tables  # no start of a server needs it
 
     return await tables(options)
 
 
 async def _take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
-    from spool.sqlite.transfer.taking_over import take_over
+    from spool.sqlite.transfer import take_over
 
     return await take_over(options, opened, progress)
 

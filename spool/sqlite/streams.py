@@ -13,10 +13,9 @@ from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import SpoolSettings
 from spool.sql import streams as shared
 from spool.sql.streams import GROW, TOTAL, TOTALS, SqlStreamRows, SqlStreams
-from spool.sqlite.database import Database
+from spool.sqlite.database import Database, SqliteConnection, SqliteTransactions
 from spool.sqlite.log import queries
-from spool.sqlite.transactions import SqliteConnection, SqliteTransactions
-from spool.stream_limits import size_of
+from spool.streams import size_of
 
 SINCE = "streams since"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from spool.ledger.sums import Dimensions
-from spool.sqlite.ledger.columns import COLUMNS
+from spool.sqlite.ledger import COLUMNS
 from tests.spool.ledger_log import HOUR
 
 FIRST = 1_000_000  # number of the first set of dimensions, above those that were counted

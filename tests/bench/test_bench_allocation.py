@@ -16,7 +16,7 @@ from gateway.money.allocation.published import Published
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.ledger import open_ledger
 from tests.bench.definitions import definition
 from tests.bench.many_rows import add_rows
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock

@@ -14,8 +14,7 @@ import pytest
 from spool.ledger.queries import CostQuery
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, NS, Inference, pack, unpack
-from spool.sqlite.ledger.columns import COLUMNS
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.ledger import COLUMNS, open_ledger
 from tests.bench.many_rows import add_rows
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 

@@ -14,7 +14,7 @@ from statistics import median
 import pytest
 
 from spool.clock import SystemClock
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.ledger import open_ledger
 from tests.acceptance.conftest import Tollhouse
 from tests.bench.many_rows import add_rows
 from tests.browser.conftest import OpenConsole

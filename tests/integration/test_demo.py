@@ -35,8 +35,8 @@ from spool.providers import canonical
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
-from spool.sqlite.ledger.store import open_ledger
-from spool.sqlite.registry.store import open_registry
+from spool.sqlite.ledger import open_ledger
+from spool.sqlite.registry import open_registry
 from tests.processes.copied import copying_command
 from tests.rounds import IS_LONG, part
 from tests.spool.kept import kept_insights

@@ -14,11 +14,10 @@ from aiohttp import ClientSession
 from gateway.cli.operator.client import OperatorClient
 from gateway.service.app import App
 from gateway.service.configuration.sections import Config, ServerSettings
-from spool.clock import SystemClock
+from spool.clock import SteadyClock, SystemClock
 from spool.ledger.queries import CostQuery
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
-from spool.steady_clock import SteadyClock
 from tests.acceptance.payloads import request, span
 from tests.integration.payloads import JSON
 

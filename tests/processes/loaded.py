@@ -35,7 +35,7 @@ PRELOADED = (
     "gateway.cli.agent",
     "gateway.service.offline",
     "spool.sqlite.storage",
-    "spool.sql.billing_hours",
+    "spool.sql.billing",
     "exporters.destinations.ndjson",
     "exporters.destinations.upstream",
     "exporters.probe",

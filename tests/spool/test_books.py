@@ -10,8 +10,7 @@ import pytest
 
 from spool.errors import NotThere
 from spool.log.books import METER_TOO_LARGE, Terms, check_terms, is_term, pack_terms, totals, unpack_terms
-from spool.log.commits.following import NewIds, pack_new_ids, unpack_ids
-from spool.log.commits.names_apart import pack_names, unpack_names
+from spool.log.commits.following import NewIds, pack_names, pack_new_ids, unpack_ids, unpack_names
 from spool.log.receipts import Sealer
 
 BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {}, 7, []]

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from spool.billing.drops import BillingDrops, DropRows
-from spool.billing.hours import BillingHours
+from spool.billing import BillingDrops, BillingHours, DropRows
 from spool.clusters import ClusterRows
 from spool.container_files.container_rows import ContainerContents, ContainerRows, ContentDraft
 from spool.deliveries.protocols import Deliveries
-from spool.devices.device_rows import DeviceRows
+from spool.devices.device import DeviceRows
 from spool.leases import Leases
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.log.heard import Heard
@@ -20,11 +19,10 @@ from spool.log.partial_reports import PartialReports
 from spool.log.planning.plan import PlanReader
 from spool.log.protocols import Log
 from spool.registry.registry_rows import RegistryRows, RegistryStore
-from spool.sql.billing_drops import SqlBillingDrops, SqlDropRows
-from spool.sql.billing_hours import SqlBillingHours
+from spool.sql.billing import SqlBillingDrops, SqlBillingHours, SqlDropRows
 from spool.sql.clusters import SqlClusters
 from spool.sql.connection import SqlConnection, SqlTransactions
-from spool.sql.container_rows import SqlContainerRows
+from spool.sql.container_files import SqlContainerRows
 from spool.sql.ledger import SqlLedgerRows
 from spool.sql.registry import SqlRegistryRows
 from spool.sql.streams import SqlStreamRows, SqlStreams

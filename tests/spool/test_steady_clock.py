@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from spool.clock import SystemClock
-from spool.steady_clock import EARLIEST, SteadyClock, settled_now, time_since_boot
+from spool.clock import EARLIEST, SteadyClock, SystemClock, settled_now, time_since_boot
 
 NOON = 1_790_000_000.0
 HOUR, DAY = 3600.0, 86_400.0

@@ -16,10 +16,9 @@ from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import MIB, SpoolSettings
 from spool.sql.streams import SqlStreamRows
 from spool.sqlite import open_spool
+from spool.sqlite.database import SqliteConnection
 from spool.sqlite.migrations import script
-from spool.sqlite.transactions import SqliteConnection
-from spool.stream_limits import has_room, may_create, to_free
-from spool.streams import StreamSize, apply
+from spool.streams import StreamSize, apply, has_room, may_create, to_free
 from tests.exporters.spools import record_id
 
 

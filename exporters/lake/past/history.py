@@ -26,8 +26,7 @@ from exporters.lake.manifest import LakeFile
 from exporters.lake.partitions import FileFormat
 from exporters.lake.past.records import READ, past_record
 from exporters.lake.stores import Store
-from spool.deliveries.past_records import PastDates, PastRecord
-from spool.deliveries.protocols import Landings
+from spool.deliveries.protocols import Landings, PastDates, PastRecord
 from spool.deliveries.values import Landing
 from spool.directories import make_directory
 from spool.errors import SpoolUnavailable
@@ -46,7 +45,7 @@ _MODEL: Final = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class LakeHistory:
-    """See `spool.deliveries.past_records.PastRecords`. Files are copied below `directory`."""
+    """See `spool.deliveries.protocols.PastRecords`. Files are copied below `directory`."""
 
     store: Store
     landings: Landings

@@ -13,8 +13,7 @@ from exporters.lake.columns import LakeTable
 from exporters.lake.manifest import LakeManifest
 from exporters.lake.tables import TABLES, LakeDay, RowDigest
 from exporters.lake.verification import FOREIGN, MISSING, LakeDifference
-from spool.deliveries.lake_verdicts import LakeRecount
-from spool.deliveries.protocols import Landings
+from spool.deliveries.protocols import LakeRecount, Landings
 from spool.ledger import money
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry

@@ -18,7 +18,7 @@ import msgspec
 
 from exporters.lake.columns import LakeTable
 from exporters.lake.tables import TABLES
-from spool.deliveries.past_records import PastRecord
+from spool.deliveries.protocols import PastRecord
 from spool.meters import millionths, quantity_of
 from spool.record import (
     AI_TELEMETRY,

@@ -14,7 +14,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_DIMENSIONS, CostQuery, CostRow
 from spool.ledger.sums import DAY_S
 from spool.record import moment
-from spool.statements.rules import day_text
+from spool.statements import day_text
 
 
 async def billed_beside(

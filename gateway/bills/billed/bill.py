@@ -15,7 +15,7 @@ from gateway.bills.reconciliation.matching import Keys, Owner, billed, day_of, f
 from gateway.bills.reconciliation.sides import ANYWHERE, DAY_S, BilledMoney, BilledTokens, CountedUse
 from spool.ledger import money
 from spool.ledger.billed import CLOSED, PROVISIONAL
-from spool.statements.values import CORRECTION, REFUND, StatementRow
+from spool.statements import CORRECTION, REFUND, StatementRow
 
 _LONG_S = DAY_S + DAY_S // 2  # buckets that are longer are of several days
 Regions = Mapping[str, frozenset[str]]  # by family of models

@@ -27,7 +27,7 @@ from spool.ledger.billed import BilledDay
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.sums import Dimensions
 from spool.record import CURRENCY
-from spool.statements.values import StatementInfo
+from spool.statements import StatementInfo
 
 LOOK_S = 60.0
 EVERY_S = 3600  # calls that came meanwhile change what was made

@@ -22,7 +22,7 @@ from spool.ledger.billed import AMORTIZED, CLOSED, EVERY, INVOICED, UNALLOCATED,
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
 from spool.meters import FEES
-from spool.statements.values import CORRECTION, REFUND, SEAT
+from spool.statements import CORRECTION, REFUND, SEAT
 
 OTHER, DISCOUNT, TAX, ROUNDING, COMMITMENT = "other", "discount", "tax", "rounding", "commitment"
 CREDIT = "credit"

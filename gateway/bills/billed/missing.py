@@ -20,11 +20,10 @@ from gateway.bills.reconciliation.counting import seller
 from spool.ledger import money
 from spool.ledger.billed import CLOSED, COUNTED, FROZEN, INVOICED
 from spool.ledger.costs import combined, periods
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import AnswersCosts, CostQuery, CostRow, Group, within
+from spool.ledger.queries import AnswersCosts, CostQuery, CostRow, Derived, Group, within
 from spool.ledger.sums import DAY_S, OTHER
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 _BILLED, _YES = "(billed)", "yes"  # a dimension that no question can name
 _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTED)

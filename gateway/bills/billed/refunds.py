@@ -19,7 +19,7 @@ from gateway.bills.billed.spreading import Spread, in_turn, spread
 from gateway.bills.reconciliation.sides import DAY_S, METERS, POOLED, WHOLE, BilledMoney, CountedUse
 from spool.ledger.billed import UNALLOCATED
 from spool.ledger.sums import Dimensions
-from spool.statements.values import CORRECTION, REFUND
+from spool.statements import CORRECTION, REFUND
 
 _UNTOLD = (REFUND, CORRECTION, WHOLE)  # kinds that tell no kind of token
 _Part = tuple[BilledMoney, int, int | None]  # with its amount, and the quantity of its cell

@@ -40,7 +40,7 @@ from spool.ledger.billed import (
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES
 from spool.ledger.sums import DAY_S, Dimensions
-from spool.statements.rules import day_text
+from spool.statements import day_text
 
 _AS_BILLED = BILLED_TYPES["billed_cost"]
 _BITS = [bit for bit in BILLED_TYPES.values() if bit != INVOICED]

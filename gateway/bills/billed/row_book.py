@@ -18,7 +18,7 @@ from gateway.bills.billed.connection_rows import Place, RowRules, Sums, add_rows
 from gateway.bills.billed.containers import KUBERNETES, ClusterDay, Node, cluster_day, divided, priced
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.clusters.usage.reader import UsageReader
-from spool.billing.drops import BillingDrops, HourRows
+from spool.billing import BillingDrops, HourRows
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger.billed import CLOSED, CONNECTION, PROVISIONAL, BilledDay

@@ -18,7 +18,7 @@ import orjson
 
 from gateway.http.lists import Filter, List, PageQuery, Sort, envelope_of
 from gateway.service.errors import Refusal
-from spool.billing.drops import HourRows
+from spool.billing import HourRows
 from spool.listing import DESCENDING, ListPage, Position, empty_page
 
 ROOT = "billing_drop"

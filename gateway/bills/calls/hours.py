@@ -11,7 +11,7 @@ from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
-from spool.billing.hours import BillingPlan
+from spool.billing import BillingPlan
 from spool.errors import Invalid
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 

@@ -13,7 +13,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows, yes_n
 from gateway.http.resources.declaration import answer
 from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
 from gateway.money.costs.times import seconds
-from spool.billing.drops import StoredDrop
+from spool.billing import StoredDrop
 from spool.listing import SortField
 
 CONNECTION_TYPE = "external"

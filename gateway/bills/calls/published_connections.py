@@ -48,7 +48,7 @@ from gateway.intake.billing_connections import BillingConnections, ShownConnecti
 from gateway.service.errors import Refusal
 from gateway.service.schemas import COUNT, TEXT, TEXT_OR_NULL, closed
 from spool import providers
-from spool.billing.drops import month_text
+from spool.billing import month_text
 from spool.errors import NotThere
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS

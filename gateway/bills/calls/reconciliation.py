@@ -24,10 +24,10 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.service.mounts import WHOLE_SINCE
 from gateway.service.schemas import OBJECT, TEXT
 from spool import providers
-from spool.csv_cells import csv_pieces
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.sums import OTHER
+from spool.printable import csv_pieces
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.shared.texts import check_one_of

@@ -22,8 +22,7 @@ from gateway.service.errors import Refusal
 from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
-from spool.statements.rules import day_text
-from spool.statements.values import StatementMonth, StatementOutcome
+from spool.statements import StatementMonth, StatementOutcome, day_text
 
 MAX_FILES = 1000
 ELSEWHERE = "reports are imported on the machine of the server: tollhouse reconcile import"

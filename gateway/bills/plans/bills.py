@@ -17,8 +17,7 @@ from gateway.bills.plans.sums import AskedDays, SeatMonth
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.matching import day_of
 from spool.ledger import money
-from spool.statements.protocols import Statements
-from spool.statements.values import SEAT, SEATS, StatementInfo, StatementRow
+from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, Statements
 
 DISCOUNT, TAX = "discount", "tax"
 SEAT_COUNT, FEE, INCLUDED, OVERAGE = "seat_count", "fee_differs", "included_differs", "overage_differs"

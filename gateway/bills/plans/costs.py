@@ -33,7 +33,7 @@ from gateway.bills.plans.sums import (
 )
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.http.resources.declaration import words
-from spool.currencies.exchange import Converter, no_rates
+from spool.currencies import Converter, no_rates
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.ledger import Ledger

@@ -18,13 +18,12 @@ from typing import Protocol
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from spool.ledger import money
 from spool.ledger.costs import combined, periods
-from spool.ledger.derived import Derived
-from spool.ledger.queries import METERED_COST, TOTAL, CostQuery, CostRow, Group, Wanted, within
+from spool.ledger.queries import METERED_COST, TOTAL, CostQuery, CostRow, Derived, Group, Wanted, within
 from spool.people import People
 from spool.registry.registry import Registry
 from spool.registry.views import View, dimensions
-from spool.statements.rules import day_from, day_text
-from spool.turns.ordering import ordered
+from spool.statements import day_from, day_text
+from spool.turns.threads import ordered
 
 NAME = "(seat)"  # no question of anybody can name it, because it is in no list of dimensions
 _MEMO = 10_000

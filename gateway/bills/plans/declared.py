@@ -83,7 +83,7 @@ PLANS = DocumentKind("plan", AssistantPlan, "plan")
 
 def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
     """The draft in its stored form; Invalid names the field and the rule. Which views exist is asked elsewhere."""
-    from spool.currencies.codes import DECIMALS  # only where a plan is checked
+    from spool.currencies import DECIMALS  # only where a plan is checked
 
     check_one_of("unit", draft.unit, UNITS)
     check_one_of("currency", draft.currency, DECIMALS)

@@ -19,10 +19,9 @@ from datetime import UTC, date, datetime
 from gateway.bills.billed.spreading import in_turn
 from gateway.bills.plans.coverage import is_held, seat_mark
 from gateway.bills.plans.declared import CALLS, USD, AssistantPlan, Seat
-from spool.currencies.exchange import Converter, rounded
+from spool.currencies import Converter, rounded
 from spool.ledger import money
-from spool.statements.rules import day_text
-from spool.statements.values import DAY_S
+from spool.statements import DAY_S, day_text
 
 MarkedSeat = tuple[Seat, str]  # a seat and its mark
 

@@ -39,7 +39,7 @@ from gateway.bills.reconciliation.sides import (
 )
 from gateway.bills.reconciliation.wording import day_text, per_million
 from spool.ledger.money import UNIT
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 
 _Row = TypeVar("_Row", BilledTokens, BilledMoney, CountedUse)
 

@@ -18,15 +18,13 @@ from gateway.bills.reconciliation.matching import Owner, day_of
 from gateway.bills.reconciliation.sides import DAY_S, CountedUse
 from gateway.intake.prices import PriceBook
 from spool import providers
-from spool.currencies.exchange import Rates, rounded
+from spool.currencies import Rates, rounded
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.log.protocols import Log
 from spool.record import CURRENCY
-from spool.statements.protocols import Statements
-from spool.statements.rules import RowAmounts
-from spool.statements.values import USD, StatementInfo, StatementRow
+from spool.statements import USD, RowAmounts, StatementInfo, StatementRow, Statements
 
 _TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 

@@ -26,7 +26,7 @@ from gateway.bills.reconciliation.sides import (
 )
 from gateway.intake.rate_cards.names import family, letters
 from spool.ledger import money
-from spool.statements.values import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
+from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
 UNMATCHED = "(other keys)"  # keys of both sides that are not known to be one

@@ -80,7 +80,7 @@ class BilledMoney:
     """
     An amount of a statement. `meter`: METERS, POOLED or WHOLE for tokens, any other word for what is none.
 
-    `line` is what a line is where its meter alone does not tell (`spool.statements.values.LINE_TYPES`). What
+    `line` is what a line is where its meter alone does not tell (`spool.statements.LINE_TYPES`). What
     is given back or charged anew has the meter that it was charged for as `of`, and the time of its calls.
     """
 

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 
 from gateway.bills.statements.puller import FAILED, PullState
 from gateway.bills.statements.sources.list import SOURCES
-from spool.statements.rules import day_from
-from spool.statements.values import DAY_S, StatementInfo
+from spool.statements import DAY_S, StatementInfo, day_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

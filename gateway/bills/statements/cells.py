@@ -13,8 +13,7 @@ import msgspec
 from gateway.bills.statements.values import Damaged, kept
 from spool.bounded_reading import KnownDigests
 from spool.errors import Invalid
-from spool.statements.rules import RowAmounts
-from spool.statements.values import REQUESTS, SEAT, SEATS, TOKENS, USD, StatementRow
+from spool.statements import REQUESTS, SEAT, SEATS, TOKENS, USD, RowAmounts, StatementRow
 
 MOST_NAMED = 20  # damaged rows that are named
 _NOTHING = Decimal(0)

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from gateway.bills.statements.values import Damaged
-from spool.statements.rules import EXACT
+from spool.statements import EXACT
 
 # Dollars of a token that some model costs. A wrong unit is an error of a thousand, and falls out of it.
 LEAST_PRICE, MOST_PRICE = Decimal("5E-9"), Decimal("1E-3")

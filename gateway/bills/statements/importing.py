@@ -30,7 +30,7 @@ from gateway.bills.statements.values import Damaged, Row
 from gateway.normalise.reading.values import exact
 from spool.bounded_reading import MAX_DECODED, MAX_ROW, MAX_ROWS, BoundedLines, check_json, too_large
 from spool.errors import Invalid
-from spool.statements.values import Statement
+from spool.statements import Statement
 
 MAX_UNPACKED = 1024**3  # bytes of a file that nobody bounded
 _PIECE = 1024 * 1024  # bytes that are copied at once

@@ -26,9 +26,7 @@ from gateway.service.first_use import imported
 from spool.clock import Clock
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.registry.operators import Actor
-from spool.statements.protocols import Statements
-from spool.statements.rules import day_of, day_text
-from spool.statements.values import DAY_S
+from spool.statements import DAY_S, Statements, day_of, day_text
 
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from spool.statements.rules import MAX_DECIMALS, MAX_DIGITS, MAX_TEXT, plain
+from spool.statements import MAX_DECIMALS, MAX_DIGITS, MAX_TEXT, plain
 
 Row = Mapping[str, Any]  # of a report: a line of a table, or an object of a document
 

@@ -19,7 +19,7 @@ from gateway.cli.data_directory import need_data
 from gateway.cli.drill.server import MOST_HOLD_S, DrillFailed, DrillServer
 from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make
 from gateway.cli.output import show_json, show_table
-from spool.disks.mounts import nearest
+from spool.disks import nearest
 
 COLUMNS = ("fault", "rounds", "acknowledged", "lost", "duplicates", "recovery_s", "note")
 KILLS = 5

@@ -28,8 +28,7 @@ from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import cluster_reports
 from gateway.service.errors import BadPayload, Refusal
 from gateway.service.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array, closed
-from spool.container_files.files import ContainerFiles
-from spool.container_files.upload import ContainerUpload, FileTooLarge, RepeatedUpload
+from spool.container_files.files import ContainerFiles, ContainerUpload, FileTooLarge, RepeatedUpload
 from spool.container_files.values import (
     ABANDONED,
     AnnouncedFile,

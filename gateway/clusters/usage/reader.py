@@ -21,8 +21,8 @@ from gateway.clusters.usage.series import series_of
 from gateway.clusters.usage.usage import DayUsage, OpenDays, OpenUsage, body_of, opened, together
 from spool.clock import Clock
 from spool.container_files import container_rows
+from spool.container_files.container_rows import OPEN, ContainerUsage, UsageDay, UsageDocument
 from spool.container_files.files import ContainerFiles
-from spool.container_files.usage import OPEN, ContainerUsage, UsageDay, UsageDocument
 from spool.container_files.values import ClusterIdentity, ContainerFile
 from spool.errors import Invalid
 from spool.settings import ContainerPrice

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gateway.intake.billing_connections import BillingConnections
     from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.money.recommendations.adviser import Adviser
-    from spool.billing.hours import BillingPlan
+    from spool.billing import BillingPlan
     from spool.ledger.ledger import Ledger
     from spool.log.protocols import Log
     from spool.streams import StreamReader

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from gateway.service.first_use import Once
     from gateway.service.monitoring.late_reports import KeptLateReports
     from spool.clock import Clock
-    from spool.deliveries.lake_verdicts import LakeRecount, LakeRepairs, LakeState
-    from spool.deliveries.past_records import PastRecords
-    from spool.deliveries.protocols import Deliveries
+    from spool.deliveries.protocols import Deliveries, LakeRecount, LakeRepairs, LakeState, PastRecords
     from spool.deliveries.values import RouteState
-    from spool.log.event_types import AmountOf
+    from spool.log.counted_names import AmountOf
     from spool.log.partial_reports import PartialReports
     from spool.log.protocols import Log
     from spool.streams import StreamReader

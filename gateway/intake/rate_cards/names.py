@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from gateway.normalise.reading import models
 from spool import providers
-from spool.ledger.derived import Derived
-from spool.ledger.queries import FAMILY_DIMENSIONS
+from spool.ledger.queries import FAMILY_DIMENSIONS, Derived
 
 # Closed models cost the same wherever they are sold. The price of an open model holds for its seller alone.
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})

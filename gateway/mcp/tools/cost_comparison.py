@@ -25,8 +25,8 @@ from gateway.money.costs.answer import told_of_bills
 from gateway.money.costs.measures import CURRENCY_UNIT, ComparedType
 from spool.errors import Invalid
 from spool.ledger import money
+from spool.ledger.periods import preceding
 from spool.ledger.queries import CostQuery
-from spool.ledger.ranges import preceding
 from spool.record import moment
 
 _PREVIOUS = "previous"  # the same time before, as the console calls it

@@ -38,7 +38,7 @@ from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, TOTAL, CostRow
 from spool.meters import METERS, quantity_of
 from spool.record import CURRENCY, moment
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 NAME = "get_cost_data"
 USAGE = "usage"  # the measure of a meter

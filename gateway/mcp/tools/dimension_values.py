@@ -19,7 +19,7 @@ from gateway.money.costs.answer import ledger_for
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated
 from spool.ledger import money
 from spool.ledger.queries import BILLED_DIMENSIONS, CostRow
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 BILLED = "billed_cost"  # the money of dimensions that bills alone have
 

@@ -14,10 +14,10 @@ from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
-from spool.currencies.codes import DECIMALS
+from spool.currencies import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 MOST = 100
 

@@ -23,7 +23,7 @@ from gateway.money.costs.measures import CURRENCY_UNIT
 from spool import providers
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 MOST_PROVIDERS = 5
 MOST_CAUSES = 5  # of one provider

@@ -26,7 +26,7 @@ from spool.ledger.queries import TAG, TOTAL, CostQuery, CostRow, end_of_hour
 from spool.people import People
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_OPERATION
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 DAYS = 30
 # By kind the dimension of the ledger by which its rows have costs.

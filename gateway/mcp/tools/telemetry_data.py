@@ -17,10 +17,10 @@ from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fi
 from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
 from spool.errors import Invalid
-from spool.ledger.ranges import Span
+from spool.ledger.periods import Span
 from spool.record import NS, decimal_text, moment, rfc3339
 from spool.streams import Stream, Total, TotalsPart
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 NAME = "get_telemetry_data"
 _MOST_VALUES = 5  # of one dimension of a record

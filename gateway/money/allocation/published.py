@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gateway.intake.rate_cards.names import FAMILIES
 from gateway.money.allocation.definition import Definition, Dimension
 from gateway.money.allocation.evaluation import decisions
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
+from spool.ledger.queries import Derived
 from spool.people import People
 
 

@@ -28,8 +28,7 @@ from gateway.money.calls.published_allocation import NAMESPACE, find_version, wh
 from gateway.people.calls.managed_by_people import managed_by_people
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
-from spool.ledger.limits import limit_of_question
-from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.ledger.queries import TOTAL, CostQuery, end_of_hour, limit_of_question
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 

@@ -22,8 +22,8 @@ from gateway.money.costs.question import check_span
 from gateway.records.calls import deliveries
 from gateway.service.errors import Refusal
 from spool.ledger.costs import combined
+from spool.ledger.periods import preceding
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
-from spool.ledger.ranges import preceding
 from spool.listing import ListQuery
 from spool.record import AI_TELEMETRY, moment
 from spool.registry.insights import IN_PROGRESS, NEW, Insight

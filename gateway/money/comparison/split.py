@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from spool.turns.ordering import ordered, sums
+from spool.turns.threads import ordered, sums
 
 Group = tuple[str | None, ...]
 

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from gateway.money.costs.measures import REAL_COST
 from gateway.service.errors import Refusal
+from spool.ledger.periods import preceding
 from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, within
-from spool.ledger.ranges import preceding
 from spool.record import CURRENCY
 from spool.registry.views import View
 

@@ -9,9 +9,8 @@ from gateway.http.visible import EVERYTHING, Visible, check_usable
 from gateway.intake.rate_cards.names import FAMILY_NAMES
 from gateway.service.errors import Refusal
 from spool.errors import NotThere
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, Derived
 from spool.ledger.slices import SlicedLedger
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING as ALL_RIGHTS

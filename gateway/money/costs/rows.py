@@ -14,10 +14,9 @@ from gateway.money.costs.asked_measures import AskedMeasures, FoundMeasures, Pla
 from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, per
 from spool.ledger import money
 from spool.ledger.costs import combined, own_start, periods
-from spool.ledger.latency import percentile_ms
 from spool.ledger.queries import TOTAL, CostRow, Group
-from spool.ledger.sums import OTHER
-from spool.turns.ordering import ordered
+from spool.ledger.sums import OTHER, percentile_ms
+from spool.turns.threads import ordered
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 

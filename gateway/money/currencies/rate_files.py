@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from spool.bounded_reading import BoundedLines
-from spool.currencies.codes import code_of
+from spool.currencies import code_of
 from spool.errors import Invalid
 
 ECB: Final = "ecb"

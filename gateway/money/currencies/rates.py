@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway.money.currencies.rate_files import OWN, Quotation, RatesUnreadable, read
 from gateway.service.configuration.sections import CurrencySettings
-from spool.currencies.exchange import SCALE
+from spool.currencies import SCALE
 from spool.ledger.sums import DAY_S
 from spool.record import CURRENCY
 
@@ -117,7 +117,7 @@ def rate_of(given: DayValue, asked: DayValue) -> int:
 
 class ExchangeRates:
     """
-    The rates of a configuration (a `spool.currencies.exchange.Rates`). Its file is read when it is first asked for
+    The rates of a configuration (a `spool.currencies.Rates`). Its file is read when it is first asked for
     and whenever it changed; one that cannot be read any more leaves in force what was read before.
     """
 

@@ -15,11 +15,11 @@ from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
 from spool.clusters import Cluster
-from spool.deliveries.lake_verdicts import LakeState
+from spool.deliveries.protocols import LakeState
 from spool.deliveries.values import RouteState
 from spool.devices.device import Device
 from spool.leases import NodeSettings
-from spool.log.event_types import EventType
+from spool.log.counted_names import EventType
 from spool.record import Inference
 from spool.registry.insights import Finding
 from spool.registry.keys import Key

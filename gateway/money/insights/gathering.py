@@ -17,9 +17,8 @@ from gateway.intake.prices import PriceBook
 from gateway.money.insights.detectors.spending import EVERYBODY, newest_streaks
 from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
 from spool.clusters import Cluster
-from spool.deliveries.lake_verdicts import LakeState
-from spool.deliveries.protocols import Deliveries
-from spool.deliveries.refusals import routes_with_refusals
+from spool.deliveries.protocols import Deliveries, LakeState
+from spool.deliveries.routes import routes_with_refusals
 from spool.devices.device import Device
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger

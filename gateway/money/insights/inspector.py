@@ -11,10 +11,9 @@ from gateway.money.insights.detectors.list import DETECTORS, OF_STATES, RETIRED
 from gateway.money.insights.facts import Detector, Facts
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather, gather_states
-from spool.clock import Clock
+from spool.clock import Clock, doubts
 from spool.registry.insights import Finding, Merged
 from spool.registry.tables.insights import InsightTable
-from spool.steady_clock import doubts
 
 EVERY_S = 600.0
 STATES_EVERY_S = 60.0  # whether a state has ended

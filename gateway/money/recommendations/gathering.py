@@ -23,7 +23,7 @@ from gateway.money.recommendations.facts import (
 )
 from spool.ledger import money
 from spool.ledger.counting import kept
-from spool.ledger.days.tokens import DaySum
+from spool.ledger.days.usage import DaySum
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.repricing import TokenSum

@@ -17,7 +17,7 @@ from spool.people import People
 from spool.record import CURRENCY
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice
-from spool.statements.rules import day_from, day_text
+from spool.statements import day_from, day_text
 
 _EVERY_CALL = LedgerSlice(parts=((),))
 _Key = tuple[str, str]  # the name of a plan, and a user

@@ -18,9 +18,9 @@ from gateway.money.recommendations.facts import DAY_S, share_of
 from gateway.money.recommendations.gathering import MOST_A_DAY, Chosen
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.days.tokens import DaySum
+from spool.ledger.days.usage import DaySum
 from spool.ledger.ledger import Ledger
-from spool.ledger.limits import limit_of_question
+from spool.ledger.queries import limit_of_question
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
 from spool.processing import STANDARD

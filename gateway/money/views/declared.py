@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.http.resources.declaration import KEPT, Option, changes_of, item_of, one_of, words
+from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL
-from spool.ledger.ranges import RANGES
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES
 
 Values = list[str | None]  # null is the unknown value

@@ -39,7 +39,7 @@ from gateway.service.errors import BadPayload, Refusal
 from gateway.service.schemas import COUNT, TEXT, closed
 from spool.identity import of_call
 from spool.record import Inference
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"

@@ -385,7 +385,7 @@ def _is_in_dollars(attributes: Attributes, name: str) -> bool:
 
 def is_currency(stated: str) -> bool:
     """True if amounts in it are kept."""
-    from spool.currencies.codes import DECIMALS  # only where amounts come in one
+    from spool.currencies import DECIMALS  # only where amounts come in one
 
     return stated in DECIMALS
 
@@ -394,7 +394,7 @@ def charges_of(attributes: Attributes, names: Iterable[str]) -> dict[str, str]:
     """The reported cost of a call in another currency than dollars; none, or one amount by its currency."""
     for name in names:
         if _CURRENCIES.get(name, "") in attributes:
-            from spool.currencies.codes import code_of  # only where a currency is stated
+            from spool.currencies import code_of  # only where a currency is stated
 
             currency = code_of(attributes[_CURRENCIES[name]])
             amount = money(attributes.get(name), name)

@@ -23,8 +23,8 @@ from gateway.people.roles.declared import NewRole
 from gateway.service.mounts import OPERATOR_API
 from spool.errors import Invalid, NotThere
 from spool.ledger import money
+from spool.ledger.periods import span
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
-from spool.ledger.ranges import span
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import NO_ROLE, check_email, check_role
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS
@@ -41,7 +41,7 @@ from spool.registry.roles import (
 )
 from spool.registry.shared.role_checks import check_role_draft
 from spool.registry.shared.texts import check_dimensions
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 RANGE = "last_30d"
 SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")

@@ -10,10 +10,10 @@ from gateway.http.operator.address import call
 from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from spool.clock import SteadyClock, doubts
 from spool.log.values import AcceptedTwice, Books
 from spool.record import moment
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION, VIEW_RECORDS
-from spool.steady_clock import SteadyClock, doubts
 
 
 class AcceptClock(RequestBody):

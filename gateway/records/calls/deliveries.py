@@ -14,7 +14,7 @@ from gateway.http.operator.body import RequestBody
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
 from gateway.service.monitoring.health import describe_nodes, describe_route
-from spool.deliveries.refusals import routes_with_refusals
+from spool.deliveries.routes import routes_with_refusals
 from spool.deliveries.values import (
     DELIVERY_STATES,
     OPEN,
@@ -28,7 +28,7 @@ from spool.record import AI_TELEMETRY, moment
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 if TYPE_CHECKING:
-    from spool.deliveries.lake_verdicts import LakeState
+    from spool.deliveries.protocols import LakeState
 
 
 ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "kept"), 0)

@@ -28,7 +28,7 @@ from gateway.records.calls.published import (
 )
 from gateway.service.errors import Refusal
 from gateway.service.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
-from spool.log.event_types import EventType
+from spool.log.counted_names import EventType
 from spool.record import NS, USAGE_EVENTS, UsageEvent, decimal_text, moment
 from spool.registry.scopes import READ_TELEMETRY
 

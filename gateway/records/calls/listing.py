@@ -19,7 +19,7 @@ from gateway.records.calls.filters import DATE
 from gateway.records.calls.newest import RECORDS
 from gateway.records.calls.past import days_of, past_records
 from gateway.records.calls.published import KeptRecord
-from spool.deliveries.past_records import PastDates
+from spool.deliveries.protocols import PastDates
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S
 from spool.listing import ListPage

@@ -16,7 +16,7 @@ from typing import Any
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.operator.requests import OperatorRequest
 from gateway.records.calls.published import KeptRecord
-from spool.deliveries.past_records import PastDates, PastRecord, PastRecords
+from spool.deliveries.protocols import PastDates, PastRecord, PastRecords
 from spool.errors import SpoolUnavailable
 from spool.ledger.own_records import first_after
 from spool.record import AI_TELEMETRY

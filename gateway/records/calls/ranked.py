@@ -19,7 +19,7 @@ from gateway.records.calls import published as records
 from gateway.records.calls.amounts import AMOUNTS
 from gateway.records.calls.past import dates_of, past_records
 from gateway.records.calls.published import KeptRecord
-from spool.deliveries.past_records import PastDates
+from spool.deliveries.protocols import PastDates
 from spool.ledger.own_records import STEP, first_after
 from spool.ledger.sums import AHEAD_S, hour_of
 from spool.listing import DESCENDING, ListPage, SortValue, rank_of

@@ -121,7 +121,7 @@ async def _inspect(operators: OperatorServices) -> None:
 
 async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
     """Count again what the ledger missed of the log."""
-    mending = await imported("spool.ledger.mending")
+    mending = await imported("spool.ledger.comparing")
     storage = assembler.storage
     changed = operators.money.sums_changed
     await mending.LedgerMender(

@@ -15,9 +15,7 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from exporters.settings import DestinationSettings
-    from spool.deliveries.lake_verdicts import LakeRecount, LakeRepairs, LakeState
-    from spool.deliveries.past_records import PastRecords
-    from spool.deliveries.protocols import Landings
+    from spool.deliveries.protocols import LakeRecount, LakeRepairs, LakeState, Landings, PastRecords
 
 _ANY = 2**62  # above every number
 
@@ -27,7 +25,7 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     if not config.destinations or storage.registry is None:
         return ()
     from exporters.destinations.catalogue import TYPES
-    from spool.deliveries.lake_verdicts import LakeState, kept_landed, kept_verdict
+    from spool.deliveries.protocols import LakeState, kept_landed, kept_verdict
 
     landings = storage.small.of(LANDINGS)
     table = storage.registry.statements
@@ -75,7 +73,7 @@ async def repair_lake(
     from exporters.errors import SendError
     from exporters.lake.destination import store_of
     from exporters.lake.repair import LakeRepair
-    from spool.deliveries.lake_verdicts import LakeRepairs
+    from spool.deliveries.protocols import LakeRepairs
 
     put = list[str]()
     lost = dict[str, str]()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.money.recommendations.adviser import Adviser
     from spool.registry.shared.document_table import PlainDocuments
-    from spool.statements.protocols import Statements
+    from spool.statements import Statements
 
 CONFIGURED_LOOK_S = 15.0  # for what a reload, or somebody else, may bring
 FIRST_BUDGET_S = 2.0  # until it is seen, and from then on evaluated with the others
@@ -115,7 +115,7 @@ def row_book(
     def make() -> RowBook:
         from gateway.bills.billed.row_book import RowBook, RowSources
         from gateway.clusters.usage.reader import UsageReader, UsageSources
-        from spool.container_files.usage import CONTAINER_USAGE
+        from spool.container_files.container_rows import CONTAINER_USAGE
 
         metrics = UsageSources(
             files=storage.container_files,

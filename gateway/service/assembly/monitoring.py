@@ -14,9 +14,9 @@ from gateway.service.first_use import Once
 from gateway.service.monitoring.health import Health
 from gateway.service.monitoring.metrics import Exposition, Metrics
 from gateway.service.monitoring.snapshot import Limit, ReconciledRatio, Snapshot
+from spool.clock import doubts
 from spool.installation import public_id
 from spool.settings import MAX_SENDERS
-from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import Reconciler

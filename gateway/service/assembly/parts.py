@@ -44,16 +44,14 @@ from gateway.service.configuration.local_operator import local_address
 from gateway.service.configuration.secret_file import signing_secret
 from gateway.service.configuration.sections import Config, ConfigError, PriceSettings
 from gateway.service.monitoring.metrics import Metrics
-from spool.billing.drops import BILLING_DROPS
-from spool.billing.hours import BILLING_HOURS
-from spool.clock import Clock
+from spool.billing import BILLING_DROPS, BILLING_HOURS
+from spool.clock import Clock, SteadyClock
 from spool.packed.native import NO_NATIVE, NativeUse
 from spool.people import People
 from spool.record import Inference, UsageEvent
 from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
 from spool.shares import HeldByKey, KeyShare
-from spool.steady_clock import SteadyClock
 from spool.storage import Storage
 
 if TYPE_CHECKING:

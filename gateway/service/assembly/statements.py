@@ -19,7 +19,7 @@ from gateway.service.configuration.sections import Config, StatementPullSettings
 from gateway.service.first_use import imported
 from spool.clock import Clock
 from spool.errors import NotThere
-from spool.statements.protocols import Statements
+from spool.statements import Statements
 
 FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 403, 404, 429
 WAIT_S = 5.0  # where the provider tells no time

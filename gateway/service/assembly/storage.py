@@ -16,7 +16,7 @@ from spool.packed.native import Native
 from spool.storage import Storage, StorageOptions
 
 if TYPE_CHECKING:
-    from spool.currencies.exchange import Rates
+    from spool.currencies import Rates
     from spool.registry.registry import Registry
 
 AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things

@@ -13,7 +13,7 @@ from contextlib import suppress
 from exporters.otlp.encoding import encode
 from gateway.intake.workers.serving import Link, serve
 from gateway.service.monitoring.memory import settle_after_start
-from spool.turns.thread_priority import lower_priority
+from spool.turns.threads import lower_priority
 
 _END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 OUT_OF_MEMORY = 70

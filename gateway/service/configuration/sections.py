@@ -1080,7 +1080,7 @@ def names_some(pattern: str) -> bool:
 
 def _is_foreign(code: str) -> bool:
     """True for the code of a currency that amounts are converted from."""
-    from spool.currencies.codes import DECIMALS  # only where a currency is configured
+    from spool.currencies import DECIMALS  # only where a currency is configured
 
     return code in DECIMALS and code != "USD"
 

@@ -16,9 +16,7 @@ from gateway.bills.statements.sources.list import SOURCES
 from gateway.intake.prices import PriceBook
 from gateway.service.demo.samples import ACTOR
 from spool.record import NS, Inference
-from spool.statements.protocols import Statements
-from spool.statements.rules import EXACT
-from spool.statements.values import DAY_S, REQUESTS, TOKENS, USD, Statement, StatementRow
+from spool.statements import DAY_S, EXACT, REQUESTS, TOKENS, USD, Statement, StatementRow, Statements
 
 OPENAI, ANTHROPIC = "openai", "anthropic"
 REPORTS = {OPENAI: ("openai_usage", "openai_costs"), ANTHROPIC: ("anthropic_usage", "anthropic_costs")}

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from spool.clock import Clock
+from spool.clock import Clock, doubts
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.errors import SpoolError
@@ -20,7 +20,6 @@ from spool.ledger.ledger import Soundness
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.record import moment
-from spool.steady_clock import doubts
 
 ANSWER_S = 10.0  # a writer without an answer for this long is dead
 NOT_READY_S = 5.0  # a commit that takes so long: senders elsewhere are served better

@@ -17,7 +17,7 @@ from spool.storage import DatabaseHealth, Standby
 
 if TYPE_CHECKING:
     from gateway.service.monitoring.spend import SpendCounts
-    from spool.deliveries.lake_verdicts import LakeState
+    from spool.deliveries.protocols import LakeState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,9 @@ from spool.ledger.queries import CostQuery, CostRow
 from spool.record import CURRENCY
 
 if TYPE_CHECKING:
-    from spool.currencies.exchange import Rates
+    from spool.currencies import Rates
     from spool.ledger.ledger_rows import LedgerRows
-    from spool.ledger.limits import QuestionLimit
+    from spool.ledger.queries import QuestionLimit
 
 MOST_ROWS = 20_000  # of all answers together, some 20 MB
 MOST_OF_ONE = 5_000

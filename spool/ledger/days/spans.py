@@ -8,14 +8,56 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spool.ledger import kept
+from spool.errors import NotKept
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, FOUR_WEEKS_S, HOUR_S, begin
-from spool.record import CURRENCY
+from spool.record import CURRENCY, border
 
 if TYPE_CHECKING:
     from spool.ledger.days.rollups import Division, Span
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import CostQuery
+
+# -- how fine the sums are that are kept: hours, and before a border whole days alone ------------------------
+
+
+def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
+    """NotKept if an instant (epoch seconds) lies within an hour, or before `hourly` within a day, that has sums."""
+    for instant in instants:
+        width = HOUR_S if instant >= hourly else DAY_S
+        start = int(instant // width) * width
+        if start != instant and rows.numbers(width, start):
+            raise NotKept(
+                f"{_hours() if width == HOUR_S else _days(hourly)}; this question divides one at "
+                f"{border(instant)}"
+            )
+
+
+def check_hours(hourly: int, since: float) -> None:
+    """NotKept if hours from `since` on (epoch seconds) are kept no more."""
+    if since < hourly:
+        raise NotKept(_border(hourly))
+
+
+def _border(hourly: int) -> str:
+    since = border(hourly)
+    return f"before {since} costs are kept by whole days of UTC alone: ask from {since} on"
+
+
+def _days(hourly: int) -> str:
+    return f"{_border(hourly)}, or for periods that begin and end at midnight UTC"
+
+
+def _hours() -> str:
+    return (
+        "costs are kept by whole hours of UTC: ask for periods that begin and end on the hour, in a zone "
+        "whose offset"
+        " from UTC is whole hours"
+    )
+
+
+# -- which sums cover a period -------------------------------------------------------------------------------
+
 
 Spans = Callable[[int, int], Iterable["Span"]]  # of a period: the sums that cover it
 
@@ -69,7 +111,7 @@ def divided(
     within the smallest sum that is kept there. `state` is that of the rows.
     """
     moments = instants(asked)
-    kept.check(rows, state["hourly"], moments)
+    check(rows, state["hourly"], moments)
     spans: Spans = partial(spans_of, daily=state["daily"], hourly=state["hourly"])
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= min(high, state["daily"]):
@@ -113,7 +155,7 @@ def spans_of(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]
     """
     Divide a period by the sums that cover it: whole days where they exist, hours for the rest.
 
-    What is cut here has no sums: `kept.check` has seen to that.
+    What is cut here has no sums: `check` has seen to that.
     """
     first_day = -(-start // DAY_S) * DAY_S
     last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))

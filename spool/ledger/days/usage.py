@@ -3,15 +3,119 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import add, itemgetter
 from typing import Any
 
 import msgspec
 
-from spool.ledger.days.tokens import cost_of, width_of_day
+from spool.ledger.counting import period, state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
-from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, Dimensions, Measures, sized
+from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, sized
+from spool.turns.threads import ordered
+
+# -- sums that can be priced, with everything that decides their price and what they cost --------------------
+
+
+_REPORTED, _ESTIMATED = (len(COUNTS) + MONEY.index(name) for name in ("reported", "estimated"))
+
+_Named = tuple[int, int, Dimensions]  # the negative of a cost, the number of its dimensions, and these
+
+
+class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Calls of one day and one set of dimensions. `cost` is what counts of them, in units of `spool.ledger.money`."""
+
+    day: int  # epoch seconds
+    dimensions: Dimensions
+    tokens: TokenSum
+    cost: int
+
+
+def sums_of_day(
+    rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool] | None = None
+) -> list[DaySum]:
+    """The sums of a day (UTC) that cost something, the most costly first and no more than `most`; None: of all."""
+    found = [each for sums in sums_of_days(rows, (day,), most, chosen) for each in sums]
+    return ordered(found, key=lambda each: (-each.cost, each.dimensions))
+
+
+def sums_of_days(
+    rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
+) -> list[list[DaySum]]:
+    """
+    Return the sums that `sums_of_day` has of each of several days, those of the same dimensions together: in the order
+    of days, and nothing else is in order.
+    """
+    found: dict[int, list[DaySum]] = {}  # by number
+    known: dict[int, Dimensions | None] = {}  # None is not chosen
+    for day in days:
+        width = width_of_day(rows, day)
+        dearest = most if width == DAY_S and chosen is None else 0  # of a day of hours no one hour tells
+        summed, meters = _summed(rows, day, width, dearest)
+        places = [(-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0]
+        if chosen is None:
+            places = _first(places, most)
+        read = rows.dimensions([number for _, number in places if number not in known])
+        for number, dimensions in read.items():
+            known[number] = dimensions if chosen is None or chosen(dimensions) else None
+        named = [(negative, number, of) for negative, number in places if (of := known[number]) is not None]
+        if len(named) > most:
+            named = _dearest(named, most)
+        for negative, number, dimensions in named:
+            tokens = token_sum(day, dimensions, summed[number][:-1], meters.get(number, {}))
+            each = DaySum(day=day, dimensions=dimensions, tokens=tokens, cost=-negative)
+            found.setdefault(number, []).append(each)
+    return list(found.values())
+
+
+def _summed(
+    rows: LedgerRows, day: int, width: int, dearest: int
+) -> tuple[Mapping[int, Measures], Mapping[int, Counter[str]]]:
+    """Return what `token_sums` does of a day, and its meters."""
+    summed: dict[int, Measures] = {}
+    meters: dict[int, Counter[str]] = {}
+    for start in range(day, day + DAY_S, width):
+        for number, measures in rows.token_sums(width, start, dearest=dearest):
+            before = summed.get(number)
+            summed[number] = measures if before is None else list(map(add, before, measures))
+        for number, told in rows.meters(width, start).items():
+            meters.setdefault(number, Counter()).update(told)
+    return summed, meters
+
+
+def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """Return `most` places, and those that cost as much as the last of them."""
+    if len(places) <= most:
+        return places
+    last, _ = ordered(places, key=itemgetter(0))[most - 1]
+    return [each for each in places if each[0] <= last]
+
+
+def _dearest(found: list[_Named], most: int) -> list[_Named]:
+    """Return the `most` that cost most: of those that cost as much as the last, the first by their dimensions."""
+    found = ordered(found, key=itemgetter(0))
+    last = found[most - 1][0]
+    dearer = [each for each in found if each[0] < last]
+    equal = ordered((each for each in found if each[0] == last), key=itemgetter(2, 1))
+    return [*dearer, *equal[: most - len(dearer)]]
+
+
+def width_of_day(rows: LedgerRows, day: int) -> int:
+    """Return the width of a day's sums: DAY_S if the day is summed up, else HOUR_S."""
+    state = state_of(rows)
+    return DAY_S if day < state["daily"] else period(day, state["hourly"])[0]
+
+
+def cost_of(dimensions: Dimensions, measures: Measures) -> int:
+    """Reported, else estimated; what a gateway's own cache answered costs nothing."""
+    if dimensions.status == "cached":
+        return 0
+    return {"reported": measures[_REPORTED], "estimated": measures[_ESTIMATED]}.get(dimensions.cost_source, 0)
+
+
+# -- sums as a provider bills them: also calls without a price or a count ------------------------------------
+
 
 _NOBODY = {"user": None, "device": None, "tags": ""}  # whom a provider does not know
 

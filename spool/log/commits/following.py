@@ -13,7 +13,7 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from threading import Lock
 from typing import NamedTuple
@@ -310,3 +310,48 @@ def _numbers(type: str, data: bytes) -> array[int]:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers
+
+
+# -- names of records of earlier commits, which a report told after the record was kept ----------------------
+
+
+FIRST, AFTER = "names ", "names!"  # every fact of these is between them
+
+
+class _Names(msgspec.Struct, array_like=True):
+    at: float
+    ids: bytes
+
+
+_names = msgspec.msgpack.Decoder(_Names)
+
+
+def fact_of(number: int) -> str:
+    """The fact with the names of one commit, in the order of the numbers."""
+    return f"{FIRST}{number:020}"
+
+
+def number_of(fact: str) -> int:
+    return int(fact.removeprefix(FIRST))
+
+
+def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
+    """Ids, places and hours of a commit at a time, at least one."""
+    ids, places, hours = zip(*names, strict=True)
+    return msgspec.msgpack.encode(_Names(at, pack_new_ids(NewIds(ids, places, hours))))
+
+
+def unpack_names(data: bytes) -> tuple[float, NewIds]:
+    """Return the time of their commit and the names; ValueError if the bytes changed."""
+    try:
+        names = _names.decode(data)
+    except NO_RECORD as error:
+        raise ValueError(f"the names of a commit are damaged: {error}") from error
+    return names.at, unpack_ids(names.ids)
+
+
+def names_in(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
+    """Ids, places and hours of all names among some facts."""
+    for name in sorted(facts):
+        if FIRST <= name < AFTER:
+            yield from zip(*unpack_names(facts[name])[1], strict=True)

@@ -6,9 +6,10 @@ The checksum covers the stored bytes, so damage is found before anything is deco
 
 from __future__ import annotations
 
+import logging
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -145,3 +146,38 @@ def unpack_fields(packed: bytes) -> dict[str, Any]:
     except NO_RECORD as error:
         raise EntryUnreadable("the amendment cannot be decoded") from error
     return fields
+
+
+# -- damaged entries and amendments: what is remembered and logged of them -----------------------------------
+
+
+_log = logging.getLogger(__name__)
+
+
+class Damage(NamedTuple):
+    """An entry that was found damaged just now."""
+
+    first: int
+    records: int
+    reason: str
+
+
+def log_damage(topic: str, damage: Iterable[Damage]) -> None:
+    for one in damage:
+        _log.error(
+            "an entry is damaged and set aside",
+            extra={
+                "action": "entry_damaged",
+                "topic": topic,
+                "first": one.first,
+                "records": one.records,
+                "reason": one.reason,
+            },
+        )
+
+
+def log_damaged_amendment(topic: str, number: int, error: EntryUnreadable) -> None:
+    _log.warning(
+        "an amendment is damaged, its record stays as it first came",
+        extra={"action": "amendment_damaged", "topic": topic, "number": number, "reason": str(error)},
+    )

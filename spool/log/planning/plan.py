@@ -11,8 +11,8 @@ from spool.errors import KeyEnded, KeyReused, Stale
 from spool.log import books
 from spool.log.books import Terms
 from spool.log.conflicts import Conflicts
+from spool.log.counted_names import EventSum
 from spool.log.counters import SeriesState
-from spool.log.event_types import EventSum
 from spool.log.partial_reports import PartialReport
 from spool.log.values import Receipt
 from spool.record import Record
@@ -38,7 +38,7 @@ class PlanReader(Protocol):
         ...
 
     def partial_report(self, key: bytes) -> int:
-        """The version of what waits under a key (spool.log.expectations); 0 when nothing does."""
+        """The version of what waits under a key (spool.log.partial_reports); 0 when nothing does."""
         ...
 
 

@@ -14,10 +14,10 @@ from operator import attrgetter
 from spool.identity import Identity
 from spool.log import books, duplicates
 from spool.log.books import Terms
+from spool.log.counted_names import types_of
 from spool.log.counters import SeriesState, advance, as_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
-from spool.log.event_types import types_of
-from spool.log.expectations import stale
+from spool.log.partial_reports import stale
 from spool.log.planning.known_calls import KnownCalls
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.retention import SERIES_AGE_S

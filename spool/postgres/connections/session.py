@@ -7,20 +7,87 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
-from psycopg.pq import ConnStatus, TransactionStatus
+from psycopg.abc import Params, QueryNoTemplate
+from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
 from psycopg.types.string import StrDumperUnknown
 
-from spool.postgres.connections.errors import CommitUnknown, Unconfirmed, said, translated
-from spool.postgres.connections.joined import JoinedTransaction
-from spool.postgres.connections.pooled import PooledConnection
+from spool.postgres.connections.joined import READ_COMMITTED, Connection, JoinedTransaction, WatchedConnection
 from spool.postgres.connections.standby import BARRIER, NOT_CONFIRMED, SETTLED_S
-from spool.postgres.connections.target import CONNECTING, LIMITS, DatabaseTarget, session_options
-from spool.postgres.connections.watched import READ_COMMITTED, Connection, WatchedConnection
+from spool.postgres.connections.target import (
+    CONNECTING,
+    LIMITS,
+    CommitUnknown,
+    DatabaseTarget,
+    Unconfirmed,
+    local_settings,
+    said,
+    session_options,
+    translated,
+)
+
+
+class PooledConnection(WatchedConnection):
+    """
+    In autocommit. A statement outside of a transaction is sent as one that has `settings`, in one round trip.
+
+    So is a pipeline, whose statements are then one transaction; without settings they are one as well.
+    """
+
+    settings: Mapping[str, str]
+
+    def begin(self, statement: bytes) -> None:
+        super().execute(statement + b"; " + local_settings(self.settings))
+
+    @contextmanager
+    def begun(self) -> Iterator[psycopg.Pipeline]:
+        with super().pipeline() as pipeline:
+            super().execute(READ_COMMITTED)
+            super().execute(local_settings(self.settings))
+            yield pipeline
+
+    def execute(  # type: ignore[override]  # templates are not used here
+        self,
+        query: QueryNoTemplate,
+        params: Params | None = None,
+        *,
+        prepare: bool | None = None,
+        binary: bool = False,
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        if not self._stands_alone():
+            return super().execute(query, params, prepare=prepare, binary=binary)
+        with self._one_transaction():
+            return super().execute(query, params, prepare=prepare, binary=binary)
+
+    @contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        with self._one_transaction() if self._stands_alone() else super().pipeline() as pipeline:
+            yield pipeline
+
+    def _stands_alone(self) -> bool:
+        in_pipeline = self.pgconn.pipeline_status != PipelineStatus.OFF
+        return not in_pipeline and self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    @contextmanager
+    def _one_transaction(self) -> Iterator[psycopg.Pipeline]:
+        try:
+            with self.begun() as pipeline:
+                yield pipeline
+                super().execute(b"COMMIT")
+        finally:
+            if (
+                self.pgconn.status == ConnStatus.OK
+                and self.pgconn.transaction_status != TransactionStatus.IDLE
+            ):
+                super().execute(b"ROLLBACK")
+
+
+# -- sessions ------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"

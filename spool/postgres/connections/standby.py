@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.connections.errors import Unconfirmed
+from spool.postgres.connections.target import Unconfirmed
 
 SETTLED_S = 1.0  # after the configuration was read: all processes of the server have it
 

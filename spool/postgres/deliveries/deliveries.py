@@ -43,9 +43,14 @@ from spool.log.books import topic_of
 from spool.postgres.connections.standby import NO_STANDBY
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.deliveries import delivery_rows, queries
-from spool.postgres.deliveries.choosing import DeliveryChoice, due, fresh_single, suspect
-from spool.postgres.deliveries.delivery_rows import DeliveryRows
-from spool.postgres.deliveries.routes import PostgresRoutes
+from spool.postgres.deliveries.delivery_rows import (
+    DeliveryChoice,
+    DeliveryRows,
+    PostgresRoutes,
+    due,
+    fresh_single,
+    suspect,
+)
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.entries import accepted, code, oldest
 from spool.postgres.log.log import PostgresLog

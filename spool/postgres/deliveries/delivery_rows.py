@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from spool.deliveries import routes, rules
+from spool.deliveries import routes, rules, transitions
+from spool.deliveries.routes import Backlog
 from spool.deliveries.stored import (
     COUNTS,
     RouteChange,
@@ -17,12 +21,15 @@ from spool.deliveries.stored import (
     StoredRoute,
     is_proven,
 )
-from spool.deliveries.values import PartialRefusal, UnsettledDelivery
+from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
+from spool.errors import SpoolUnavailable
+from spool.log.commits.following import by_topic
 from spool.log.values import Entry
 from spool.postgres.connections.standby import refused
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.deliveries import queries
-from spool.postgres.log.entries import code
+from spool.postgres.log import queries as log_queries
+from spool.postgres.log.entries import accepted, code, committed_at
 from spool.record import pack, unpack
 
 Values = Mapping[str, object]
@@ -202,3 +209,179 @@ def unsettled(row: tuple[Any, ...]) -> UnsettledDelivery:
 
 def partial_refusals(rows: Iterator[tuple[Any, ...]]) -> list[PartialRefusal]:
     return [PartialRefusal(**dict(zip(queries.REFUSAL_COLUMNS, row, strict=True))) for row in rows]
+
+
+# -- routes --------------------------------------------------------------------------------------------------
+
+
+NOBODY = UUID(int=0)
+
+
+class PostgresRoutes:
+    """Asked by the log; it sends no delivery."""
+
+    def __init__(self, database: Database) -> None:
+        self._session = DeliveryRows(database, NOBODY)
+        self._database = database
+
+    def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
+        """The terms of every route, `queued` among them; replays stand apart."""
+        return {
+            route.name: routes.terms(
+                route, backlog, accepted=accepted(self._database, connection, route.topic)
+            )
+            for route, backlog in self._with_backlog(connection)
+        }
+
+    def states(self, connection: Connection, now: float) -> Sequence[RouteState]:
+        """Every route as the operator sees it."""
+        return [
+            routes.state(
+                route,
+                backlog,
+                accepted=accepted(self._database, connection, route.topic),
+                committed_at=committed_at(
+                    self._database, connection, route.topic, routes.progress(route, backlog)
+                ),
+                now=now,
+            )
+            for route, backlog in self._with_backlog(connection)
+        ]
+
+    def needed_from(self, connection: Connection, topic: str) -> int | None:
+        """
+        The lowest number that a required route still has to read; None when no route is on the topic.
+
+        NOBODY_NEEDS when all of them may be skipped.
+        """
+        on_topic, uncut, cut = self._session.execute(connection, queries.NEEDED, {"topic": topic}).fetchone()
+        if not on_topic:
+            return None
+        needed: int = min(number for number in (uncut, cut, rules.NOBODY_NEEDS) if number is not None)
+        return needed
+
+    def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
+        """
+        Give up what optional routes have not delivered below a number of their topic; returns the records by
+        topic, summed over the routes.
+
+        SpoolUnavailable, for the transaction to end with, when somebody moved a route meanwhile.
+        """
+        where = {"topics": list(numbers), "numbers": list(numbers.values())}
+        locked = {id for (id,) in self._session.execute(connection, queries.GIVEN_UP, where)}
+        self._session.execute(connection, queries.LOCK_ROUTES)
+        totals = dict.fromkeys(numbers, 0)
+        for topic, number in numbers.items():
+            for row in self._session.execute(connection, queries.OPTIONAL, {"topic": topic}).fetchall():
+                totals[topic] += self._skip(connection, route(row), number, locked)
+        return totals
+
+    def _skip(self, connection: Connection, route: StoredRoute, number: int, locked: set[int]) -> int:
+        where = {"route": route.name, "number": number}
+        below = [one.delivery for one in self._session.deliveries(connection, queries.BELOW, where)]
+        change = transitions.skip(route, below, number)
+        if not any(change.counts.values()) and not change.removed:
+            return 0
+        is_moved = not locked.issuperset(each.id for each in below)
+        if is_moved or self._session.write(connection, change, below, cut_from=route) is None:
+            raise SpoolUnavailable(f"{route.name} was sent from while its oldest records were given up")
+        return change.counts["skipped"]
+
+    def _with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
+        width = len(queries.ROUTE_COLUMNS)
+        for row in self._session.execute(connection, queries.ROUTES).fetchall():
+            yield route(row[:width]), Backlog(*row[width:])
+
+
+# -- choosing what is sent -----------------------------------------------------------------------------------
+
+
+@dataclass
+class DeliveryChoice:
+    """
+    `where` names the route and what this session sends. `unsent` are those that it took and did not
+    send, as no standby had that, by id with their fence.
+    """
+
+    session: DeliveryRows
+    connection: Connection
+    route: StoredRoute
+    where: Mapping[str, object]
+    unsent: Mapping[int, int] = field(default_factory=dict)
+    has_moved: bool = field(default=False)
+
+    def value(self, statement: str) -> Any:
+        return self.session.execute(self.connection, statement, self.where).fetchone()[0]
+
+    def found(self, statement: str, *, at: float = inf) -> ReadDelivery | None:
+        return self.session.delivery(self.connection, statement, {**self.where, "at": at})
+
+    @cached_property
+    def closed(self) -> int:
+        """The number below which the newest commit says that all is closed."""
+        row = self.session.execute(self.connection, log_queries.NEWEST).fetchone()
+        return by_topic(row[2])[self.route.topic] if row else 1
+
+    def take(self, found: ReadDelivery | None) -> StoredDelivery | None:
+        """Have it in this session's hand."""
+        if found is None:
+            return None
+        delivery = found.delivery
+        if found.owner == self.session.me and self.unsent.get(delivery.id) == delivery.fence:
+            delivery = replace(delivery, sending=False)
+        change = transitions.take(delivery)
+        return change.changed if self._is_written(change, delivery) is not None else None
+
+    def cut(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
+        """A new delivery, taken; None when there is nothing to cut, or enough waits."""
+        closed = self.closed if below is None else min(self.closed, below)
+        if self.route.next >= closed:
+            return None
+        waiting = self.value(queries.WAITING)
+        change = transitions.cut(self.route, waiting=waiting, closed_below=closed, max_records=max_records)
+        if change is None:
+            return None
+        written = self.session.write(self.connection, change, cut_from=self.route, is_closed=True)
+        self.has_moved |= written is None
+        return written[0] if written else None
+
+    def split_off(self, batch: StoredDelivery) -> StoredDelivery | None:
+        """The last record of a batch as a delivery of its own, taken."""
+        change = transitions.split(batch, batch.last, reason=batch.last_error)
+        rest, single = change.added
+        added = [rest, replace(single, sending=True, fence=1)]
+        change = RouteChange(route=change.route, removed=change.removed, added=added, counts=change.counts)
+        written = self._is_written(change, batch)
+        return written[-1] if written else None
+
+    def _is_written(self, change: RouteChange, basis: StoredDelivery) -> list[StoredDelivery] | None:
+        written = self.session.write(self.connection, change, [basis])
+        self.has_moved |= written is None
+        return written
+
+
+def due(
+    choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None
+) -> StoredDelivery | None:
+    """The oldest of the backlog that may be sent now, else a new one, else one of a replay."""
+    found = choice.found(queries.DUE, at=at)
+    if found is not None and not found.delivery.replay:
+        return choice.take(found)
+    cut = choice.cut(max_records=max_records, below=below)
+    return cut if cut is not None or choice.has_moved else choice.take(found)
+
+
+def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
+    """A single record that was never refused alone, made of a batch or of the log if need be."""
+    single = choice.found(queries.FRESH_SINGLE, at=at)
+    if single is not None:
+        return choice.take(single)
+    batch = choice.found(queries.NEWEST_BATCH)
+    if batch is not None:
+        return choice.split_off(batch.delivery)
+    return choice.cut(max_records=1)
+
+
+def suspect(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
+    """The oldest single record that may be tried again, and what must go whole."""
+    return None if choice.has_moved else choice.take(choice.found(queries.SUSPECT, at=at))

@@ -8,8 +8,8 @@ from functools import cache
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.stored import COUNTS
 from spool.deliveries.values import RUNNING
+from spool.postgres.database import LIVE
 from spool.postgres.leases import NAMED_S
-from spool.postgres.sessions import LIVE
 
 # The columns of a delivery that a transition changes, and those that are given to a new one, with their
 # types.

@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from spool.log import books, event_types, shapes
+from spool.log import books, counted_names
 from spool.log.books import Terms
-from spool.log.bounded_names import often
 from spool.log.conflicts import Conflict, Conflicts, Pair
-from spool.log.event_types import EventSum, EventType
+from spool.log.counted_names import EventSum, EventType, often
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
@@ -129,7 +128,7 @@ def read_conflicts(database: Database, connection: Connection) -> Conflicts:
 
 def read_shapes(database: Database, connection: Connection) -> list[Mapping[str, object]]:
     rows = connection.execute(database.sql(queries.SHAPES), binary=True)
-    return [shapes.row(_name(names), count, last_seen) for names, count, last_seen in rows]
+    return [counted_names.shape_row(_name(names), count, last_seen) for names, count, last_seen in rows]
 
 
 def read_event_types(database: Database, connection: Connection) -> list[EventType]:
@@ -173,12 +172,12 @@ def _keep_shapes(
     counted: dict[str, tuple[int, float]] = {}
     for at, of_commit in found:
         for names, n in of_commit:
-            shape = shapes.shape_of(names)
+            shape = counted_names.shape_of(names)
             counted[shape] = counted.get(shape, (0, 0.0))[0] + n, at
     with connection.pipeline():
         for shape, (n, at) in sorted(counted.items()):
             connection.execute(database.sql(queries.COUNT_SHAPE), (shape.encode(), n, at))
-        connection.execute(database.sql(queries.BOUND_SHAPES), _bound(shapes.MAX_SHAPES))
+        connection.execute(database.sql(queries.BOUND_SHAPES), _bound(counted_names.MAX_SHAPES))
 
 
 def _keep_types(
@@ -197,11 +196,11 @@ def _keep_types(
     amounts = {_name(type): _amount(text) for type, text in rows}
     with connection.pipeline():
         for type, (new, at) in sorted(counted.items()):
-            sum = event_types.added(amounts.get(type), new.amount)
+            sum = counted_names.added(amounts.get(type), new.amount)
             connection.execute(
                 database.sql(queries.COUNT_EVENT_TYPE), (type.encode(), new.count, _text(sum), at)
             )
-        connection.execute(database.sql(queries.BOUND_EVENT_TYPES), _bound(event_types.MAX_TYPES))
+        connection.execute(database.sql(queries.BOUND_EVENT_TYPES), _bound(counted_names.MAX_TYPES))
 
 
 def _bound(most: int) -> Mapping[str, int]:

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from spool.log.commits.folds_aside import FoldsAside
+from spool.log.commits.unfolded import FoldsAside
 from spool.log.duplicates import DuplicateIndex, Fold, OldestIds
 from spool.postgres.database import Database
 from spool.postgres.log import store
-from spool.postgres.log.clock import DatabaseClock
-from spool.postgres.log.memory import NodeMemory
+from spool.postgres.log.memory import DatabaseClock, NodeMemory
 
 
 class Folds:

@@ -15,15 +15,15 @@ from functools import partial
 from uuid import UUID, uuid4
 
 from spool.clock import Clock
-from spool.disks.mounts import FSYNC
+from spool.disks import FSYNC
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
 from spool.log.accepted_twice import TwiceAccepted
 from spool.log.commits.following import by_topic
 from spool.log.commits.writer import GroupWriter
+from spool.log.counted_names import EventType
 from spool.log.duplicates import RepeatedIds, Whereabouts
-from spool.log.entries.damage import Damage, log_damage
-from spool.log.event_types import EventType
+from spool.log.entries.codec import Damage, log_damage
 from spool.log.horizon import check_closed
 from spool.log.planning.plan import Answer
 from spool.log.planning.planner import check
@@ -34,19 +34,15 @@ from spool.log.values import Books, Entry, LogStats, Receipt, Submission
 from spool.packed.native import Native
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds, queries, store
-from spool.postgres.log.attempts import AttemptWriter, Move, Versions, nothing_moves
-from spool.postgres.log.clock import DatabaseClock
-from spool.postgres.log.commits import GroupCommits
+from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, nothing_moves
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import code, oldest, read_entries
 from spool.postgres.log.folds import Folds
-from spool.postgres.log.follower import LogFollower
-from spool.postgres.log.horizon import PostgresHorizon
-from spool.postgres.log.memory import NodeMemory
+from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
+from spool.postgres.log.recount import LogRoutes, Verification
 from spool.postgres.log.retention import PostgresRetention
 from spool.postgres.log.room import LogRoom
-from spool.postgres.log.upkeep import Trim, Upkeep, nothing_to_trim
-from spool.postgres.log.verification import LogRoutes, Verification
+from spool.postgres.log.upkeep import LogFollower, Trim, Upkeep, nothing_to_trim
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
 CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most

@@ -225,7 +225,7 @@ SHAPES = (
     "SELECT names, count, last_seen FROM {schema}.unrecognised WHERE shard = 0 ORDER BY count DESC, names"
 )
 
-# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many
+# Beyond the bound see spool.log.counted_names: how many are kept because they were seen often, and how many
 # in all.
 BOUND_SHAPES = """
     WITH rest AS (SELECT names, last_seen FROM {schema}.unrecognised WHERE shard = 0
@@ -240,7 +240,7 @@ COUNT_EVENT_TYPE = """
         ON CONFLICT (shard, type) DO UPDATE
         SET count = event_types.count + excluded.count, amount = excluded.amount, last_seen = excluded.last_seen"""
 
-# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many
+# Beyond the bound see spool.log.counted_names: how many are kept because they were seen often, and how many
 # in all.
 BOUND_EVENT_TYPES = """
     WITH rest AS (SELECT type, last_seen FROM {schema}.event_types WHERE shard = 0

@@ -15,15 +15,14 @@ from itertools import pairwise, takewhile
 from typing import Any, NamedTuple, Protocol
 
 from spool.log import books, retention
-from spool.log.commits.carrying import DamagedCommits, carried_sums
 from spool.log.commits.following import by_topic
 from spool.log.counters import KNOWN_SINCE
-from spool.log.retention import Candidate, Progress
-from spool.postgres.aged_rows import remove_aged
+from spool.log.retention import Candidate, DamagedCommits, Progress, carried_sums
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
 from spool.postgres.log.entries import accepted, code, oldest
 from spool.postgres.log.finds import count
+from spool.postgres.partial_reports import remove_aged
 from spool.record import TOPICS
 
 STEP = 256  # entries in one transaction

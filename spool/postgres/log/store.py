@@ -19,15 +19,14 @@ from spool.log.counters import KNOWN_SINCE, SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache
-from spool.log.expectations import NOTHING
+from spool.log.partial_reports import NOTHING
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import NO_IDS, IdRun
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
-from spool.postgres.log.entries import code
+from spool.postgres.log.entries import KeptRecords, code
 from spool.postgres.log.finds import pack_finds
-from spool.postgres.log.kept_records import KeptRecords
 from spool.record import Record
 
 ROW_BYTES = 160  # of a commit row or an entry beside its bodies, with its place in the indexes

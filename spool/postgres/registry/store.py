@@ -6,15 +6,101 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from spool.errors import NotAllowed, NotThere, RegistryDamaged
-from spool.postgres.connections.barrier import Barrier
-from spool.postgres.database import Connection, Database
-from spool.postgres.registry.bearers import outlast_commits
-from spool.postgres.registry.registry_rows import PostgresRegistryRows
+from spool.postgres.database import Connection, Database, PostgresConnection
+from spool.postgres.registry.bearers import check_bearers, outlast_commits
+from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.following import RegistryNews
+from spool.sql.registry import SqlRegistryRows
+
+
+class Barrier:
+    """
+    One wait at a time: who asks while one is under way shares the next with all who ask meanwhile.
+
+    `confirm` waits until a standby has everything that was committed before.
+    """
+
+    def __init__(self, confirm: Callable[[], Awaitable[None]]) -> None:
+        self._confirm = confirm
+        self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait until all commits before this call are confirmed; raise the error of the wait if they are not."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._run(self._running), name="barrier")
+            self._next.add_done_callback(_heard)
+        await asyncio.shield(self._next)
+
+    async def _run(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._running, self._next = self._next, None
+        await self._confirm()
+
+
+def _heard(done: asyncio.Task[None]) -> None:
+    """Take the error of a barrier whose caller may have been cancelled: asyncio would log it as a defect."""
+    if not done.cancelled():
+        done.exception()
+
+
+# -- rows ----------------------------------------------------------------------------------------------------
+
+
+_LOCK_KEY = "SELECT id FROM {schema}.keys WHERE id = :id FOR UPDATE"
+_NEXT = "UPDATE {{schema}}.registry_head SET newest_{kind} = newest_{kind} + 1 RETURNING newest_{kind}"
+
+
+class PostgresRegistryRows(SqlRegistryRows):
+    """
+    See `spool.registry.registry_rows.RegistryRows`. `sql` fills in the schema's name.
+
+    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`.
+    `ends_keys`: a secret may open no more, so that a commit that began before must be waited for. `shuts_key`:
+    no secret of a key opens any more. `is_audited`: somebody asked for it. `has_written`: a row was changed.
+    """
+
+    secret_names = ("digest", "key_id", "place", "ends_at")
+    secret_order = "place"
+
+    def __init__(
+        self, connection: Connection, sql: Callable[[str], Any], *, now: float | None = None
+    ) -> None:
+        super().__init__(PostgresConnection(connection, sql))
+        self._bearers_on = connection, sql
+        self._now = now
+        self.changed: set[tuple[str, str]] = set()
+        self.ends_keys = self.shuts_key = False
+        self.has_written = False
+
+    def _tell(self, kind: str, id: str) -> None:
+        self.changed.add((kind, id))
+
+    def _lock_key(self, id: int, *, shuts: bool) -> None:
+        """Let no other transaction keep anything under the key, and wait for those that do."""
+        self._run(_LOCK_KEY, id=id)
+        self.ends_keys = True
+        self.shuts_key = self.shuts_key or shuts
+
+    def check_actor(self, actor: Actor) -> None:
+        if actor.expects:
+            check_bearers(*self._bearers_on, actor.expects, now=self._now)
+
+    def _wrote(self) -> None:
+        self.has_written = True
+
+    def _new_id(self, kind: str) -> int:
+        [number] = self._change(_NEXT.format(kind=kind))
+        return int(number)
+
+
+# -- the store -----------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)

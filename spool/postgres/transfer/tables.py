@@ -18,20 +18,17 @@ from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.ledger.sums import MONEY
 from spool.log import places
-from spool.log.commits.following import by_topic, unpack_ids
-from spool.log.commits.names_apart import fact_of, pack_names
+from spool.log.commits.following import by_topic, fact_of, pack_names, unpack_ids
 from spool.log.commits.unfolded import FoldedIds
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
 from spool.log.duplicates import place_of
 from spool.log.heard import pack_senders
 from spool.postgres.address import open_database, read_secret
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import LIVE, Connection, Database
 from spool.postgres.log import finds
 from spool.postgres.log.queries import PLACES
 from spool.postgres.migrations import VERSION, found_version
-from spool.postgres.sessions import LIVE
-from spool.postgres.transfer import schema
 from spool.record import TOPICS
 from spool.storage import StorageOptions
 from spool.transfer.tables import (
@@ -43,6 +40,63 @@ from spool.transfer.tables import (
     OpenTables,
     bytes_of,
 )
+
+# Of the nodes that run, and what each copy makes anew. A new schema has rows in some of them.
+OF_NODES = frozenset(
+    {
+        "nodes",
+        "leases",
+        "heads",
+        "marks",
+        "periods",
+        "folds",
+        "registry_head",
+        "registry_changes",
+    }
+)
+# Copied with what they belong to: entries, and the contents of container files.
+WITH_OTHERS = frozenset(
+    {
+        "damaged",
+        "container_contents",
+        "container_pieces",
+        "ledger_rollups",
+        "ledger_rolled",
+        "ledger_billed_rollups",
+    }
+)
+KEPT_NAMES = {"partial_reports": "pending"}  # tables that have another name in the other engine
+
+_TABLES = """
+    SELECT relname FROM pg_class
+     WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p') AND NOT relispartition
+  ORDER BY relname"""
+_COLUMNS = """
+    SELECT column_name, data_type FROM information_schema.columns
+     WHERE table_schema = %s AND table_name = %s"""
+_NUMBERED = """
+    SELECT table_name FROM information_schema.columns
+     WHERE table_schema = %s AND is_identity = 'YES' ORDER BY table_name"""
+
+
+def kept_tables(database: Database, connection: Connection) -> dict[str, str]:
+    """Every table with rows that a copy must have, by its name for others; partitions are in the whole."""
+    names = (name for (name,) in connection.execute(_TABLES, (database.schema,)))
+    return {KEPT_NAMES.get(name, name): name for name in names if name not in OF_NODES}
+
+
+def kinds_of(database: Database, connection: Connection, table: str) -> dict[str, str]:
+    """The kind of each column."""
+    return dict(connection.execute(_COLUMNS, (database.name, table)).fetchall())
+
+
+def numbered_tables(database: Database, connection: Connection) -> list[str]:
+    """Return the tables whose rows the server numbers in the column `id`."""
+    return [name for (name,) in connection.execute(_NUMBERED, (database.name,))]
+
+
+# -- the tables of a schema, for another storage to take over ------------------------------------------------
+
 
 FIRST_AT_ONCE = 8  # rows, until it is known how large they are
 
@@ -90,14 +144,14 @@ class PostgresTables:
         self._database = database
         self._connection = connection
         self._cursors = 0
-        self._own = schema.kept_tables(database, connection)
-        self.names: Sequence[str] = (*sorted(self._own.keys() - schema.WITH_OTHERS), NEWEST_NUMBERS)
+        self._own = kept_tables(database, connection)
+        self.names: Sequence[str] = (*sorted(self._own.keys() - WITH_OTHERS), NEWEST_NUMBERS)
 
     def table(self, name: str) -> KeptTable:
         if name == "facts":
             return KeptTable(columns=("name", "value"), rows=self._facts())
         if name == NEWEST_NUMBERS:
-            numbered = schema.numbered_tables(self._database, self._connection)
+            numbered = numbered_tables(self._database, self._connection)
             each = [_REGISTRY_NUMBERS, *(_NUMBER.format(table=table) for table in numbered)]
             statement = " UNION ALL ".join(each)
         else:

@@ -27,21 +27,17 @@ from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable
 from spool.installation import derived, make_secret
 from spool.log import books, places
-from spool.log.commits.following import UNKNOWN_TOKEN, of_topics
-from spool.log.commits.names_apart import names_in
+from spool.log.commits.following import UNKNOWN_TOKEN, names_in, of_topics
 from spool.log.commits.unfolded import FoldedIds
 from spool.log.counters import KNOWN_SINCE
 from spool.log.heard import unpack_senders
-from spool.postgres.address import open_database, read_secret
-from spool.postgres.database import Connection, Database
-from spool.postgres.facts import agree
+from spool.postgres.address import agree, open_database, read_secret
+from spool.postgres.database import LIVE, Connection, Database
 from spool.postgres.log.store import ROW_BYTES
 from spool.postgres.migrations import found_version, migrate
-from spool.postgres.sessions import LIVE
-from spool.postgres.transfer import schema, unfinished
-from spool.postgres.transfer.confirming import check_standby, tell_while_it_waits
-from spool.postgres.transfer.copied_rows import FIRST, MAKERS, column_value, commit_row
-from spool.postgres.transfer.newest_ids import NewestIds
+from spool.postgres.transfer import tables, unfinished
+from spool.postgres.transfer.copied_rows import FIRST, MAKERS, NewestIds, column_value, commit_row
+from spool.postgres.transfer.unfinished import check_standby, tell_while_it_waits
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions
@@ -149,7 +145,7 @@ async def _begin(database: Database) -> None:
             database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE")
         )  # nobody begins a session
         _check_unused(database, connection)
-        for table in schema.kept_tables(database, connection).values():
+        for table in tables.kept_tables(database, connection).values():
             if table not in _BEGUN and _one(
                 database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"
             ):
@@ -211,9 +207,9 @@ class _TakingOver:
             if name in facts:
                 self._write("facts", [{"name": name, "value": facts[name]}], replace="name")
         newest = newest_numbers(self._tables)
-        own = schema.kept_tables(self._database, self._connection)
+        own = tables.kept_tables(self._database, self._connection)
         check_known(self._tables, own.keys() | _APART)
-        for name in sorted(own.keys() - _APART - schema.WITH_OTHERS):
+        for name in sorted(own.keys() - _APART - tables.WITH_OTHERS):
             self._write(own[name], map(MAKERS.get(name, dict), self._rows(name)))
         self._write("secrets", self._secrets())
         self._write("heard", self._senders())
@@ -225,7 +221,7 @@ class _TakingOver:
         self._take_log(facts)
         self._take_ledger()
         self._take_contents()
-        numbered = schema.numbered_tables(self._database, self._connection)
+        numbered = tables.numbered_tables(self._database, self._connection)
         for name, number in newest.items():
             if name in numbered:
                 self._run(f"ALTER TABLE {{schema}}.{name} ALTER COLUMN id RESTART WITH {int(number) + 1}")
@@ -358,7 +354,7 @@ class _TakingOver:
 
     def _write(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
         """Rows by the columns that the table has; of a source's others nothing is needed."""
-        kinds = schema.kinds_of(self._database, self._connection, table)
+        kinds = tables.kinds_of(self._database, self._connection, table)
         rows = iter(rows)
         first = next(rows, None)
         if first is None:

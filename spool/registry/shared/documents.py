@@ -14,7 +14,7 @@ import msgspec
 
 from spool.errors import RegistryDamaged
 from spool.registry.shared.following import DOCUMENTS, Subject
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 
 class Identified(Protocol):

@@ -35,7 +35,7 @@ from spool.registry.recommendations import (
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.edits import edited
 from spool.registry.shared.makers import check_comments
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 The statements of a registry: a document for each day of a source and account, and one for each month
 that lists them.
 
-See `spool.statements.protocols.Statements`. A day whose rows are the same is not written again.
+See `spool.statements.Statements`. A day whose rows are the same is not written again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
+from spool import statements
 from spool.errors import NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.statements import rules
-from spool.statements.values import (
+from spool.statements import (
     DAY_S,
     Revision,
     Statement,
@@ -29,7 +29,7 @@ from spool.statements.values import (
     StatementOutcome,
     StatementRow,
 )
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 KIND, DAY_KIND, PULL_KIND = "statement", "statement_day", "statement_pull"
 MAX_MONTHS = 5000
@@ -76,7 +76,7 @@ class StatementTable:
         self._changes = changes
 
     async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
-        rules.check(statement)
+        statements.check(statement)
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> StatementOutcome:
@@ -84,8 +84,8 @@ class StatementTable:
             if changes and not dry_run:
                 _write(rows, statement, changes)
                 after = {
-                    "from": rules.day_text(statement.start),
-                    "to": rules.day_text(statement.end - 1),
+                    "from": statements.day_text(statement.start),
+                    "to": statements.day_text(statement.end - 1),
                     "name": statement.name,
                     "rows": outcome.rows,
                     "days_changed": outcome.days_changed,
@@ -103,11 +103,11 @@ class StatementTable:
             collected: list[StatementRow] = []
             for id, month in _months(rows).items():
                 for day, entry in month.days.items():
-                    if not entry.rows or rules.day_from(day) >= end or entry.until <= start:
+                    if not entry.rows or statements.day_from(day) >= end or entry.until <= start:
                         continue
                     if provider is not None and provider not in entry.providers:
                         continue
-                    of_day = rules.unpacked(rows.document(DAY_KIND, f"{id}:{day}"))
+                    of_day = statements.unpacked(rows.document(DAY_KIND, f"{id}:{day}"))
                     collected += [
                         row
                         for row in of_day
@@ -122,7 +122,7 @@ class StatementTable:
             days: dict[tuple[str, str], dict[int, _Day]] = {}
             for month in _months(rows).values():
                 of_account = days.setdefault((month.source, month.account), {})
-                of_account.update({rules.day_from(day): entry for day, entry in month.days.items()})
+                of_account.update({statements.day_from(day): entry for day, entry in month.days.items()})
             return [
                 info for (source, account), found in days.items() for info in _runs(source, account, found)
             ]
@@ -164,22 +164,22 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
     months: dict[str, _Month | None] = {}
     changes: list[_Change] = []
     count = 0
-    for day, news in rules.by_day(statement).items():
-        text = rules.day_text(day)
+    for day, news in statements.by_day(statement).items():
+        text = statements.day_text(day)
         id = _month_id(statement, text)
         if id not in months:
             months[id] = _read_month(rows.document(KIND, id))
         month = months[id]
         before = month.days.get(text) if month is not None else None
         stored = (
-            rules.unpacked(rows.document(DAY_KIND, f"{id}:{text}"))
+            statements.unpacked(rows.document(DAY_KIND, f"{id}:{text}"))
             if before is not None and before.rows
             else []
         )
-        after = rules.summed([*rules.outside(stored, statement.start, statement.end), *news])
-        if len(after) > rules.MAX_DAY_ROWS:
+        after = statements.summed([*statements.outside(stored, statement.start, statement.end), *news])
+        if len(after) > statements.MAX_DAY_ROWS:
             raise NotAllowed(
-                f"{text} has {len(after)} different rows; at most {rules.MAX_DAY_ROWS} of a day and account "
+                f"{text} has {len(after)} different rows; at most {statements.MAX_DAY_ROWS} of a day and account "
                 "are kept: "
                 "import it with fewer columns"
             )
@@ -191,7 +191,7 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
     days_new = sum(change.is_new for change in changes)
     outcome = StatementOutcome(
         rows=count,
-        days=len(list(rules.days(statement.start, statement.end))),
+        days=len(list(statements.days(statement.start, statement.end))),
         days_new=days_new,
         days_changed=len(changes) - days_new,
         revisions=revisions,
@@ -210,7 +210,7 @@ def _change(
     """None if the day is as it was."""
     whole = statement.start <= day and day + DAY_S <= statement.end
     entry = _Day(
-        digest=rules.digest(after),
+        digest=statements.digest(after),
         rows=len(after),
         providers=dict(Counter(row.provider for row in after)),
         until=max((row.end for row in after), default=day),
@@ -218,7 +218,7 @@ def _change(
         settled=day + DAY_S <= statement.settled_until and all(row.settled for row in after),
         read_at=statement.read_at,
         imported_at=now,
-        billed=rules.billed(after),
+        billed=statements.billed(after),
     )
     if before is not None and (before.digest, before.whole, before.settled) == (
         entry.digest,
@@ -230,10 +230,10 @@ def _change(
     if before is not None:
         revision = Revision(
             day=day,
-            billed_before=rules.billed(kept),
+            billed_before=statements.billed(kept),
             billed=entry.billed,
-            tokens_before=rules.tokens(kept),
-            tokens=rules.tokens(after),
+            tokens_before=statements.tokens(kept),
+            tokens=statements.tokens(after),
         )
         if (revision.billed_before, revision.tokens_before) == (revision.billed, revision.tokens):
             revision = None
@@ -246,14 +246,14 @@ def _change(
 def _write(rows: RegistryRows, statement: Statement, changes: Sequence[_Change]) -> None:
     months: dict[str, _Month] = {}
     for change in changes:
-        text = rules.day_text(change.day)
+        text = statements.day_text(change.day)
         id = _month_id(statement, text)
         if id not in months:
             months[id] = _read_month(rows.document(KIND, id)) or _new_month(rows, statement, text[:7])
         months[id].name = statement.name
         months[id].days[text] = change.entry
         if change.rows is not None:
-            rows.put_document(DAY_KIND, f"{id}:{text}", {"rows": rules.packed(change.rows)})
+            rows.put_document(DAY_KIND, f"{id}:{text}", {"rows": statements.packed(change.rows)})
     for id, month in months.items():
         month.days = dict(sorted(month.days.items()))
         rows.put_document(KIND, id, msgspec.to_builtins(month))
@@ -270,7 +270,7 @@ def _new_month(rows: RegistryRows, statement: Statement, month: str) -> _Month:
 
 
 def _month_id(statement: Statement, day: str) -> str:
-    return rules.statement_id(statement.source, statement.account, day[:7])
+    return statements.statement_id(statement.source, statement.account, day[:7])
 
 
 def _months(rows: RegistryRows) -> dict[str, _Month]:
@@ -329,7 +329,7 @@ def _describe(id: str, month: _Month) -> StatementMonth:
         days=len(entries),
         settled=sum(entry.settled and entry.whole for entry in entries),
         rows=sum(entry.rows for entry in entries),
-        billed=rules.plain(rules.total(entry.billed for entry in entries)),
+        billed=statements.plain(statements.total(entry.billed for entry in entries)),
         name=month.name,
         read_at=max((entry.read_at for entry in entries), default=0.0),
         imported_at=max((entry.imported_at for entry in entries), default=0.0),

@@ -1,8 +1,9 @@
 """
 Numbers, books and routes of a log of which something was lost, made to agree again.
 
-Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not become
-damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's transaction.
+Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not
+become damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's
+transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spool.record import TOPICS
 from spool.sqlite.damage.notes import Note
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries import queries as delivery_queries
-from spool.sqlite.deliveries.routes import route_terms
+from spool.sqlite.deliveries.delivery_rows import route_terms
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
 

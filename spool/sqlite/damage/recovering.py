@@ -28,7 +28,7 @@ from spool.sqlite import SqliteSpool, open_spool, recovery
 from spool.sqlite.damage.notes import Note
 from spool.sqlite.damage.salvage import salvage
 from spool.sqlite.database import Database, damage
-from spool.sqlite.deliveries.routes import needed_from
+from spool.sqlite.deliveries.delivery_rows import needed_from
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log.entries import accepted, oldest, read_entries
 from spool.storage import Recovered

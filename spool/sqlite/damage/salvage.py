@@ -3,17 +3,132 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sqlite3
+import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spool.sqlite.damage import numbers, source
+from spool.sqlite.damage import numbers, write_ahead_log
 from spool.sqlite.damage.notes import Note
 from spool.sqlite.damage.soundness import RowCheck, with_an_end
-from spool.sqlite.database import damage, is_corrupt
+from spool.sqlite.database import PAGE, damage, is_corrupt
+
+# -- a damaged file, opened so that all that is readable of it can be read -----------------------------------
+
+
+INTERIOR = 5  # the kind of a page whose cells lead to others
+COPY = "spool.sqlite.copy"
+# the log as it was before SQLite opened it and dropped what it took for its end
+
+
+@contextmanager
+def opened(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """`fresh` is an empty database of this version in memory. sqlite3.DatabaseError when nothing can be read."""
+    copy = damaged.with_name(COPY)
+    try:
+        with _connected(damaged, copy, fresh) as connection:
+            yield connection
+    finally:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+
+
+@contextmanager
+def _connected(damaged: Path, copy: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    log = _log_of(damaged)
+    if write_ahead_log.is_whole(log, PAGE):
+        with closing(_connect(damaged)) as connection:
+            if _has_tables(connection, fresh):
+                yield connection
+                return
+    _copy(damaged, copy, log)
+    with closing(_connect(copy)) as connection:
+        if _has_tables(connection, fresh):
+            yield connection
+            return
+    _lay_first_page(copy, fresh)
+    with closing(_connect(copy)) as connection:
+        yield connection
+
+
+def _log_of(damaged: Path) -> Path:
+    kept = damaged.with_name(f"{damaged.name}-wal.kept")
+    return kept if kept.exists() else damaged.with_name(f"{damaged.name}-wal")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)  # writable, or its log could not be read
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute(
+        "PRAGMA writable_schema = ON"
+    )  # a wrong page count or one damaged table hides no other
+    connection.execute("PRAGMA cell_size_check = OFF")
+    connection.execute("PRAGMA mmap_size = 0")
+    return connection
+
+
+def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bool:
+    """True if the file has its first tables."""
+    try:
+        return all(
+            _columns(connection, table) == _columns(fresh, table)[: len(_columns(connection, table))] != []
+            for table in ("facts", "entries", "amendments", "commits", "books", "routes", "deliveries")
+        )
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        return False
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [
+        name for (name,) in connection.execute(f"SELECT name FROM pragma_table_info('{table}') ORDER BY cid")
+    ]
+
+
+def _copy(damaged: Path, copy: Path, log: Path) -> None:
+    for suffix in ("-wal", "-shm", "-journal"):
+        copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+    shutil.copyfile(damaged, copy)
+    write_ahead_log.lay_over(log, copy, PAGE)
+    with copy.open("r+b") as file:
+        file.truncate(-(-file.seek(0, 2) // PAGE) * PAGE)
+
+
+def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
+    """
+    The first page of a fresh file, which leads to every table.
+
+    A table is made at the same page in every file of one version: see `spool.sqlite.migrations`. Where the
+    list of the tables needs further pages, they are added at the end.
+    """
+    data = fresh.serialize()
+    pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
+    first = bytearray(pages[0])
+    with copy.open("r+b") as file:
+        count = max(1, file.seek(0, 2) // PAGE)
+        if first[100] == INTERIOR:
+            cells = struct.unpack_from(">H", first, 103)[0]
+            links = [108, *struct.unpack_from(f">{cells}H", first, 112)]
+            for place in links:
+                (child,) = struct.unpack_from(">I", first, place)
+                file.seek(count * PAGE)
+                file.write(pages[child - 1])
+                count += 1
+                struct.pack_into(">I", first, place, count)
+        struct.pack_into(">I", first, 28, count)
+        struct.pack_into(">II", first, 32, 0, 0)  # no list of free pages
+        file.seek(0)
+        file.write(first)
+
+
+# -- salvaging -----------------------------------------------------------------------------------------------
+
 
 FARTHEST = 1 << 40  # rows to leap over at once before the rest of a table is given up
 
@@ -37,11 +152,11 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
     """
     salvaged = Salvaged()
     check = RowCheck(fresh)
-    with source.opened(damaged, fresh) as old:
+    with opened(damaged, fresh) as old:
         _make_tables(connection, old)
         for table in _tables(connection):
             for row in _rows(old, table):
-                problem = check.problem(table, row) or _copy(connection, table, row, check)
+                problem = check.problem(table, row) or _copy_row(connection, table, row, check)
                 if problem:
                     salvaged.left_out[table] += 1
                 else:
@@ -54,7 +169,7 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
     return salvaged
 
 
-def _copy(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
+def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
     """Why it could not be written, or ""."""
     columns = f" ({', '.join(check.names(table, len(row)))})" if table in check.tables else ""
     marks = ", ".join("?" * len(row))
@@ -173,3 +288,20 @@ def _check(error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
         return
     if not is_corrupt(error) and not str(error).startswith(("no such", "malformed", "database schema")):
         raise error
+
+
+# -- sizes of months -----------------------------------------------------------------------------------------
+
+
+_RESIZE = """
+    INSERT INTO billing_months (connection, month, rows, bytes, stored, newest)
+    SELECT r.connection, r.month, sum(r.rows), sum(r.bytes), sum(r.stored),
+           coalesce((SELECT max(at) FROM billing_drops d WHERE d.connection = r.connection AND d.month = r.month), 0)
+      FROM billing_rows r GROUP BY r.connection, r.month"""
+
+
+def resize(connection: sqlite3.Connection) -> None:
+    """Count months again from the rows that are left; a drop without any is listed no more."""
+    connection.execute("DELETE FROM billing_drops WHERE number NOT IN (SELECT number FROM billing_rows)")
+    connection.execute("DELETE FROM billing_months")
+    connection.execute(_RESIZE)

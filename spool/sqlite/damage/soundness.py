@@ -19,7 +19,7 @@ import msgspec
 
 from spool.deliveries.values import OPEN, ROUTE_STATES, UNKNOWN
 from spool.log import books, places, runs
-from spool.log.commits.names_apart import AFTER, FIRST, unpack_names
+from spool.log.commits.following import AFTER, FIRST, unpack_names
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
 from spool.log.entries import codec

@@ -35,7 +35,7 @@ from spool.log.books import topic_of
 from spool.record import Record
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries import delivery_rows, queries
-from spool.sqlite.deliveries.routes import route_states, route_terms
+from spool.sqlite.deliveries.delivery_rows import route_states, route_terms
 from spool.sqlite.log.entries import accepted, oldest
 from spool.sqlite.log.log import SqliteLog
 

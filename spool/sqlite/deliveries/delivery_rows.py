@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
 
 from spool.deliveries import routes, rules, transitions
+from spool.deliveries.routes import Backlog
 from spool.deliveries.stored import (
     COUNTS,
     RouteChange,
@@ -18,10 +19,11 @@ from spool.deliveries.stored import (
     StoredRoute,
     is_proven,
 )
-from spool.deliveries.values import PartialRefusal, UnsettledDelivery
+from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
 from spool.log.values import Entry
 from spool.record import pack, unpack
 from spool.sqlite.deliveries import queries
+from spool.sqlite.log.entries import accepted
 
 Values = Mapping[str, object] | tuple[object, ...]
 
@@ -194,3 +196,70 @@ def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredD
     inserted = connection.execute(queries.INSERT, values).lastrowid
     assert inserted is not None
     return replace(delivery, id=inserted)
+
+
+# -- what retention and the books ask of routes --------------------------------------------------------------
+
+
+def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
+    """The terms of every route, `queued` among them; replays stand apart."""
+    return {
+        route.name: routes.terms(route, backlog, accepted=accepted(connection, route.topic))
+        for route, backlog in _with_backlog(connection)
+    }
+
+
+def route_states(connection: sqlite3.Connection, now: float) -> Sequence[RouteState]:
+    """Every route as the operator sees it."""
+    return [
+        routes.state(
+            route,
+            backlog,
+            accepted=accepted(connection, route.topic),
+            committed_at=_committed_at(connection, route.topic, routes.progress(route, backlog)),
+            now=now,
+        )
+        for route, backlog in _with_backlog(connection)
+    ]
+
+
+def needed_from(connection: sqlite3.Connection, topic: str) -> int | None:
+    """
+    The lowest number that a required route still has to read; None when no route is on the topic.
+
+    NOBODY_NEEDS when all of them may be skipped.
+    """
+    on_topic, uncut, cut = connection.execute(queries.NEEDED, {"topic": topic}).fetchone()
+    if not on_topic:
+        return None
+    needed: int = min(number for number in (uncut, cut, rules.NOBODY_NEEDS) if number is not None)
+    return needed
+
+
+def cut_below(connection: sqlite3.Connection, topic: str) -> int:
+    """The number below which some route has cut deliveries: what these hold never changes."""
+    number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
+    return number
+
+
+def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
+    """Give up what optional routes have not delivered below a number; returns the records, summed over the routes."""
+    total = 0
+    for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
+        skipping = route(row)
+        below = list(read_deliveries(connection, queries.BELOW, (skipping.name, number)))
+        change = transitions.skip(skipping, below, number)
+        write(connection, change)
+        total += change.counts["skipped"]
+    return total
+
+
+def _with_backlog(connection: sqlite3.Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
+    width = len(queries.ROUTE_COLUMNS)
+    for row in connection.execute(queries.ROUTES).fetchall():
+        yield route(row[:width]), Backlog(*row[width:])
+
+
+def _committed_at(connection: sqlite3.Connection, topic: str, number: int) -> float | None:
+    row = connection.execute(queries.COMMITTED_AT, (topic, number)).fetchone()
+    return row[0] if row else None

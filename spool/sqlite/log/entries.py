@@ -17,8 +17,7 @@ from spool.errors import EntryUnreadable
 from spool.log.amendments import amended
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
-from spool.log.entries.codec import EntryBody, check_fields
-from spool.log.entries.damage import Damage, log_damaged_amendment
+from spool.log.entries.codec import Damage, EntryBody, check_fields, log_damaged_amendment
 from spool.log.values import Entry
 from spool.packed.native import Native
 from spool.record import TOPICS, Inference, Record

@@ -8,8 +8,8 @@ import logging
 import sqlite3
 from collections.abc import Callable
 
+from spool import disks
 from spool.clock import Clock
-from spool.disks import fullness
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.sqlite.damage import notes
 from spool.sqlite.database import Database, is_corrupt
@@ -78,7 +78,7 @@ class LogHealth:
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         if self.well:
             _log.error("a commit failed: %s", error, extra={"action": "commit_failed", "code": name})
-        self._disk_full = fullness.says_full(error) or self._reserve.disk_is_full()
+        self._disk_full = disks.says_full(error) or self._reserve.disk_is_full()
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
             # A row that may not be written beside what is there: a value of it changed on disk.

@@ -13,27 +13,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from spool.clock import Clock
-from spool.disks.mounts import FSYNC, Mount
+from spool.clock import Clock, SteadyClock, settled_now
+from spool.disks import FSYNC, Mount
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
-from spool.log import books, shapes
+from spool.log import books, counted_names
 from spool.log.accepted_twice import TwiceAccepted
-from spool.log.commits.carrying import log_set_aside
-from spool.log.commits.folds_aside import FoldsAside
-from spool.log.commits.unfolded import UnfoldedCommits
+from spool.log.commits.unfolded import FoldsAside, UnfoldedCommits
 from spool.log.commits.writer import GroupWriter, IndexOutOfStep, Overtaken
+from spool.log.counted_names import EventType
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.entries.cache import EntryCache
-from spool.log.entries.damage import Damage, log_damage
-from spool.log.event_types import EventType
+from spool.log.entries.codec import Damage, log_damage
 from spool.log.horizon import Committed, Horizon, check_closed
-from spool.log.observation import notify
 from spool.log.planning.plan import Answer, Plan
 from spool.log.planning.planner import Planner, check
-from spool.log.protocols import Observer
+from spool.log.protocols import Observer, notify
 from spool.log.receipts import Sealer, receipt_view
-from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed
+from spool.log.retention import ROOM, DrainRate, Reader, log_set_aside, lowest_needed
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.packed.native import Native
 from spool.record import AI_TELEMETRY, TOPICS
@@ -57,7 +54,6 @@ from spool.sqlite.log.retention import (
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import trim
-from spool.steady_clock import SteadyClock, settled_now
 
 CACHE_BYTES = 16 << 20  # records kept for the next reader, about nine thousand decoded ones; twice at most
 
@@ -420,7 +416,7 @@ class SqliteLog:
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         with self._translated():
             rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
-            return [shapes.row(*row) for row in rows]
+            return [counted_names.shape_row(*row) for row in rows]
 
     async def event_types(self) -> Sequence[EventType]:
         with self._translated():

@@ -141,7 +141,7 @@ COUNT_SHAPE = """
         ON CONFLICT (names) DO UPDATE SET count = count + :n, last_seen = :now"""
 SHAPES = "SELECT names, count, last_seen FROM unrecognised ORDER BY count DESC, names"
 
-# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many
+# Beyond the bound see spool.log.counted_names: how many are kept because they were seen often, and how many
 # in all.
 BOUND_SHAPES = """
     WITH often AS (SELECT names FROM unrecognised ORDER BY count DESC, last_seen DESC, names LIMIT ?1)
@@ -156,7 +156,7 @@ COUNT_EVENT_TYPE = """
 EVENT_AMOUNT = "SELECT amount FROM event_types WHERE type = ?"
 EVENT_TYPES = "SELECT type, count, amount, last_seen FROM event_types ORDER BY type"
 
-# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many
+# Beyond the bound see spool.log.counted_names: how many are kept because they were seen often, and how many
 # in all.
 BOUND_EVENT_TYPES = """
     WITH often AS (SELECT type FROM event_types ORDER BY count DESC, last_seen DESC, type LIMIT ?1)

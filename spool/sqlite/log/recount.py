@@ -18,7 +18,7 @@ from functools import partial
 from spool.log import books
 from spool.log.accepted_twice import TwiceAccepted
 from spool.log.entries.cache import EntryCache
-from spool.log.entries.damage import Damage
+from spool.log.entries.codec import Damage
 from spool.record import TOPICS
 from spool.sqlite.database import Database, is_corrupt
 from spool.sqlite.log import queries

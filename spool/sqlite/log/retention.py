@@ -14,9 +14,8 @@ from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from spool.log import books, retention
-from spool.log.commits.carrying import DamagedCommits, carried_sums
 from spool.log.counters import KNOWN_SINCE
-from spool.log.retention import Candidate, Progress
+from spool.log.retention import Candidate, DamagedCommits, Progress, carried_sums
 from spool.record import TOPICS
 from spool.sqlite.database import PAGE, Database
 from spool.sqlite.log import queries

@@ -16,30 +16,29 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from spool.log import books, duplicates, event_types, places, runs, shapes
+from spool.log import books, counted_names, duplicates, places, runs
 from spool.log import conflicts as conflict_pairs
-from spool.log.bounded_names import often
-from spool.log.commits import names_apart
+from spool.log.commits import following
 from spool.log.commits.unfolded import FoldedIds, UnfoldedCommits
 from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, others_of
+from spool.log.counted_names import often
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache
-from spool.log.expectations import version_of
 from spool.log.horizon import Committed
+from spool.log.partial_reports import version_of
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import NO_IDS, IdRun
 from spool.log.values import Entry
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Record
-from spool.sql import billing_drops
-from spool.sqlite import heard, partial_reports, streams
-from spool.sqlite.database import is_corrupt
+from spool.sql import billing
+from spool.sqlite import partial_reports, streams
+from spool.sqlite.database import SqliteConnection, is_corrupt
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import EntryRow, oldest, read_entries, read_record
 from spool.sqlite.log.retention import RouteNeeds, series_known_since
-from spool.sqlite.transactions import SqliteConnection
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ def write(
     if UNIT_COST in plan.records:
         streams.follow(connection, plan)
     if BILLING_DATA in plan.records:
-        billing_drops.follow(SqliteConnection(connection), plan)
+        billing.follow(SqliteConnection(connection), plan)
     if check is not None:
         check()
     if plan.partial_reports:
@@ -99,12 +98,12 @@ def write(
     if check is not None:
         check()
     if plan.heard:
-        heard.follow(connection, plan)
+        partial_reports.follow_heard(connection, plan)
     if plan.series:
         _write_series(connection, plan)
     if plan.apart:
-        packed = names_apart.pack_names(plan.at, plan.apart)
-        connection.execute(queries.KEEP_FACT, (names_apart.fact_of(names), packed))
+        packed = following.pack_names(plan.at, plan.apart)
+        connection.execute(queries.KEEP_FACT, (following.fact_of(names), packed))
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
@@ -165,8 +164,10 @@ def _count_conflict(connection: sqlite3.Connection, pair: Pair, conflict: Confli
 
 def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
     for names, n in plan.unrecognised.items():
-        connection.execute(queries.COUNT_SHAPE, {"names": shapes.shape_of(names), "n": n, "now": plan.at})
-    connection.execute(queries.BOUND_SHAPES, (often(shapes.MAX_SHAPES), shapes.MAX_SHAPES))
+        connection.execute(
+            queries.COUNT_SHAPE, {"names": counted_names.shape_of(names), "n": n, "now": plan.at}
+        )
+    connection.execute(queries.BOUND_SHAPES, (often(counted_names.MAX_SHAPES), counted_names.MAX_SHAPES))
 
 
 def amount(text: str | None) -> Decimal | None:
@@ -177,10 +178,10 @@ def amount(text: str | None) -> Decimal | None:
 def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
     for type, new in plan.event_types.items():
         row = connection.execute(queries.EVENT_AMOUNT, (type,)).fetchone()
-        sum = event_types.added(amount(row[0]) if row else None, new.amount)
+        sum = counted_names.added(amount(row[0]) if row else None, new.amount)
         told = {"type": type, "n": new.count, "amount": None if sum is None else str(sum), "now": plan.at}
         connection.execute(queries.COUNT_EVENT_TYPE, told)
-    connection.execute(queries.BOUND_EVENT_TYPES, (often(event_types.MAX_TYPES), event_types.MAX_TYPES))
+    connection.execute(queries.BOUND_EVENT_TYPES, (often(counted_names.MAX_TYPES), counted_names.MAX_TYPES))
 
 
 def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
@@ -211,8 +212,8 @@ def write_fold(
     through = {topic: number - 1 for topic, number in first.items()}
     ids = FoldedIds(through=through, covered_since=fold.covered_since)
     connection.execute(queries.KEEP_FACT, ("ids", msgspec.msgpack.encode(ids)))
-    end = names_apart.AFTER if names is None else names_apart.fact_of(names)
-    connection.execute(queries.FORGET_FACTS, (names_apart.FIRST, end))
+    end = following.AFTER if names is None else following.fact_of(names)
+    connection.execute(queries.FORGET_FACTS, (following.FIRST, end))
     gone = fold.places_before.beyond(fold.places)
     connection.executemany(queries.FORGET_FACT, [(places.name_of(block.run.key),) for block in gone])
     new = fold.places.beyond(fold.places_before)
@@ -260,10 +261,10 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
 
 
 def _of_names(connection: sqlite3.Connection) -> Iterator[_Arrived]:
-    between = (names_apart.FIRST, names_apart.AFTER)
+    between = (following.FIRST, following.AFTER)
     for name, value in connection.execute(queries.FACTS_BETWEEN, between):
-        at, new = names_apart.unpack_names(value)
-        yield _Arrived(at, {NAMES: names_apart.number_of(name)}, zip(*new, strict=True))
+        at, new = following.unpack_names(value)
+        yield _Arrived(at, {NAMES: following.number_of(name)}, zip(*new, strict=True))
 
 
 def _of_records(

@@ -23,7 +23,7 @@ import click
 from gateway.service.mounts import AS, OPERATOR_API, socket_path
 from spool.clock import SystemClock
 from spool.registry.scopes import INGEST
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.ledger import open_ledger
 from tests.answers.largest_questions import BUDGET, VIEW, Question, plans_of, questions
 from tests.answers.many_sums import fill
 from tests.integration.payloads import json_span, json_traces

@@ -28,8 +28,8 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.ledger.sums import DAY_S
-from spool.sqlite.ledger.store import open_ledger
-from spool.statements.values import StatementInfo, StatementRow
+from spool.sqlite.ledger import open_ledger
+from spool.statements import StatementInfo, StatementRow
 from tests.bench.growth.engines import Engine
 from tests.bench.growth.year import CALL, Fleet, fill
 from tests.bench.server.meters import peak_mib

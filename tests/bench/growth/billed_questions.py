@@ -21,15 +21,14 @@ import click
 
 from gateway.bills.billed.biller import Biller
 from gateway.bills.reconciliation.gathering import StatementSources
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery
+from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, Derived
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.postgres.database import Database
-from spool.postgres.ledger.store import PostgresLedger
+from spool.postgres.ledger import PostgresLedger
 from spool.postgres.migrations import migrate
 from spool.sqlite.in_memory import new_ledger
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.ledger import open_ledger
 from tests.bench.growth.billed import END, MONTH, Bills
 from tests.bench.growth.engines import SCHEMA, Engine, Postgres, postgres
 from tests.bench.growth.year import Fleet, fill

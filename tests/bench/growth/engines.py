@@ -10,8 +10,8 @@ from pathlib import Path
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
 from spool.postgres.database import Database
-from spool.postgres.ledger.store import PostgresLedger
-from spool.sqlite.ledger.store import open_ledger
+from spool.postgres.ledger import PostgresLedger
+from spool.sqlite.ledger import open_ledger
 from tests.bench.server.meters import cpu_seconds
 from tests.spool.postgres_cluster import Server, folder, storage_table
 

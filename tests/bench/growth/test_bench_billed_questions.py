@@ -13,7 +13,7 @@ import pytest
 from spool.ledger.costs import costs
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import CostQuery
-from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows
+from spool.sqlite.ledger import SqliteLedgerRows
 from tests.bench.growth.billed_questions import (
     MEMORY,
     MOST,

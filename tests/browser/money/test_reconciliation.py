@@ -21,7 +21,7 @@ from spool.identity import Identity
 from spool.record import NS, Inference, UsageMetric
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
-from spool.statements.values import Statement, StatementRow
+from spool.statements import Statement, StatementRow
 from spool.storage import StorageOptions
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole, SignedIn

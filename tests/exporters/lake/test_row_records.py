@@ -15,7 +15,7 @@ from exporters.lake.columns import COLUMNS, row_of
 from exporters.lake.formats import FORMATS
 from exporters.lake.partitions import FileFormat
 from exporters.lake.past.records import READ, past_record
-from spool.deliveries.past_records import PastRecord
+from spool.deliveries.protocols import PastRecord
 from spool.meters import millionths, quantity_of
 from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric, decimal_text
 from tests.exporters.lake.records import NOON, RECORDS

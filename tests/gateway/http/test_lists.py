@@ -21,8 +21,7 @@ from gateway.service.errors import Refusal
 from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField, page_of
 from spool.people import People
 from spool.sql.lists import read_page
-from spool.sqlite.database import add_functions
-from spool.sqlite.transactions import SqliteConnection
+from spool.sqlite.database import SqliteConnection, add_functions
 from tests.rounds import examples, part
 
 SECRET = b"s" * 32

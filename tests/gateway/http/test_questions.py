@@ -12,7 +12,7 @@ from gateway.http.questions import Questions
 from gateway.service.configuration.sections import AnswerSettings
 from gateway.service.errors import Refusal
 from spool.errors import AskedTooMuch
-from spool.ledger.limits import limit_of_question
+from spool.ledger.queries import limit_of_question
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from spool.log.partial_reports import PartialReport
-from spool.sqlite.heard import SqliteHeard
-from spool.sqlite.partial_reports import SqlitePartialReports
+from spool.sqlite.partial_reports import SqliteHeard, SqlitePartialReports
 
 
 class SharedReports(SqlitePartialReports):

@@ -22,8 +22,8 @@ from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, in_memory
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.heard import SqliteHeard
 from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.partial_reports import SqliteHeard
 from tests.spool.registry.test_shares import calls_made
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.records.calls.published import KeptRecord
 from spool.ledger.ledger import Ledger
+from spool.ledger.periods import span
 from spool.ledger.queries import TOTAL, CostQuery
-from spool.ledger.ranges import span
 from spool.record import NS, Correction, Record, UsageMetric
 from spool.sqlite.in_memory import new_ledger
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call

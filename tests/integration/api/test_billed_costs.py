@@ -7,8 +7,7 @@ from decimal import Decimal
 import pytest
 
 from spool.registry.operators import Actor
-from spool.statements.rules import day_of
-from spool.statements.values import DAY_S, Statement, StatementRow
+from spool.statements import DAY_S, Statement, StatementRow, day_of
 from tests.integration.api.test_costs import DAY, SEPTEMBER, START_S, Reader, at, reader
 from tests.integration.conftest import Serve
 from tests.integration.payloads import json_span

@@ -16,7 +16,7 @@ from aiohttp import ClientSession, UnixConnector
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.service.configuration.sections import BillingSettings, Config
 from gateway.service.mounts import OPERATOR_API
-from spool.billing.drops import BILLING_DROPS
+from spool.billing import BILLING_DROPS
 from spool.record import BILLING_DATA
 from spool.registry.scopes import BILLING_DROP, GROUPS, SEND_BILLING_DATA, VALIDATE_BILLING_DROP
 from spool.settings import SpoolSettings

@@ -27,7 +27,7 @@ from spool.ledger.billed import CONNECTION, EVERY, BilledDay
 from spool.record import NS, Inference
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
-from spool.sqlite.ledger.store import SqliteLedger
+from spool.sqlite.ledger import SqliteLedger
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.statements.test_billed_report import billed_sum

@@ -23,7 +23,7 @@ from spool.identity import Identity
 from spool.record import NS, Inference
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.ledger import open_ledger
 from tests.integration.api.test_costs import READ, run
 from tests.integration.conftest import Serve
 from tests.integration.payloads import json_span, json_traces

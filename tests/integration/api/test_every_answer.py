@@ -28,8 +28,7 @@ from gateway.service.monitoring.spend import SpendSeries
 from gateway.service.mounts import AS, OPERATOR_API, socket_path
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
-from spool.ledger.limits import limit_of_question
-from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow, limit_of_question
 from spool.registry.views import Anomalies, ViewDraft
 from spool.settings import SpoolSettings
 from spool.streams import StreamBook

@@ -25,7 +25,7 @@ from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.normalise import billing as rules
 from gateway.service.demo.filling import fill
 from gateway.service.demo.month import Period
-from spool.currencies.exchange import SCALE
+from spool.currencies import SCALE
 from spool.errors import NotKept
 from spool.identity import Identity
 from spool.ledger.ledger import Ledger
@@ -34,14 +34,14 @@ from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import SpoolSettings
-from spool.sql.billing_hours import SqlBillingHours
+from spool.sql.billing import SqlBillingHours
 from spool.sqlite import SqliteSpool
 from spool.sqlite import open_spool as open_on_disk
+from spool.sqlite.database import SqliteTransactions
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
 from spool.sqlite.in_memory import open_spool as open_in_memory
-from spool.sqlite.ledger.store import open_ledger
-from spool.sqlite.transactions import SqliteTransactions
+from spool.sqlite.ledger import open_ledger
 from tests.exporters.spools import StoppedClock, call, counter, record_id
 from tests.spool.ledger_log import FakeLog
 from tests.spool.ledger_log import call as known

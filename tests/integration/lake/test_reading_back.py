@@ -17,8 +17,7 @@ from exporters.lake.past import history
 from exporters.lake.past.history import LakeHistory
 from exporters.lake.stores import Folder
 from gateway.cli import main
-from spool.deliveries.past_records import PastDates
-from spool.deliveries.protocols import LANDINGS
+from spool.deliveries.protocols import LANDINGS, PastDates
 from spool.engines import SQLITE
 from spool.record import NS
 from spool.registry.operators import Actor

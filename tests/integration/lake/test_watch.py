@@ -14,7 +14,7 @@ from exporters.errors import Retryable
 from exporters.lake import watch
 from exporters.lake.stores import Folder, Store, StoredObject
 from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, look_at_files
-from spool.deliveries.lake_verdicts import kept_verdict
+from spool.deliveries.protocols import kept_verdict
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
 

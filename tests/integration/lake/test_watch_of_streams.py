@@ -22,7 +22,7 @@ from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
 from gateway.service.assembly.lakes import lake_states
 from gateway.service.configuration.sections import Config
-from spool.deliveries.lake_verdicts import LakeVerdict, kept_landed, kept_verdict
+from spool.deliveries.protocols import LakeVerdict, kept_landed, kept_verdict
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable
 from spool.log.values import Entry

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from spool.registry.operators import Actor
-from spool.statements.rules import day_of
-from spool.statements.values import DAY_S, Statement, StatementRow
+from spool.statements import DAY_S, Statement, StatementRow, day_of
 from tests.integration.mcp.conftest import Assistant
 
 pytestmark = pytest.mark.asyncio

@@ -47,8 +47,7 @@ from gateway.service.configuration.sections import (
 )
 from gateway.service.first_use import Once
 from gateway.service.mounts import OPERATOR_API
-from spool.billing.drops import BILLING_DROPS
-from spool.billing.hours import BILLING_HOURS
+from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.engines import MEMORY, open_storage
 from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions

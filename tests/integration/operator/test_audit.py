@@ -24,16 +24,16 @@ from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.app import App
 from gateway.service.configuration.sections import Config, PrivacySettings, ServerSettings
 from gateway.service.mounts import OPERATOR_API
+from spool.clock import SteadyClock
 from spool.clusters import ReportedCluster
 from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
-from spool.deliveries.lake_verdicts import LakeRepairs
+from spool.deliveries.protocols import LakeRepairs
 from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY
 from spool.registry.insights import Draft
 from spool.registry.scopes import ENROLL
 from spool.registry.views import ViewDraft
 from spool.settings import SpoolSettings
-from spool.steady_clock import SteadyClock
 from tests.integration.conftest import ACTOR
 from tests.integration.operator.server import INGEST
 from tests.moved_clock import MovedClock

@@ -13,8 +13,7 @@ import pytest_asyncio
 from spool.errors import SpoolUnavailable
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows
-from spool.sqlite.ledger.store import SqliteLedger, open_ledger
+from spool.sqlite.ledger import SqliteLedger, SqliteLedgerRows, open_ledger
 from tests.spool.contract.test_ledger import Interrupted, everything, hourly, total
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, recount
 
@@ -43,7 +42,7 @@ async def test_sums_and_reach_move_together(opened: Opener, monkeypatch: pytest.
     await ledger.catch_up(log)
     log.add([call(user="new"), call()])
     with monkeypatch.context() as broken:
-        broken.setattr("spool.sqlite.ledger.ledger_rows.SqliteLedgerRows.set_state", _disk_full)
+        broken.setattr("spool.sqlite.ledger.SqliteLedgerRows.set_state", _disk_full)
         with pytest.raises(SpoolUnavailable, match="disk is full"):
             await ledger.catch_up(log)
     assert 2 == (await ledger.state()).reach

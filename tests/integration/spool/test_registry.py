@@ -18,7 +18,7 @@ from spool.registry.operators import Actor, hashed, matches
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.sqlite.migrations import MARK
-from spool.sqlite.registry.store import open_registry
+from spool.sqlite.registry import open_registry
 from tests.moved_clock import MovedClock
 
 ACTOR = Actor("ada@example.com", "127.0.0.1")

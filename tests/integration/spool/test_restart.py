@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from spool.clock import SteadyClock
 from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolFromTheFuture, SpoolLocked
 from spool.record import AI_TELEMETRY, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, lock_directory, open_spool
 from spool.sqlite.migrations import MARK, migrate
-from spool.steady_clock import SteadyClock
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed

@@ -14,7 +14,7 @@ from spool.clock import SystemClock
 from spool.engines import open_storage
 from spool.installation import FILE
 from spool.settings import SpoolSettings
-from spool.sqlite.transfer.unfinished import MARK
+from spool.sqlite.directory import MARK
 from spool.storage import StorageOptions
 from tests.spool.postgres_cluster import Schema
 

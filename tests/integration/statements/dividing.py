@@ -23,9 +23,9 @@ from spool.ledger import money
 from spool.ledger.billed import BilledDay, BilledSum
 from spool.ledger.ledger import Ledger
 from spool.record import NS
-from spool.sqlite.ledger.store import open_ledger
-from spool.sqlite.transactions import SqliteConnection
-from spool.statements.values import StatementInfo, StatementRow
+from spool.sqlite.database import SqliteConnection
+from spool.sqlite.ledger import open_ledger
+from spool.statements import StatementInfo, StatementRow
 from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS, book
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 

@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from spool.statements.rules import day_of
-from spool.statements.values import DAY_S, TOKENS, USD
+from spool.statements import DAY_S, TOKENS, USD, day_of
 
 KEY = "sk-admin-0123456789abcdef"
 VALUE = 120

@@ -27,8 +27,7 @@ from spool import identity
 from spool.record import NS, Inference
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
-from spool.statements.rules import day_of
-from spool.statements.values import DAY_S, Statement, StatementRow
+from spool.statements import DAY_S, Statement, StatementRow, day_of
 from tests.integration.statements.providers import OpenAICosts
 from tests.spool.contract.examples import add
 from tests.spool.kept import kept_insights

@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
-from spool.statements.rules import day_from
-from spool.statements.values import DAY_S, Statement, StatementRow
+from spool.statements import DAY_S, Statement, StatementRow, day_from
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call

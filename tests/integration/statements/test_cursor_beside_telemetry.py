@@ -20,8 +20,7 @@ from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.registry.operators import Actor
-from spool.statements.rules import day_of
-from spool.statements.values import DAY_S
+from spool.statements import DAY_S, day_of
 from tests.gateway.normalise.otlp.payloads import attribute
 from tests.integration.conftest import Serve, Serving
 

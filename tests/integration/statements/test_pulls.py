@@ -30,9 +30,7 @@ from gateway.service.configuration.sections import (
 from spool.engines import MEMORY, open_storage
 from spool.errors import Invalid, NotThere
 from spool.settings import SpoolSettings
-from spool.statements.protocols import Statements
-from spool.statements.rules import day_of
-from spool.statements.values import DAY_S
+from spool.statements import DAY_S, Statements, day_of
 from spool.storage import Storage, StorageOptions
 from tests.integration.statements.providers import (
     ACCOUNT,

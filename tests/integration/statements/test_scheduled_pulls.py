@@ -24,8 +24,7 @@ from gateway.service.configuration.sections import (
     StatementPullSettings,
 )
 from spool.settings import SpoolSettings
-from spool.statements.rules import day_of
-from spool.statements.values import DAY_S
+from spool.statements import DAY_S, day_of
 from tests.integration.statements.providers import ACCOUNT, KEY, PROVIDERS, VALUE, Provider, expected
 from tests.moved_clock import MovedClock
 

@@ -23,12 +23,12 @@ from spool.postgres.database import Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
-from spool.postgres.spool import PostgresSpool
-from spool.postgres.spool import open_spool as open_postgres
+from spool.postgres.storage import PostgresSpool
+from spool.postgres.storage import open_spool as open_postgres
 from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryStore
 from spool.settings import LOCAL, SpoolSettings, StorageSettings
-from spool.sqlite.registry.store import SqliteRegistry
+from spool.sqlite.registry import SqliteRegistry
 from spool.storage import Storage, StorageOptions
 from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock

@@ -12,8 +12,7 @@ import pytest
 from spool import identity
 from spool.errors import NotThere, SpoolUnavailable
 from spool.identity import Identity
-from spool.log.event_types import MAX_TYPES, EventType
-from spool.log.shapes import MAX_SHAPES
+from spool.log.counted_names import MAX_SHAPES, MAX_TYPES, EventType
 from spool.log.values import Commit, Submission
 from spool.record import AI_TELEMETRY, NS, USAGE_EVENTS, Inference, UsageEvent
 from tests.moved_clock import MovedClock

@@ -24,16 +24,15 @@ from spool.clusters import (
 from spool.clusters import ReportedCluster as Reported
 from spool.errors import Invalid, NotThere, SpoolFull, SpoolUnavailable
 from spool.log.partial_reports import Expectation
-from spool.postgres.clusters import PostgresClusters
+from spool.postgres.devices import PostgresClusters
 from spool.registry.audit import AuditedChange
 from spool.registry.keys import MAX_LABELS
 from spool.registry.operators import Actor
 from spool.sql.clusters import SqlClusters
-from spool.sqlite.database import Database
+from spool.sqlite.database import Database, SqliteTransactions
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
 from spool.sqlite.migrations import migrate, script
-from spool.sqlite.transactions import SqliteTransactions
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import EVERY_ENGINE, migrated
 from tests.spool.ledger.engines import POOLED, POSTGRES, schemas_of

@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.devices.device import Device, Unenrolled, is_device_id, of_known
-from spool.devices.device_rows import DeviceRows, DeviceWrite, Expectations, TooManyDevices
+from spool.devices.device import (
+    Device,
+    DeviceRows,
+    DeviceWrite,
+    Expectations,
+    TooManyDevices,
+    Unenrolled,
+    is_device_id,
+    of_known,
+)
 from spool.devices.table import MAX_UNENROLLED, DeviceTable
 from spool.errors import NotThere, SpoolUnavailable
 from spool.postgres.devices import PostgresDevices

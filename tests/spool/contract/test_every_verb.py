@@ -8,22 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from spool.billing.drops import BillingDrops
-from spool.billing.hours import BillingHours
-from spool.container_files.container_rows import ContainerRows
-from spool.container_files.usage import ContainerUsage
+from spool.billing import BillingDrops, BillingHours
+from spool.container_files.container_rows import ContainerRows, ContainerUsage
 from spool.deliveries.protocols import Deliveries, Landings
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
-from spool.postgres.container_rows import PostgresContainerRows
+from spool.postgres.container_files import PostgresContainerRows
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.partial_reports import PostgresPartialReports
 from spool.postgres.streams import PostgresStreams
-from spool.sql.billing_drops import SqlBillingDrops
-from spool.sql.billing_hours import SqlBillingHours
-from spool.sql.container_rows import SqlContainerRows
-from spool.sql.container_usage import SqlContainerUsage
+from spool.sql.billing import SqlBillingDrops, SqlBillingHours
+from spool.sql.container_files import SqlContainerRows, SqlContainerUsage
 from spool.sql.lake import SqlLandings
 from spool.sql.streams import SqlStreams
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries

@@ -21,7 +21,7 @@ from spool.log.partial_reports import Expectation
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool
 from spool.sqlite import open_spool as open_sqlite
-from spool.sqlite.heard import STEP
+from spool.sqlite.partial_reports import STEP
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import NOON, add, call

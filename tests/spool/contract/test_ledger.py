@@ -20,10 +20,9 @@ from gateway.intake.prices import PriceBook
 from spool.errors import NotAllowed
 from spool.identity import of_call
 from spool.ledger.costs import periods
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import STEP, Ledger
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
-from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import WIDTH, Dimensions
 from spool.log.protocols import ReadableLog

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from spool.errors import Stale
-from spool.log.expectations import NOTHING, version_of
-from spool.log.partial_reports import COUNTERS, PARTS, TOLD, Expectation, PartialReport
+from spool.log.partial_reports import COUNTERS, NOTHING, PARTS, TOLD, Expectation, PartialReport, version_of
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_sqlite
 from tests.moved_clock import MovedClock

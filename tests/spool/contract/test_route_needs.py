@@ -11,10 +11,10 @@ import pytest_asyncio
 from spool.deliveries.rules import NOBODY_NEEDS
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
-from spool.postgres.deliveries.routes import PostgresRoutes
+from spool.postgres.deliveries.delivery_rows import PostgresRoutes
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
-from spool.sqlite.deliveries.routes import needed_from, skip_below
+from spool.sqlite.deliveries.delivery_rows import needed_from, skip_below
 from tests.exporters.spools import Spooled, calls
 
 REQUIRED = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)

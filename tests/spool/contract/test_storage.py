@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.billing.hours import BILLING_HOURS, SentHour
+from spool.billing import BILLING_HOURS, SentHour
 from spool.engines import ENGINES, engine_of
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity

@@ -11,8 +11,7 @@ from spool.identity import Identity
 from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
-from spool.stream_limits import size_of
-from spool.streams import TotalsPart, period_start
+from spool.streams import TotalsPart, period_start, size_of
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool

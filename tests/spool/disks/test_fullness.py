@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.disks import fullness
+from spool import disks
 from spool.errors import SpoolUnavailable
 
 
@@ -25,9 +25,9 @@ def test_room_made_meanwhile_does_not_make_it_another_error(
     tmp_path: Path, was_full: bool, explained: bool
 ) -> None:
     """A start that began on a full disk waits, though somebody made room between the error and the look."""
-    assert explained == fullness.explains(io_error(), tmp_path, was_full=was_full)
+    assert explained == disks.explains(io_error(), tmp_path, was_full=was_full)
 
 
 def test_an_error_of_no_disk_is_not_explained(tmp_path: Path) -> None:
     """However full the disk was."""
-    assert not fullness.explains(SpoolUnavailable("the schema is newer"), tmp_path, was_full=True)
+    assert not disks.explains(SpoolUnavailable("the schema is newer"), tmp_path, was_full=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spool.disks import mounts
-from spool.disks.mounts import FSYNC, MEMORY, mount_of
+from spool import disks
+from spool.disks import FSYNC, MEMORY, mount_of
 
 TABLE = r"""
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -35,8 +35,8 @@ def test_the_innermost_mount_counts(
     """The last of several on one point hides the others; a name with a space is read."""
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
-    monkeypatch.setattr(mounts, "MOUNTS", table)
-    monkeypatch.setattr(mounts, "nearest", lambda asked: asked)
+    monkeypatch.setattr(disks, "MOUNTS", table)
+    monkeypatch.setattr(disks, "nearest", lambda asked: asked)
     mount = mount_of(Path(path))
     assert mount is not None
     assert (kind, durability) == (mount.kind, mount.durability)
@@ -46,5 +46,5 @@ def test_the_innermost_mount_counts(
 
 def test_where_there_is_no_table_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another system than Linux."""
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "missing")
+    monkeypatch.setattr(disks, "MOUNTS", tmp_path / "missing")
     assert mount_of(tmp_path) is None

@@ -47,7 +47,7 @@ def test_a_start_gives_up_no_more_than_it_needs(tmp_path: Path, monkeypatch: pyt
         gained = 0 if (tmp_path / FILE).exists() else SIZE
         return shutil._ntuple_diskusage(SIZE, 0, free + gained)
 
-    monkeypatch.setattr("spool.disks.fullness.shutil.disk_usage", usage)
+    monkeypatch.setattr("spool.disks.shutil.disk_usage", usage)
     reserve.give_up_when_full()
     assert (False, True) == ((tmp_path / FILE).exists(), (tmp_path / START_FILE).exists())
     free = -SIZE

@@ -12,10 +12,10 @@ from spool.clock import Clock
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerStore
 from spool.postgres.database import Connection, Database
-from spool.postgres.ledger.store import PostgresLedger
+from spool.postgres.ledger import PostgresLedger
 from spool.postgres.migrations import Migration
 from spool.sqlite.in_memory import new_ledger
-from spool.sqlite.ledger.store import SqliteLedger
+from spool.sqlite.ledger import SqliteLedger
 from tests.spool.ledger_log import FakeClock
 from tests.spool.postgres_cluster import Schema
 

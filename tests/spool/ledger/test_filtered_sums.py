@@ -11,8 +11,8 @@ import pytest
 
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S, WIDTH, Dimensions
-from spool.sqlite.ledger import ledger_rows
-from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows, prepare
+from spool.sqlite import ledger
+from spool.sqlite.ledger import SqliteLedgerRows, prepare
 
 DAYS, TEAMS, MODELS = 9, 7, 5
 EVER: dict[str, Any] = {"since": datetime(1970, 1, 1, tzinfo=UTC), "until": datetime(1970, 2, 1, tzinfo=UTC)}
@@ -51,7 +51,7 @@ def test_both_ways_find_the_same(
     monkeypatch: pytest.MonkeyPatch, named: dict[str, dict[str, tuple[str, ...]]], by_start: bool, most: int
 ) -> None:
     """Whether sums are looked up one by one or gone through, they are those of every sum by itself."""
-    monkeypatch.setattr(ledger_rows, "_LOOKED_UP", most)
+    monkeypatch.setattr(ledger, "_LOOKED_UP", most)
     rows = filled()
     since, until = DAY_S, (DAYS - 1) * DAY_S
     include, exclude = named.get("include", {}), named.get("exclude", {})
@@ -112,7 +112,7 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
 
 def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until there is a new number or another filter; also after a stretch that took too few of them."""
-    monkeypatch.setattr(ledger_rows, "_LOOKED_UP", 20)
+    monkeypatch.setattr(ledger, "_LOOKED_UP", 20)
     rows = filled()
     asked: list[str] = []
     rows._connection.set_trace_callback(asked.append)

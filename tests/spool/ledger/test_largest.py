@@ -14,14 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spool.ledger import money
-from spool.ledger.days.largest import ALIKE
-from spool.ledger.derived import Derived
+from spool.ledger.days.folded import ALIKE
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, Group
+from spool.ledger.queries import CostQuery, CostRow, Derived, Group
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import NS, Correction, Inference
-from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.ledger import SqliteLedgerRows, open_ledger
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -267,7 +265,7 @@ def test_groups_that_cost_nearly_as_much_are_told_apart(
     for old in tmp_path.glob("*.sqlite*"):
         old.unlink()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spool.ledger.days.largest.ALIKE", alike)
+        patch.setattr("spool.ledger.days.folded.ALIKE", alike)
         asyncio.run(check())
 
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.ledger.latency import percentile_ms
-from spool.ledger.sums import LATENCY_EDGES_MS
+from spool.ledger.sums import LATENCY_EDGES_MS, percentile_ms
 
 
 def counted(durations: Sequence[float]) -> list[int]:

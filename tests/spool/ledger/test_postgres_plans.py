@@ -10,7 +10,7 @@ import pytest
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.sums import DAY_S
-from spool.postgres.ledger.ledger_rows import PostgresLedgerRows
+from spool.postgres.ledger import PostgresLedgerRows
 from tests.spool.ledger.engines import POSTGRES, Ledgers
 
 PREPARED = b"SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%ledger_days%'"

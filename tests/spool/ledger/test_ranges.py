@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from spool.ledger.ranges import RANGES, span
+from spool.ledger.periods import RANGES, span
 
 NOW = datetime(2026, 3, 31, 22, 30, tzinfo=UTC)  # 1 April in Berlin, whose clocks went forward on 29 March
 END = "2026-03-31T23:00:00+00:00"

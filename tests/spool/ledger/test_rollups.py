@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from spool.ledger.costs import costs
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.sums import DAY_S
 from spool.record import NS, Correction, Inference, Record
 from spool.sql.ledger import SqlLedgerRows

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from spool.ledger import counting
 from spool.ledger.counting import OWNERS, WORK
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.queries import TOTAL, CostQuery, Derived
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.record import Inference

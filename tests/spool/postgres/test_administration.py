@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from spool.errors import NotAllowed, SpoolError
-from spool.postgres.address import open_database, problems, read_secret
+from spool.postgres.address import agree, open_database, problems, read_secret
 from spool.postgres.administration import bring_up_to_date, change, make, status
 from spool.postgres.database import Unconfirmed
-from spool.postgres.facts import agree
 from spool.postgres.migrations import VERSION
 from spool.settings import REPLICATED, SpoolSettings, StorageSettings
 from tests.spool.postgres_cluster import Schema, Server

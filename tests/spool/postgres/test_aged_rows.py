@@ -9,7 +9,7 @@ import pytest
 
 from spool.errors import SpoolError
 from spool.log.retention import SERIES_AGE_S
-from spool.postgres import aged_rows
+from spool.postgres import partial_reports
 from spool.postgres.database import Connection, Database
 from spool.postgres.log.retention import HEARD_ROW_BYTES, remove_old_series
 from spool.postgres.migrations import migrate
@@ -41,7 +41,7 @@ TRIGGER = """
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aged_rows, "STEP_BLOCKS", 1)
+    monkeypatch.setattr(partial_reports, "STEP_BLOCKS", 1)
 
 
 async def filled(database: Database, table: str, fill: str) -> None:

@@ -13,13 +13,12 @@ import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.errors import NotAllowed, NotCertain, NotThere, SpoolUnavailable, TakenOver
-from spool.postgres.database import Database, JoinedTransaction
+from spool.postgres.database import SESSION_S, Database, JoinedTransaction
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
-from spool.postgres.deliveries.routes import PostgresRoutes
+from spool.postgres.deliveries.delivery_rows import PostgresRoutes
 from spool.postgres.leases import NAMED_S, PostgresLeases
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.migrations import migrate
-from spool.postgres.sessions import SESSION_S
 from spool.settings import LOCAL, SpoolSettings
 from tests.exporters.spools import ROUTE, SPEC, Spooled, calls
 from tests.moved_clock import MovedClock

@@ -17,11 +17,9 @@ from spool.container_files.values import AnnouncedFile, ClusterIdentity, Contain
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
 from spool.errors import SpoolUnavailable
-from spool.postgres.clusters import PostgresClusters
-from spool.postgres.container_contents import PostgresContents
-from spool.postgres.container_rows import PostgresContainerRows
+from spool.postgres.container_files import PostgresContainerRows, PostgresContents
 from spool.postgres.database import POOL, Connection, Database
-from spool.postgres.devices import PostgresDevices
+from spool.postgres.devices import PostgresClusters, PostgresDevices
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.follower import REST_EVERY, FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry

@@ -11,10 +11,9 @@ import pytest
 import pytest_asyncio
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.database import Connection
+from spool.postgres.database import SESSION_S, Connection
 from spool.postgres.leases import LET_GO_S, TRUST_S, PostgresLeases
 from spool.postgres.migrations import migrate
-from spool.postgres.sessions import SESSION_S
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
 

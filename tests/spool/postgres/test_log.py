@@ -344,7 +344,7 @@ async def test_a_node_that_is_far_behind_follows_in_parts(
         parts.append(len(rows))
         catch_up(following, rows)
 
-    for module in ("attempts", "memory"):
+    for module in ("commits", "memory"):
         monkeypatch.setattr(f"spool.postgres.log.{module}.catch_up", noted)
     one, appends, follows = [await open_log(hold=0) for _ in range(3)]
     for node in (appends, follows):
@@ -365,7 +365,7 @@ async def test_nothing_is_committed_behind_much_that_is_not_confirmed(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The standby is waited for first. While it does not confirm, nothing more is kept."""
-    monkeypatch.setattr("spool.postgres.log.attempts.UNCONFIRMED_BYTES", 0)
+    monkeypatch.setattr("spool.postgres.log.commits.UNCONFIRMED_BYTES", 0)
     one, other = await open_log(hold=0), await open_log(hold=0)
     waits = []
     confirm = one._database.append.confirm
@@ -558,7 +558,7 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
     """
     Another node did what failed here. A node that is not ready is sent nothing, so it must not wait for a sender.
     """
-    monkeypatch.setattr("spool.postgres.log.follower.TICK_S", 0.0)
+    monkeypatch.setattr("spool.postgres.log.upkeep.TICK_S", 0.0)
     log, other = await open_log(hold=10), await open_log(hold=10)
     await add(log, call(1))
     clock.move(11)
@@ -626,6 +626,6 @@ async def test_a_count_under_which_records_go_says_nothing_wrong(
         found.kept_from = {**found.kept_from, AI_TELEMETRY: next(numbers)}
         return found
 
-    monkeypatch.setattr("spool.postgres.log.verification.border", moving)
+    monkeypatch.setattr("spool.postgres.log.recount.border", moving)
     with pytest.raises(SpoolUnavailable, match="repeat it"):
         await log.verify()

@@ -11,7 +11,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 import spool.sqlite.in_memory
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate
-from spool.postgres.spool import PostgresSpool, open_spool
+from spool.postgres.storage import PostgresSpool, open_spool
 from spool.settings import LOCAL
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON

@@ -16,7 +16,7 @@ from spool.clock import SystemClock
 from spool.engines import open_storage
 from spool.errors import BeingMigrated, NotAllowed, SpoolFromTheFuture
 from spool.postgres import migrations
-from spool.postgres.database import Connection, Database
+from spool.postgres.database import SESSION_S, Connection, Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import (
     KEEP,
@@ -26,7 +26,6 @@ from spool.postgres.migrations import (
     found_version,
     migrate,
 )
-from spool.postgres.sessions import SESSION_S
 from spool.settings import POSTGRES, SpoolSettings
 from spool.storage import StorageOptions
 from tests.moved_clock import MovedClock

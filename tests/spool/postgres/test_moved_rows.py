@@ -8,21 +8,18 @@ from functools import partial
 import msgspec
 import pytest
 
-from spool import streams
-from spool.billing import drops
+from spool import billing, streams
 from spool.listing import ASCENDING, ListQuery, SortField
-from spool.postgres.database import Connection
+from spool.postgres.database import Connection, PostgresTransactions
 from spool.postgres.streams import PostgresStreamRows, PostgresStreams, SettledTotals, remove, settled_totals
-from spool.postgres.transactions import PostgresTransactions
 from spool.record import NS, BillingDrop, UnitCostOperation
 from spool.settings import SpoolSettings
-from spool.sql.billing_drops import SqlBillingDrops, SqlDropRows
-from spool.sql.billing_hours import SqlBillingHours
+from spool.sql.billing import SqlBillingDrops, SqlBillingHours, SqlDropRows
 from spool.sql.connection import SqlConnection
 from spool.sql.streams import SqlStreamRows, SqlStreams
+from spool.sqlite.database import SqliteTransactions
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
-from spool.sqlite.transactions import SqliteTransactions
 from spool.streams import TotalsPart
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
@@ -154,11 +151,11 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
             ]
             drop = BillingDrop(
                 id=record_id(n), connection_id=dice.choice("ab"), body=msgspec.json.encode({"data": rows}), rows=3,
-                month=dice.choice(["2026-10", "2026-11"]), operation=dice.choice(drops.OPERATIONS),
+                month=dice.choice(["2026-10", "2026-11"]), operation=dice.choice(billing.OPERATIONS),
             )  # fmt: skip
 
             def work(connection: SqlConnection, n: int = n, drop: BillingDrop = drop) -> None:
-                drops.apply(SqlDropRows(connection), n, [drop], at=float(n))
+                billing.apply(SqlDropRows(connection), n, [drop], at=float(n))
 
             await PostgresTransactions(database).transaction(work)
             await tables.transaction(work)

@@ -9,7 +9,7 @@ import pytest
 from spool.errors import NotClosed
 from spool.ledger.ledger import Ledger
 from spool.postgres.database import Connection
-from spool.postgres.ledger.store import PostgresLedger
+from spool.postgres.ledger import PostgresLedger
 from spool.postgres.log.finds import book_all
 from spool.postgres.log.log import PostgresLog
 from spool.record import AI_TELEMETRY

@@ -10,12 +10,10 @@ import pytest
 import pytest_asyncio
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.transactions import PostgresTransactions
-from spool.sql.columns import JSON, JSON_TUPLE, Columns
+from spool.postgres.database import PostgresTransactions
+from spool.sql.columns import JSON, JSON_TUPLE, Columns, insert, select, upsert
 from spool.sql.connection import SqlConnection, SqlTransactions
-from spool.sql.statements import insert, select, upsert
-from spool.sqlite.database import Database
-from spool.sqlite.transactions import SqliteTransactions
+from spool.sqlite.database import Database, SqliteTransactions
 from tests.spool.contract.conftest import migrated
 from tests.spool.ledger.engines import POSTGRES, SQLITE, schemas_of
 

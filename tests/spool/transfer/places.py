@@ -11,10 +11,9 @@ from typing import Any
 
 import psycopg
 
-from spool.billing.drops import BILLING_DROPS
-from spool.billing.hours import BILLING_HOURS, SentHour
+from spool.billing import BILLING_DROPS, BILLING_HOURS, SentHour
 from spool.clock import Clock
-from spool.container_files.usage import CONTAINER_USAGE, UsageDocument
+from spool.container_files.container_rows import CONTAINER_USAGE, UsageDocument
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import engine_of, open_storage

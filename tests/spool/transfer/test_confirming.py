@@ -34,7 +34,7 @@ async def test_a_copy_counts_where_the_standby_has_it(
     the server is told to wait for none instead, the copy does not count. The same command makes it where
     there is one.
     """
-    monkeypatch.setattr("spool.postgres.transfer.confirming.TELL_S", 0.05)
+    monkeypatch.setattr("spool.postgres.transfer.unfinished.TELL_S", 0.05)
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
     await (await places.open("files")).close()
     need_standby(places, commit_timeout_s=0.2)

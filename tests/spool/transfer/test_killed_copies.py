@@ -10,7 +10,7 @@ import pytest
 
 from spool.errors import UnfinishedCopy
 from spool.postgres.administration import ADMINISTRATION
-from spool.postgres.connections.watched import WatchedConnection
+from spool.postgres.connections.joined import WatchedConnection
 from tests.spool.transfer.places import Places
 
 FILLING = "idle_in_transaction_session_timeout = '10min'"  # in the transaction that takes everything over

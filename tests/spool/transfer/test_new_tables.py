@@ -13,8 +13,8 @@ import pytest
 from spool.errors import NotAllowed
 from spool.postgres.database import Connection, Database
 from spool.postgres.migrations import migrate
-from spool.sqlite.transfer import taking_over as into_files
-from spool.sqlite.transfer.tables import FILES
+from spool.sqlite import transfer as into_files
+from spool.sqlite.transfer import FILES
 from tests.spool.transfer.places import Places
 from tests.spool.transfer.test_archives import exported, imported
 

@@ -13,11 +13,9 @@ import pytest
 from spool.errors import NotAllowed
 from spool.postgres.address import open_database
 from spool.postgres.migrations import KEEP, VERSION, migrate
-from spool.postgres.transfer.schema import OF_NODES, kept_tables
-from spool.postgres.transfer.tables import in_steps, tables
+from spool.postgres.transfer.tables import OF_NODES, in_steps, kept_tables, tables
 from spool.sqlite.recovery import empty_database
-from spool.sqlite.transfer.tables import COUNTED
-from spool.sqlite.transfer.taking_over import PREPARE, TABLES
+from spool.sqlite.transfer import COUNTED, PREPARE, TABLES
 from spool.transfer.tables import BYTES_AT_ONCE, kept_name
 from tests.spool.postgres_cluster import Schema, first_state
 from tests.spool.transfer.places import Places

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from spool.turns import ordering
-from spool.turns.ordering import STEP, ordered, sums
+from spool.turns import threads
+from spool.turns.threads import STEP, ordered, sums
 
 
 @pytest.mark.parametrize("length", [0, 1, STEP, STEP + 1, 3 * STEP + 7])
@@ -25,7 +25,7 @@ def test_columns_are_summed(length: int) -> None:
 
 def test_no_step_orders_more_than_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two steps other code runs: the key of a later value is asked for when earlier ones are in order."""
-    monkeypatch.setattr(ordering, "STEP", 4)
+    monkeypatch.setattr(threads, "STEP", 4)
     said: list[str] = []
 
     class Key:

@@ -14,7 +14,7 @@ from tests.spool.registry.test_kept_documents import kinds
 # Types as documents have them, each used by four threads at once.
 SCRIPT = """
 import dataclasses, sys, threading, msgspec
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 sys.setswitchinterval(1e-6)
 for number in range(200):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spool.sqlite.database import Database
-from spool.turns.thread_priority import SHORT_SLICE_NS, STEPS_LOWER, lower_priority, shorten_slices
+from spool.turns.threads import SHORT_SLICE_NS, STEPS_LOWER, lower_priority, shorten_slices
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="threads have priorities of their own on Linux alone"

@@ -12,7 +12,7 @@ from decimal import Decimal
 from gateway.bills.statements.cells import Bucket, Cells
 from gateway.bills.statements.source import DAY_S, Document, Edges, ReportSource, any_results, read_results
 from gateway.bills.statements.values import Row, count, inner, kept, number, required, text
-from spool.statements.rules import EXACT
+from spool.statements import EXACT
 
 _EDGES = Edges("starting_at", "ending_at")
 CENT = Decimal("0.01")

@@ -13,7 +13,7 @@ from gateway.bills.statements.cells import Cells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource
 from gateway.bills.statements.sources.anthropic import COST_TYPES, TOKEN_KINDS, add_tokens, bucket_of, dollars
 from gateway.bills.statements.values import Damaged, Row, count, inner, moment, number, objects, text
-from spool.statements.rules import EXACT, RowAmounts
+from spool.statements import EXACT, RowAmounts
 
 
 def _has_rows(document: Document, name: str) -> bool:

@@ -28,8 +28,7 @@ from gateway.bills.statements.values import (
     required,
     text,
 )
-from spool.statements.rules import EXACT, RowAmounts, total
-from spool.statements.values import COVERED, PURCHASE, REFUND, UNUSED
+from spool.statements import COVERED, EXACT, PURCHASE, REFUND, UNUSED, RowAmounts, total
 
 PROVIDER = "aws.bedrock"
 _EDITION = "(Amazon Bedrock Edition)"

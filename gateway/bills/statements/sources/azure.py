@@ -14,8 +14,7 @@ from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import Bucket, Cells
 from gateway.bills.statements.source import DAY_S, ReportSource, Table
 from gateway.bills.statements.values import Damaged, Row, moment, number, required, text
-from spool.statements.rules import EXACT, RowAmounts
-from spool.statements.values import REFUND
+from spool.statements import EXACT, REFUND, RowAmounts
 
 PROVIDER = "azure.ai.openai"
 _SERVICES = ("openai", "foundry", "cognitive services", "cognitiveservices", "azure ai")

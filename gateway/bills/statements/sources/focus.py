@@ -16,8 +16,7 @@ from gateway.bills.statements.source import DAY_S, ReportSource, Table
 from gateway.bills.statements.sources import aws, azure, google
 from gateway.bills.statements.values import Damaged, Row, moment, number, required, text
 from spool import providers
-from spool.statements.rules import RowAmounts
-from spool.statements.values import CORRECTION, COVERED, PURCHASE, REFUND, UNUSED
+from spool.statements import CORRECTION, COVERED, PURCHASE, REFUND, UNUSED, RowAmounts
 
 AI = "ai and machine learning"
 _SELLERS = {

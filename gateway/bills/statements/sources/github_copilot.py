@@ -23,7 +23,7 @@ from gateway.bills.statements.values import (
     required,
     text,
 )
-from spool.statements.values import SEAT
+from spool.statements import SEAT
 
 _SEAT_UNITS = ("usermonths", "usermonth")
 

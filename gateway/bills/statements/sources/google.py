@@ -19,8 +19,7 @@ from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import Bucket, Cells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.bills.statements.values import Damaged, Row, inner, moment, number, objects, required, text
-from spool.statements.rules import RowAmounts
-from spool.statements.values import CORRECTION
+from spool.statements import CORRECTION, RowAmounts
 
 _VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
 _GEMINI = ("gemini api", "generative language")

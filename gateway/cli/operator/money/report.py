@@ -39,6 +39,7 @@ from gateway.money.costs.measures import (
 )
 from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
+from spool.ledger.periods import RANGES
 from spool.ledger.queries import (
     BILLED_TYPES,
     COST_TYPES,
@@ -47,7 +48,6 @@ from spool.ledger.queries import (
     GRANULARITIES,
     PLAN_TYPES,
 )
-from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.printable import printable
 from spool.record import CURRENCY

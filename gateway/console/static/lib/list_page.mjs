@@ -123,7 +123,7 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
   <//>`;
 }
 
-// As in spool/csv_cells.py: no cell holds a control character or a separator of lines, and no text begins like a formula.
+// As in spool/printable.py: no cell holds a control character or a separator of lines, and no text begins like a formula.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g;
 const FORMULA = /^[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫−]/;
 const NUMBER = /^[+-]?[0-9]+(\.[0-9]+)?$/;

@@ -28,8 +28,8 @@ from gateway.money.costs.question import check_span
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
 from spool.ledger import money
+from spool.ledger.periods import RANGES, preceding, same_weekdays, span
 from spool.ledger.queries import CostQuery
-from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.shared.cost_types import COUNTED_TYPES
 from spool.registry.shared.texts import check_one_of

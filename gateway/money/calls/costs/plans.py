@@ -12,7 +12,7 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
-from spool.currencies.codes import DECIMALS
+from spool.currencies import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.shared.texts import check_one_of

@@ -28,11 +28,11 @@ from gateway.money.costs.measures import (
 )
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.times import parse_moment
-from spool.currencies.codes import DECIMALS
+from spool.currencies import DECIMALS
 from spool.errors import Invalid
 from spool.ledger.billed import COUNTED
+from spool.ledger.periods import RANGES, span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
-from spool.ledger.ranges import RANGES, span
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of
 

@@ -22,8 +22,8 @@ from gateway.money.costs.rows import AnswerRows, identity
 from gateway.service.first_use import imported
 from gateway.service.mounts import CUT_PERIODS, WHOLE_SINCE
 from gateway.service.schemas import OBJECT, TEXT
-from spool.csv_cells import csv_pieces
 from spool.ledger.queries import CostQuery
+from spool.printable import csv_pieces
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.streams import METRIC
 

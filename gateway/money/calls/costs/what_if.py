@@ -22,7 +22,7 @@ from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.ledger.sums import OTHER, Dimensions
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 REPEATED = ("by", "where")
 REQUIRED = ("model",)

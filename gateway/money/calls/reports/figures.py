@@ -26,13 +26,13 @@ from gateway.money.costs.reader import CostReader
 from gateway.service.errors import Refusal
 from spool.ledger import money
 from spool.ledger.costs import periods
+from spool.ledger.periods import preceding
 from spool.ledger.queries import AnswersCosts, CostQuery, CostRow
-from spool.ledger.ranges import preceding
 from spool.registry.insights import OPEN, Insight
 from spool.registry.registry import Registry
 from spool.registry.shared.cost_types import COUNTED_TYPES
 from spool.registry.views import View
-from spool.turns.ordering import ordered
+from spool.turns.threads import ordered
 
 _MODEL = "model"
 

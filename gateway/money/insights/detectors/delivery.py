@@ -7,9 +7,9 @@ from decimal import Decimal
 
 from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, ordered
-from spool.deliveries.lake_verdicts import LakeVerdict
+from spool.deliveries.protocols import LakeVerdict
 from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteState
-from spool.log.event_types import EventType
+from spool.log.counted_names import EventType
 from spool.registry.insights import LOW, MEDIUM, Finding
 
 ADVICE = {

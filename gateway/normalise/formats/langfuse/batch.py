@@ -49,7 +49,7 @@ from gateway.normalise.reading.values import (
     text,
 )
 from gateway.service.errors import BadPayload
-from spool.turns.shared_types import prepare
+from spool.turns.threads import prepare
 
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")
 

@@ -147,7 +147,7 @@ def _inference(span: Span, record_id: bytes) -> Inference:
 
 def _charge(record: Inference, name: str, value: Any) -> None:
     """Take an amount in another currency; readers that do not know it see a cost that is not reported."""
-    from spool.currencies.codes import code_of  # only where amounts come in one
+    from spool.currencies import code_of  # only where amounts come in one
 
     currency = code_of(name.removeprefix(_CHARGE))
     amount = semconv.money(value, name)

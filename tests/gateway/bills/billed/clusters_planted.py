@@ -21,7 +21,7 @@ from gateway.clusters.usage.metering import DAY_MS, MeterRules, UsageMeter
 from gateway.clusters.usage.series import NAME, MetricSeries
 from gateway.clusters.usage.usage import DayUsage, OpenUsage
 from spool.clock import Clock
-from spool.container_files.usage import UsageDay
+from spool.container_files.container_rows import UsageDay
 from spool.container_files.values import ClusterIdentity
 from spool.ledger import money
 from spool.ledger.ledger import Ledger

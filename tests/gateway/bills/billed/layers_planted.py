@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.plants import Plant, Planting, Rows
 from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS
 

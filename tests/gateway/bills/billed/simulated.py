@@ -25,7 +25,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.record import NS, Inference
 from spool.sqlite.in_memory import new_ledger
-from spool.statements.values import StatementInfo, StatementRow
+from spool.statements import StatementInfo, StatementRow
 from tests.gateway.bills.reconciliation.plants import Plant, both_sides
 from tests.gateway.bills.reconciliation.simulator import (
     ANTHROPIC,

@@ -20,7 +20,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.record import NS
 from spool.sqlite.in_memory import new_ledger
-from spool.statements.values import StatementInfo, StatementRow
+from spool.statements import StatementInfo, StatementRow
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR

@@ -21,7 +21,7 @@ from gateway.bills.billed.beside import billed_beside
 from gateway.bills.billed.connection_rows import MAX_SETS, RowRules, Sums, add_rows, sums_of_day
 from gateway.bills.billed.row_book import RowBook, RowSources
 from gateway.http.resources.list import declared_tables
-from spool.billing.drops import (
+from spool.billing import (
     BILLING_DROPS,
     REPLACE_DROP,
     REPLACE_HOURLY,

@@ -20,7 +20,7 @@ from gateway.bills.billed.connection_rows import IDLE, RowRules, Sums, add_rows,
 from gateway.bills.billed.containers import ClusterDay, cluster_day, divided, priced
 from gateway.bills.billed.row_book import RowBook
 from gateway.clusters.usage.usage import DayUsage, UsagePlace
-from spool.container_files.usage import UsageDay
+from spool.container_files.container_rows import UsageDay
 from spool.container_files.values import ClusterIdentity
 from spool.ledger import money
 from spool.ledger.queries import BILLED_TYPES

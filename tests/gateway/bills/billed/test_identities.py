@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from spool.ledger.billed import EVERY, SLICED_CHARGES, UNALLOCATED, BilledSum
 from spool.ledger.money import UNIT
 from spool.ledger.queries import BILLED, BILLED_TYPES
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 from tests.gateway.bills.billed.worlds import Use, calls, divided_month, row
 from tests.rounds import examples
 

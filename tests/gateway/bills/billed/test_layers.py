@@ -7,7 +7,7 @@ from typing import Any
 from spool.ledger.billed import PROVISIONAL
 from spool.ledger.money import UNIT
 from spool.ledger.queries import BILLED_TYPES
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 from tests.gateway.bills.billed.worlds import DAY, bill, calls, divided, paid, row
 
 USES = [calls("a", 30), calls("b", 10)]

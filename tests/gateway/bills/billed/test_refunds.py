@@ -16,7 +16,7 @@ from spool.ledger.money import UNIT
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
 from spool.registry.roles import LedgerSlice, RoleFilter
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 from tests.gateway.bills.billed.test_biller import FIRST, World, line
 from tests.gateway.bills.billed.worlds import DAY, Use, bill, calls, divided, paid, row
 

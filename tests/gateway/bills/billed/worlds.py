@@ -14,7 +14,7 @@ from spool.ledger.billed import BilledSum
 from spool.ledger.money import UNIT
 from spool.ledger.queries import BILLED
 from spool.ledger.sums import Dimensions
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 
 DAY = 20_000 * DAY_S
 PRICES = {"input": UNIT // 10**6, "output": 4 * UNIT // 10**6}

@@ -13,11 +13,10 @@ import pytest
 from gateway.bills.plans.declared import AssistantPlan, Seat
 from gateway.bills.plans.sums import AskedDays, SeatMonth, SeatUse, Uses, cycles, month_of_plan
 from gateway.bills.reconciliation.gathering import CalendarMonth
-from spool.currencies.exchange import Converter, no_rates
+from spool.currencies import Converter, no_rates
 from spool.ledger import money
 from spool.record import CURRENCY
-from spool.statements.rules import day_from, day_text
-from spool.statements.values import DAY_S
+from spool.statements import DAY_S, day_from, day_text
 
 ONE: int = money.UNIT
 

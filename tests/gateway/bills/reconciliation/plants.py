@@ -16,7 +16,7 @@ import msgspec
 from gateway.bills.reconciliation.comparing import Reconciliation
 from spool.ledger import money
 from spool.record import NS, Inference
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (
     ALL_PROVIDERS,
     ANTHROPIC,

@@ -23,7 +23,7 @@ from gateway.intake.rate_cards.card import Card, Clause, Model, Price, Seller, T
 from spool.ledger.ledger import Ledger
 from spool.record import NS, Inference
 from spool.sqlite.in_memory import new_ledger
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 from tests.spool.ledger_log import FakeClock, FakeLog
 
 DAY_S = 86400

@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.statements.sources import aws, azure, google
 from gateway.intake.prices import PriceBook
 from spool.record import Inference
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (
     BEDROCK,
     MODELS,

@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.comparing import AGREES, OPEN, Reconciliation,
 from gateway.bills.reconciliation.matching import Owner
 from gateway.bills.reconciliation.sides import PARTS
 from spool.ledger import money
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (
     ANTHROPIC,
     BEDROCK,

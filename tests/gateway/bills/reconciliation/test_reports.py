@@ -13,7 +13,7 @@ from gateway.bills.reconciliation.matching import billed, day_of
 from gateway.bills.reconciliation.sides import OTHER, PARTS
 from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.ledger.money import UNIT
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 
 CASES = Path(__file__).parents[3] / "statements"
 FILES = sorted(path for path in CASES.glob("*/*") if not path.name.endswith(".expected.json"))

@@ -25,8 +25,7 @@ from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
 from spool.sqlite.in_memory import new_ledger
-from spool.statements.rules import billed, tokens
-from spool.statements.values import StatementOutcome
+from spool.statements import StatementOutcome, billed, tokens
 from spool.storage import StorageOptions
 from tests.gateway.bills.reconciliation.report_files import files
 from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS, PROVIDERS, Call, book, month, record

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Reconciliation
 from spool.ledger import money
-from spool.statements.values import StatementRow
+from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (
     BEDROCK,
     DAYS,

@@ -11,7 +11,7 @@ import pytest
 from gateway.bills.reconciliation.counting import seller
 from gateway.bills.reconciliation.gathering import CalendarMonth, counted_by_seller
 from spool.record import NS
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.ledger import open_ledger
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 PROVIDERS = ("openai", "azure", None, "anthropic")

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.bills.statements.arrivals import arrivals
 from gateway.bills.statements.puller import DONE, FAILED, PullState
-from spool.statements.values import DAY_S, StatementInfo
+from spool.statements import DAY_S, StatementInfo
 
 FIRST = 1_785_542_400  # 2026-08-01
 

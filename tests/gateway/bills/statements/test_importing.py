@@ -22,7 +22,7 @@ from gateway.bills.statements.importing import (
 from gateway.bills.statements.sources.list import SOURCES
 from spool.bounded_reading import MAX_ROW, KnownDigests
 from spool.errors import Invalid
-from spool.statements.values import DAY_S
+from spool.statements import DAY_S
 from tests.gateway.bills.statements.test_cases import INPUTS, READ_AT
 
 USAGE = next(path for path in INPUTS if path.parent.name == "openai_usage" and path.suffix == ".json")

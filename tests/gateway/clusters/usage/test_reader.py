@@ -15,8 +15,8 @@ from gateway.bills.billed.row_book import RowBook, RowSources
 from gateway.clusters.usage.reader import UsageReader, UsageSources
 from gateway.clusters.usage.series import NAME
 from gateway.clusters.usage.usage import CPU, DayUsage
-from spool.billing.drops import BILLING_DROPS
-from spool.container_files.usage import CONTAINER_USAGE
+from spool.billing import BILLING_DROPS
+from spool.container_files.container_rows import CONTAINER_USAGE
 from spool.container_files.values import REMOTE_WRITE, ClusterIdentity, ContainerSender
 from spool.engines import MEMORY, open_storage
 from spool.ledger.queries import BILLED_TYPES, CostQuery

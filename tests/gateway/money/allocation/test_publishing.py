@@ -18,7 +18,7 @@ from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.sqlite.in_memory import new_ledger, new_registry
-from spool.sqlite.registry.store import SqliteRegistry
+from spool.sqlite.registry import SqliteRegistry
 from tests.moved_clock import MovedClock
 
 ADA = Actor("ada@example.com", "local")

@@ -20,7 +20,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.sqlite.in_memory import new_ledger
-from spool.sqlite.ledger.store import SqliteLedger
+from spool.sqlite.ledger import SqliteLedger
 from tests.spool.contract.test_ledger import records
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog
 

@@ -18,7 +18,7 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.views import View, ViewDraft
 from spool.sqlite.directory import REGISTRY
 from spool.sqlite.in_memory import MemoryDatabase, new_ledger
-from spool.sqlite.registry.store import SqliteRegistry
+from spool.sqlite.registry import SqliteRegistry
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import pytest
 from gateway.money.currencies.rate_files import RatesUnreadable, parse, read
 from gateway.money.currencies.rates import ExchangeRates, table_of
 from gateway.service.configuration.sections import CurrencyRate, CurrencySettings
-from spool.currencies.exchange import SCALE
+from spool.currencies import SCALE
 
 MOST = 1 << 20
 HISTORY = b"Date,USD,JPY,CNY,\n2026-11-20,1.0831,168.95,N/A,\n2026-11-19,1.0800,168.00,7.7,\n"

@@ -13,7 +13,7 @@ from gateway.money.insights.facts import DAY_S, Spend
 from gateway.money.insights.gathering import SpendReader
 from spool.ledger.ledger import Ledger
 from spool.record import NS, Inference
-from spool.sqlite.ledger.store import open_ledger
+from spool.sqlite.ledger import open_ledger
 from tests.gateway.money.insights.examples import NOW, TODAY, found
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 

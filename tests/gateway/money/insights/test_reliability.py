@@ -19,10 +19,10 @@ from gateway.money.insights.detectors.intake import unrecognised_shape
 from gateway.money.insights.detectors.senders import mute_device, silent_cluster, unapplied_config
 from gateway.money.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.clusters import Cluster
-from spool.deliveries.lake_verdicts import LakeState, LakeVerdict
+from spool.deliveries.protocols import LakeState, LakeVerdict
 from spool.deliveries.values import RouteState
 from spool.devices.device import Device
-from spool.log.event_types import EventType
+from spool.log.counted_names import EventType
 from tests.gateway.money.insights.examples import NOW, found, impacts, spend
 
 RUNNING = RouteState(

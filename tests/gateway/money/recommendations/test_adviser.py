@@ -23,7 +23,7 @@ from spool.registry.operators import Actor
 from spool.registry.recommendations import Recommendation
 from spool.registry.registry import Registry
 from spool.sqlite.in_memory import new_ledger
-from spool.sqlite.registry.store import open_registry
+from spool.sqlite.registry import open_registry
 from tests.gateway.money.recommendations.examples import BOOK, NOW, call
 from tests.spool.ledger_log import FakeClock, FakeLog
 

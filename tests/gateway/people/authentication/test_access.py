@@ -17,7 +17,7 @@ from gateway.service.errors import Refusal
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import BILLING_DROP, INGEST, SEND_AI_TELEMETRY
-from spool.sqlite.registry.store import open_registry
+from spool.sqlite.registry import open_registry
 from tests.moved_clock import MovedClock
 from tests.spool.kept import audit_rows
 

@@ -15,7 +15,7 @@ from exporters.settings import NotifySettings
 from spool.registry.notices import FAILED, FAILING, PARKED, RUNNING, SENT, ChannelState
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.sqlite.registry.store import SqliteRegistry
+from spool.sqlite.registry import SqliteRegistry
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.notifications.receivers import verified

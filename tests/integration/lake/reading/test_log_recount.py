@@ -18,8 +18,7 @@ from exporters.lake.past.log_recount import LogRecount
 from exporters.lake.stores import Folder
 from exporters.lake.watch import recount
 from gateway.cli.lake.command import lake as command
-from spool.deliveries.lake_verdicts import LakeRecount
-from spool.deliveries.protocols import LANDINGS
+from spool.deliveries.protocols import LANDINGS, LakeRecount
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, Record
 from tests.exporters.spools import calls, counter

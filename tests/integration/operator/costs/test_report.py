@@ -16,8 +16,8 @@ import pytest_asyncio
 
 from gateway.money.calls.costs.report import csv_rows
 from gateway.service.mounts import OPERATOR_API
-from spool.csv_cells import csv_lines
 from spool.engines import MEMORY, SQLITE
+from spool.printable import csv_lines
 from tests.csv_reading import HOSTILE, assert_harmless
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock

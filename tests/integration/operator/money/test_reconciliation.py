@@ -26,7 +26,7 @@ from gateway.money.calls.insights import inspector
 from spool import identity
 from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
-from spool.statements.values import Statement, StatementRow
+from spool.statements import Statement, StatementRow
 from tests.csv_reading import HOSTILE, assert_harmless
 from tests.gateway.bills.reconciliation.simulator import (
     ANTHROPIC,

@@ -23,7 +23,7 @@ from spool.registry.notices import SENT
 from spool.registry.operators import VIEWER, Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
-from spool.sqlite.registry.store import SqliteRegistry
+from spool.sqlite.registry import SqliteRegistry
 from tests.exporters.notifications.examples import SECRET, settings
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.notifications.receivers import Mailbox, mail_server

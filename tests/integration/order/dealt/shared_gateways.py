@@ -14,7 +14,7 @@ from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.options import Options
 from gateway.service.configuration.sections import Config
-from spool.postgres.spool import PostgresSpool
+from spool.postgres.storage import PostgresSpool
 from tests.gateway.normalise.formats.payloads import run
 from tests.integration.order.dealt.judging import Judged, judge
 from tests.integration.order.running import HOLD_S, SENDER, SETTINGS, WAIT_S, WINDOW_S, Request, prices

@@ -12,9 +12,8 @@ import pytest
 import pytest_asyncio
 
 from spool.container_files import container_rows
-from spool.container_files.files import ContainerFiles
-from spool.container_files.sums import ContainerSums
-from spool.container_files.upload import FileTooLarge
+from spool.container_files.files import ContainerFiles, FileTooLarge
+from spool.container_files.kept import ContainerSums
 from spool.container_files.values import (
     ABANDONED,
     ANNOUNCED,

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from spool import statements
 from spool.errors import Invalid, NotThere
 from spool.registry.operators import Actor
-from spool.statements import rules
-from spool.statements.values import DAY_S, Statement, StatementInfo, StatementOutcome, StatementRow
+from spool.statements import DAY_S, Statement, StatementInfo, StatementOutcome, StatementRow
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
@@ -101,12 +101,12 @@ async def test_a_part_of_a_day_replaces_its_hours(open_registry: RegistryOpener)
         replace(part, rows=(row(0, "2", **later),), start=FIRST + 3600, end=FIRST + 10800), actor=ADA
     )
     assert [False] == [each.settled for each in await registry.statements.statements()]
-    assert Decimal(3) == rules.billed(
+    assert Decimal(3) == statements.billed(
         await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
     )
     await registry.statements.put(statement(row(0, "4"), days=1), actor=ADA)
     assert [True] == [each.settled for each in await registry.statements.statements()]
-    assert Decimal(4) == rules.billed(
+    assert Decimal(4) == statements.billed(
         await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
     )
 
@@ -144,7 +144,7 @@ async def test_what_is_billed_for_another_month_is_billed_once(open_registry: Re
     for amount in ("-1", "-2"):
         await registry.statements.put(statement(row(0), row(-40, amount)), actor=ADA)
     kept = await registry.statements.rows(provider=None, start=0, end=FIRST + 9 * DAY_S)
-    assert Decimal(-1) == rules.billed(kept)
+    assert Decimal(-1) == statements.billed(kept)
 
 
 async def test_a_month_is_found_by_its_days(open_registry: RegistryOpener) -> None:
@@ -184,11 +184,11 @@ async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryO
     "wrong",
     [
         statement(days=0),
-        statement(days=rules.MAX_DAYS + 1),
+        statement(days=statements.MAX_DAYS + 1),
         statement(row(amount="1E-28")),
         statement(row(amount="1E+60")),
         statement(row(amount="NaN")),
-        statement(row(key="k" * (rules.MAX_TEXT + 1))),
+        statement(row(key="k" * (statements.MAX_TEXT + 1))),
         statement(row(source="other")),
         statement(row(end=FIRST)),
         statement(start=-5),
@@ -205,9 +205,9 @@ async def test_what_breaks_a_rule_is_refused(open_registry: RegistryOpener, wron
 async def test_amounts_at_the_edge_are_kept(open_registry: RegistryOpener) -> None:
     """As many digits as the limit, and texts as long."""
     registry = await open_registry()
-    most = "9" * (rules.MAX_DIGITS - rules.MAX_DECIMALS) + "." + "9" * rules.MAX_DECIMALS
+    most = "9" * (statements.MAX_DIGITS - statements.MAX_DECIMALS) + "." + "9" * statements.MAX_DECIMALS
     await registry.statements.put(
-        statement(row(amount=most, key="k" * rules.MAX_TEXT), row(amount=most)), actor=ADA
+        statement(row(amount=most, key="k" * statements.MAX_TEXT), row(amount=most)), actor=ADA
     )
     kept = await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
     assert [Decimal(most)] * 2 == [each.amount for each in kept]

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from spool.billing.drops import (
+from spool.billing import (
     BILLING_DROPS,
     HOUR_S,
     OPERATIONS,

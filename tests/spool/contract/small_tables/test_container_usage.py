@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spool.container_files.usage import CONTAINER_USAGE, OPEN, UsageDay, UsageDocument
+from spool.container_files.container_rows import CONTAINER_USAGE, OPEN, UsageDay, UsageDocument
 from spool.container_files.values import ClusterIdentity
 from spool.storage import Storage
 

@@ -15,9 +15,8 @@ import pytest_asyncio
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery
+from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, Derived
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.intake.prices import PriceBook
-from spool.currencies.exchange import SCALE, scaled
+from spool.currencies import SCALE, scaled
 from spool.ledger.costs import combined
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import EVERY_METER, PRICED_BY, CostQuery, CostRow

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from spool.ledger.comparing import LedgerMender
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.mending import LedgerMender
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import DAY_S, HOUR_S, WIDTH
 from spool.record import NS, Inference

@@ -15,9 +15,8 @@ from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.costs import costs
 from spool.ledger.days import remembered
 from spool.ledger.days.remembered import RememberedCosts
-from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
 from spool.record import NS

@@ -13,7 +13,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Inference
-from spool.sql import dearest
+from spool.sql import ledger as statements
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
@@ -96,7 +96,7 @@ async def test_the_dearest_of_a_day_are_read_alone(
     The same sums as the first of all, with amounts that differ in their last digit alone, also where more cost about
     as much than are read at first.
     """
-    monkeypatch.setattr(dearest, "ALIKE", alike)
+    monkeypatch.setattr(statements, "ALIKE", alike)
     log, clock = FakeLog(), FakeClock(BEGIN + 2 * DAY_S)
     amounts = ["0.3", "0.2", *(f"0.1{'0' * 20}{last}" for last in range(7)), "0.05", "-0.4", "0"]
     log.add(

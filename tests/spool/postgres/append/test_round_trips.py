@@ -10,10 +10,9 @@ import pytest
 import pytest_asyncio
 
 from spool.identity import Identity
-from spool.log.expectations import NOTHING
-from spool.log.partial_reports import Expectation, PartialReport
+from spool.log.partial_reports import NOTHING, Expectation, PartialReport
 from spool.log.values import Submission
-from spool.postgres.spool import PostgresSpool
+from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
 from spool.registry.shared.bearers import key_is_good
 from spool.registry.shared.streams import agrees

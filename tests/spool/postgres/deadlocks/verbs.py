@@ -9,16 +9,14 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from spool.billing.drops import BILLING_DROPS
-from spool.billing.hours import BILLING_HOURS, SentHour
+from spool.billing import BILLING_DROPS, BILLING_HOURS, SentHour
 from spool.clusters import ClusterChange, ReportedCluster
-from spool.container_files.usage import CONTAINER_USAGE, UsageDocument
+from spool.container_files.container_rows import CONTAINER_USAGE, UsageDocument
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import PARKED, RUNNING, Delivery, RouteSpec
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.identity import Identity
-from spool.log.expectations import as_read
-from spool.log.partial_reports import Expectation, PartialReport
+from spool.log.partial_reports import Expectation, PartialReport, as_read
 from spool.log.values import Submission
 from spool.postgres.leases import PostgresLeases
 from spool.record import AI_TELEMETRY, BILLING_DATA, NS, UNIT_COST, BillingDrop, Inference, UnitCostOperation

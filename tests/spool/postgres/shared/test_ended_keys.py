@@ -20,9 +20,8 @@ from spool.postgres.database import Connection
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.registry import bearers, store
 from spool.postgres.registry.bearers import ended_bearers, hold_keys
-from spool.postgres.registry.registry_rows import PostgresRegistryRows
-from spool.postgres.registry.store import PostgresRegistry
-from spool.postgres.spool import PostgresSpool
+from spool.postgres.registry.store import PostgresRegistry, PostgresRegistryRows
+from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry

@@ -17,11 +17,10 @@ from spool.container_files.files import ContainerFiles
 from spool.container_files.values import FILE
 from spool.deliveries.values import Settlement
 from spool.errors import NotThere, SpoolUnavailable
-from spool.postgres.container_contents import PostgresContents
-from spool.postgres.container_rows import PostgresContainerRows
+from spool.postgres.container_files import PostgresContainerRows, PostgresContents
 from spool.postgres.database import Database, Unconfirmed
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
-from spool.postgres.deliveries.routes import PostgresRoutes
+from spool.postgres.deliveries.delivery_rows import PostgresRoutes
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.registry.store import PostgresRegistry

@@ -10,7 +10,7 @@ import pytest
 
 from spool.clusters import ClusterChange, ClusterTable, ReportedCluster, TooManyClusters
 from spool.errors import KeyEnded
-from spool.postgres.clusters import PostgresClusters
+from spool.postgres.devices import PostgresClusters
 from spool.registry.operators import Actor
 from spool.registry.shared.bearers import key_is_good
 from tests.moved_clock import MovedClock

@@ -10,8 +10,7 @@ import pytest
 import pytest_asyncio
 
 from spool.container_files.container_rows import ContainerFileMoved, TooManyFiles
-from spool.container_files.files import ContainerFiles
-from spool.container_files.upload import ContainerUpload
+from spool.container_files.files import ContainerFiles, ContainerUpload
 from spool.container_files.values import (
     UPLOADED,
     AnnouncedFile,
@@ -19,8 +18,7 @@ from spool.container_files.values import (
     ContainerFile,
     ContainerSender,
 )
-from spool.postgres.container_contents import PostgresContents
-from spool.postgres.container_rows import PostgresContainerRows
+from spool.postgres.container_files import PostgresContainerRows, PostgresContents
 from spool.settings import ContainerSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import migrated

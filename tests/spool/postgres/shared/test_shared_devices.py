@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.devices.device import Device, DeviceChange, of_known
-from spool.devices.device_rows import TooManyDevices
+from spool.devices.device import Device, DeviceChange, TooManyDevices, of_known
 from spool.devices.table import DeviceTable
 from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.database import CommitUnknown

@@ -13,10 +13,9 @@ from spool.clusters import Cluster
 from spool.devices.device import REVOKED
 from spool.devices.table import DeviceTable
 from spool.errors import SpoolUnavailable
-from spool.postgres.clusters import PostgresClusters
+from spool.postgres.address import change_settings
 from spool.postgres.database import Database, Unconfirmed
-from spool.postgres.devices import PostgresDevices
-from spool.postgres.facts import change_settings
+from spool.postgres.devices import PostgresClusters, PostgresDevices
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange

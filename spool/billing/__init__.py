@@ -1,1 +1,0 @@
-"""What leaves over billing connections: hours of AI cost that were sent, and drops that were taken."""

@@ -1,0 +1,129 @@
+"""
+Currencies: their codes, amounts in them among the sums, and the step from one to another. Pure.
+
+Amounts are kept in the currency in which they came, beside the meters, and nothing is converted when it is
+written. An amount has three limbs of nine decimals, as those of `spool.ledger.money`, so that sums of limbs stay
+within 64 bits and keep every digit. The day of a charge decides its rate. A rate is a whole number of 10 ** -12,
+so a product of it is exact; it is rounded once, to the 27 decimals of `spool.ledger.money`, in each row of an
+answer: so hours and days give the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import Any, Final
+
+from spool.ledger import money
+
+USD: Final = "USD"
+_NO_DECIMALS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF"
+_THREE_DECIMALS = "BHD IQD JOD KWD LYD OMR TND"
+_TWO_DECIMALS = """
+    AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CNY COP
+    CRC CUP CVE CZK DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GTQ GYD HKD HNL HTG HUF IDR ILS INR IRR
+    JMD KES KGS KHR KPW KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN
+    NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP
+    SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD UYU UZS VES WST XCD XCG YER ZAR ZMW ZWG"""
+
+DECIMALS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(_TWO_DECIMALS.split(), 2),
+    **dict.fromkeys(_NO_DECIMALS.split(), 0),
+    **dict.fromkeys(_THREE_DECIMALS.split(), 3),
+}
+
+
+def code_of(value: Any) -> str | None:
+    """The code of a currency, however it is written; None for anything else, as credits are."""
+    code = value.strip().upper() if isinstance(value, str) else None
+    return code if code in DECIMALS else None
+
+
+# -- amounts as sums keep them -------------------------------------------------------------------------------
+
+
+BEGINNING = "charge."  # of the names that stand for limbs; no meter of spool.meters has it
+_LIMBS = ("9", "18", "27")
+MAX_CHARGE = 10**12 * money.UNIT  # as MAX_MONEY, where one unit is worth the least
+
+
+def limbs_of(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
+    """The limbs of amounts (decimal text) by currency; those of 0 are left out."""
+    found: dict[str, int] = {}
+    for currency, amount in charges.items():
+        for limb, units in zip(_LIMBS, money.limbs(sign * money.units(amount)), strict=True):
+            if units:
+                found[f"{BEGINNING}{currency}.{limb}"] = units
+    return found
+
+
+def is_charge(name: str) -> bool:
+    """True if a name among the meters of a sum stands for a limb."""
+    return name.startswith(BEGINNING)
+
+
+def charges_of(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Units of each currency, of limbs and whatever else stands among the meters; those of 0 are left out."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for name, units in meters:
+        if is_charge(name):
+            _, currency, limb = name.split(".")
+            found[currency][_LIMBS.index(limb)] += units
+    joined = {currency: money.joined(*limbs) for currency, limbs in sorted(found.items())}
+    return {currency: units for currency, units in joined.items() if units}
+
+
+def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
+    """The meters alone."""
+    return {name: units for name, units in meters.items() if not is_charge(name)}
+
+
+# -- amounts in one currency, worked out when sums are asked for ---------------------------------------------
+
+
+RATE_DECIMALS = 12
+SCALE: int = 10**RATE_DECIMALS
+_EXACT = Context(prec=100)
+DAY_S = 86_400  # as in spool.ledger.sums, which needs this module
+# What one unit of the first currency is in the second, on a day (epoch seconds): times SCALE; None if not known.
+Rates = Callable[[str, str, int], int | None]
+
+
+def no_rates(_from: str, _to: str, _day: int) -> int | None:
+    """Know no rate."""
+    return None
+
+
+def scaled(rate: Decimal) -> int:
+    """A rate as a whole number, half-even."""
+    return int(
+        rate.quantize(Decimal(1).scaleb(-RATE_DECIMALS), ROUND_HALF_EVEN, _EXACT).scaleb(
+            RATE_DECIMALS, _EXACT
+        )
+    )
+
+
+def rounded(product: int) -> int:
+    """Units of a product of amounts and rates, half-even."""
+    whole, rest = divmod(product, SCALE)
+    return whole + int(rest * 2 > SCALE or (rest * 2 == SCALE and whole % 2 == 1))
+
+
+@dataclass(slots=True)
+class Converter:
+    """Knows by what to multiply amounts for an answer in `currency`."""
+
+    rates: Rates
+    currency: str
+    _known: dict[tuple[str, int], int | None] = field(default_factory=dict)
+
+    def rate(self, currency: str, start: int) -> int | None:
+        """Return the rate of a moment (epoch seconds), times SCALE; None if it is not known."""
+        if currency == self.currency:
+            return SCALE
+        place = (currency, start // DAY_S * DAY_S)
+        if place not in self._known:
+            self._known[place] = self.rates(currency, self.currency, place[1])
+        return self._known[place]

@@ -1,0 +1,221 @@
+"""Container metrics: their rows, and the bytes of files in pieces."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from functools import partial
+
+from spool.container_files.container_rows import ContainerFileMoved, TooManyFiles
+from spool.container_files.kept import ROW_TERMS
+from spool.container_files.values import BookChange, ContainerFile
+from spool.log.partial_reports import Expectation
+from spool.postgres.database import (
+    Connection,
+    Database,
+    PostgresConnection,
+    PostgresTransactions,
+    UniqueViolation,
+)
+from spool.postgres.registry.bearers import check_bearers, hold_keys
+from spool.sql.container_files import FILE, FILES, SqlContainerRows, write_rows
+
+_LOCKED = f"{FILES} WHERE id IN :ids ORDER BY id FOR UPDATE"
+_LOCK_BOOKS = "SELECT term FROM {schema}.container_books ORDER BY kind, term FOR UPDATE"
+_KNOWN = """
+    SELECT CAST(coalesce(sum(n - carried), 0) AS bigint) FROM {schema}.container_books
+     WHERE term IN :terms"""
+
+
+class PostgresContainerRows(SqlContainerRows):
+    """See `spool.container_files.container_rows.ContainerRows`."""
+
+    # The index has hashes: a reference may be as long as an address.
+    by_reference = (
+        "md5(reference) IN (SELECT md5(one) FROM unnest(CAST(:references AS text[])) AS one)"
+        " AND reference IN :references"
+    )
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(PostgresTransactions(database))
+        self._database = database
+
+    async def confirm(self) -> None:
+        await self._database.confirm()
+
+    async def write(
+        self,
+        pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
+        gone: Sequence[ContainerFile],
+        changes: Sequence[BookChange],
+        *,
+        expects: Collection[Expectation] = (),
+        most: int | None = None,
+    ) -> None:
+        before = {file.id: file for file in (*(one for one, _ in pairs if one is not None), *gone)}
+        is_bounded = most is not None and sum(one is None for one, _ in pairs) > len(gone)
+        is_answered = most is not None or bool(expects)  # to a sender
+        sql = self._database.sql
+
+        def work(on: Connection) -> None:
+            connection = PostgresConnection(on, sql)
+            if is_answered:
+                self._database.check_standby(on)
+            if before:
+                stored = map(FILE.read, connection.all(_LOCKED, ids=sorted(before)))
+                if {file.id: file for file in stored} != before:
+                    raise ContainerFileMoved
+            hold_keys(on, sql, expects)
+            check_bearers(on, sql, expects, now=self._database.now())
+            if is_bounded:  # of two who add rows at once the second one sees those of the first
+                connection.all(_LOCK_BOOKS)
+            write_rows(connection, pairs, gone, changes)
+            if is_bounded:
+                [known] = connection.one(_KNOWN, terms=sorted(ROW_TERMS))
+                if known > most:
+                    raise TooManyFiles
+
+        # A sender hears that it is done, and may remove what it has: a standby has the row then, and the
+        # bytes, which were written before. What became of a file upstream is not asked for: were that lost,
+        # the same bytes would be sent again under the same name.
+        needs_standby = self._database.needs_standby and is_answered
+        try:
+            await self._database.transaction(work, needs_standby=(lambda _: True) if needs_standby else None)
+        except UniqueViolation as error:
+            raise ContainerFileMoved from error
+
+
+# -- bytes of files, in pieces -------------------------------------------------------------------------------
+
+
+PIECE = 256 * 1024
+DRAFTS_S = 86400.0  # a draft that is older was left by a process that was killed
+
+_BEGIN = "INSERT INTO {schema}.container_contents (draft, head, at) VALUES (%(draft)s, %(head)s, {now})"
+_ADD = "INSERT INTO {schema}.container_pieces (draft, n, body) VALUES (%s, %s, %s)"
+_KEEP = "UPDATE {schema}.container_contents SET id = %(id)s, at = {now} WHERE draft = %(draft)s"
+_DRAFT = "SELECT draft FROM {schema}.container_contents WHERE id = %s"
+_DRAFTS = "SELECT draft FROM {schema}.container_contents WHERE id = ANY(%s) ORDER BY draft FOR UPDATE"
+_DROPPABLE = """
+    SELECT draft FROM {schema}.container_contents c
+     WHERE draft = %s AND NOT EXISTS (SELECT FROM {schema}.container_files f WHERE f.id = c.id AND f.kept)
+       FOR UPDATE"""
+_LEFT = "SELECT draft FROM {schema}.container_contents WHERE id IS NULL AND at < {now} - %(age_s)s"
+_PIECE = "SELECT body FROM {schema}.container_pieces WHERE draft = %s AND n = %s"
+_REMOVE = (
+    "DELETE FROM {schema}.container_pieces WHERE draft = ANY(%s)",
+    "DELETE FROM {schema}.container_contents WHERE draft = ANY(%s)",
+)
+_HEADS = "SELECT id, head FROM {schema}.container_contents WHERE id IS NOT NULL"
+
+
+class PostgresContents:
+    """See `spool.container_files.container_rows.ContainerContents`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def begin(self, id: str, head: bytes) -> PostgresDraft:
+        database = self._database
+        draft = secrets.token_hex(16)
+        values = {"draft": draft, "head": head, "now": database.now()}
+        await database.run(lambda connection: connection.execute(database.sql(_BEGIN), values))
+        return PostgresDraft(database, id, draft)
+
+    async def read(self, id: str) -> AsyncIterator[bytes]:
+        sql = self._database.sql
+        read = self._database.read
+        row = await read(lambda connection: connection.execute(sql(_DRAFT), (id,)).fetchone())
+        if row is None:
+            raise FileNotFoundError(id)
+        for n in itertools.count():
+            place = (row[0], n)
+            piece = await read(partial(_piece, self._database, place))
+            if piece is None:
+                return
+            yield piece
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        def work(connection: Connection) -> None:
+            found = connection.execute(self._database.sql(_DRAFTS), (sorted(ids),)).fetchall()
+            _remove(connection, self._database, [draft for (draft,) in found])
+
+        if ids:
+            await self._database.transaction(work)
+
+    async def heads(self) -> Mapping[str, bytes]:
+        """Removes what processes that were killed left behind."""
+        database = self._database
+
+        def work(connection: Connection) -> dict[str, bytes]:
+            values = {"now": database.now(), "age_s": DRAFTS_S}
+            left = connection.execute(database.sql(_LEFT), values).fetchall()
+            _remove(connection, database, [draft for (draft,) in left])
+            return dict(connection.execute(database.sql(_HEADS)).fetchall())
+
+        return await database.transaction(work)
+
+
+class PostgresDraft:
+    """See `spool.container_files.container_rows.ContentDraft`."""
+
+    def __init__(self, database: Database, id: str, draft: str) -> None:
+        self._database = database
+        self._id = id
+        self._draft = draft
+        self._waiting = bytearray()
+        self._pieces = 0
+
+    async def write(self, data: bytes) -> None:
+        self._waiting += data
+        while len(self._waiting) >= PIECE:
+            await self._add(PIECE)
+
+    async def flush(self) -> None:
+        if self._waiting:
+            await self._add(len(self._waiting))
+
+    async def keep(self) -> None:
+        """Replace the content that was stored under this id by the draft."""
+        database = self._database
+        values = {"id": self._id, "draft": self._draft, "now": database.now()}
+
+        def work(connection: Connection) -> None:
+            found = connection.execute(database.sql(_DRAFTS), ([self._id],)).fetchall()
+            _remove(connection, database, [draft for (draft,) in found])
+            connection.execute(database.sql(_KEEP), values)
+
+        try:
+            await database.transaction(work)
+        except UniqueViolation as error:  # another process kept a draft under the id at this moment
+            raise ContainerFileMoved from error
+
+    async def drop(self) -> None:
+        """Bytes that a row says are kept stay: its outcome was not heard, or another process wrote it meanwhile."""
+        database = self._database
+
+        def work(connection: Connection) -> None:
+            found = connection.execute(database.sql(_DROPPABLE), (self._draft,)).fetchall()
+            _remove(connection, database, [draft for (draft,) in found])
+
+        self._waiting.clear()
+        await database.transaction(work)
+
+    async def _add(self, size: int) -> None:
+        sql = self._database.sql
+        values = (self._draft, self._pieces, bytes(self._waiting[:size]))
+        await self._database.run(lambda connection: connection.execute(sql(_ADD), values))
+        del self._waiting[:size]
+        self._pieces += 1
+
+
+def _piece(database: Database, place: tuple[str, int], connection: Connection) -> bytes | None:
+    row = connection.execute(database.sql(_PIECE), place).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def _remove(connection: Connection, database: Database, drafts: Sequence[str]) -> None:
+    if drafts:
+        for statement in _REMOVE:
+            connection.execute(database.sql(statement), (sorted(drafts),))

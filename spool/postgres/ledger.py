@@ -1,0 +1,514 @@
+"""Statements that keep dimensions, and what a sum costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from spool.ledger import money
+from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
+from spool.ledger.queries import (
+    BILLED,
+    BILLED_DIMENSIONS,
+    DIMENSIONS,
+    EVERY_METER,
+    PRICED_BY,
+    ROW_DIMENSIONS,
+    ROW_TAG,
+    TAG,
+    CostQuery,
+    Derived,
+    Group,
+    needed_sums,
+)
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures, begin
+from spool.meters import SCALE
+from spool.postgres.database import Connection, Database, PostgresConnection
+from spool.sql.ledger import CHARGES, SqlLedgerRows
+
+COST = (  # what counts of a sum
+    "CASE WHEN k.status = 'cached' THEN 0 WHEN k.cost_source = 'reported' THEN h.reported"
+    " WHEN k.cost_source = 'estimated' THEN h.estimated ELSE 0 END"
+)
+_KEY_COLUMNS = ", ".join(f'"{name}"' for name in Dimensions._fields)
+_KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
+ADD_KEY = f"""
+    INSERT INTO {{schema}}.ledger_keys (digest, tag_values, {_KEY_COLUMNS}) VALUES (%s, %s::jsonb, {_KEY_VALUES})
+    RETURNING id"""
+DROP_KEYS = """
+    DELETE FROM {schema}.ledger_keys k
+     WHERE NOT EXISTS (SELECT FROM {schema}.ledger_hours h WHERE h.key = k.id)
+       AND NOT EXISTS (SELECT FROM {schema}.ledger_days d WHERE d.key = k.id)
+       AND NOT EXISTS (SELECT FROM {schema}.ledger_billed b WHERE b.key = k.id)"""
+
+
+# -- dimensions in statements --------------------------------------------------------------------------------
+
+
+class AskedStatement:
+    """The parameters of one statement, and what it joins to the dimensions."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.joins: list[str] = []
+
+    def text(self, value: Any) -> str:
+        """The place of a parameter."""
+        name = f"p{len(self.values)}"
+        self.values[name] = value
+        return f"%({name})s"
+
+
+def own(dimension: str, asked: AskedStatement) -> str:
+    """Return SQL for one of the ledger's own dimensions."""
+    if dimension in DIMENSIONS:
+        return f'k."{dimension}"'
+    if dimension in PRICED_BY:
+        return f'CAST(k."{dimension}" AS text)'
+    if dimension == "origin":
+        return f"COALESCE(NULLIF({own(TAG + ROW_TAG + dimension, asked)}, ''), 'calls')"
+    if dimension in ROW_DIMENSIONS:
+        return own(TAG + ROW_TAG + dimension, asked)
+    if dimension == "corrects":  # what stands behind a mark in the key of a provider
+        return "split_part(h.provider, chr(31), 2)"
+    if dimension in BILLED_DIMENSIONS:
+        return f"h.{dimension}"
+    return f"COALESCE(k.tag_values ->> {asked.text(stored(dimension.removeprefix(TAG)))}::text, '')"
+
+
+def digest_of(dimensions: Dimensions) -> bytes:
+    return blake2b(json.dumps(dimensions).encode(), digest_size=16).digest()
+
+
+def stored(value: Any) -> Any:
+    """A value as PostgreSQL can keep it: its texts have no U+0000 and no half of a character."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def tag_values(tags: str) -> str:
+    """Return the tags as they are asked for."""
+    values = json.loads(tags) if tags else {}
+    return json.dumps({stored(name): stored(value) for name, value in values.items()}, ensure_ascii=False)
+
+
+# -- rows ----------------------------------------------------------------------------------------------------
+
+
+_COLUMNS = (*COUNTS, *MONEY, *LATENCY)
+_NAMES = ", ".join(_COLUMNS)
+_ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS)
+# Money as text: a Decimal is rounded by whatever context computes with it.
+_KINDS = ("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)
+_ARRAYS = ", ".join(("%s::bigint[]", "%s::bigint[]", *_KINDS))
+
+_OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
+_OF_ROWS = f"WHERE k.kind = '{BILLED}'"
+# of numbers in one transaction, each a way to the server and back; then all are read at once
+MOST_LOOKUPS = 16
+# A filter with its values, how many numbers were asked for, and these.
+_NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
+MOST_LOOKED_UP = 10_000  # sums: more are found sooner by going through all of their time
+
+_LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
+
+
+def lock(connection: Connection, database: Database) -> None:
+    """Wait until nobody else changes sums; what is read from here on is the newest."""
+    connection.execute(database.sql(_LOCK))
+
+
+class PostgresLedgerRows(SqlLedgerRows):
+    """See `spool.ledger.ledger_rows.LedgerRows`."""
+
+    prefix = "ledger_"
+    each_tag = "jsonb_each_text(k.tag_values) j"
+    columns = _COLUMNS
+    shown = tuple(f"CAST(h.{name} AS text)" if name in MONEY else f"h.{name}" for name in _COLUMNS)
+    about = f"CAST({COST} * 1000000000 AS float8)"
+    cost = (f"CAST({COST} AS text)",)
+    cost_units = staticmethod(money.units)
+
+    def __init__(self, connection: Connection, database: Database) -> None:
+        super().__init__(PostgresConnection(connection, database.sql))
+        self._connection = connection
+        self._database = database
+        self._lookups = 0
+        # of all dimensions, once some were looked up one by one
+        self._numbers: dict[bytes, int] | None = None
+        self._found = _NONE_FOUND
+
+    def number(self, dimensions: Dimensions) -> int:
+        number = self.find_number(dimensions)
+        if number is None:
+            self._found = _NONE_FOUND
+            digest, values = digest_of(dimensions), [stored(value) for value in dimensions]
+            [(number,)] = self._all(ADD_KEY, digest, tag_values(dimensions.tags), *values)
+            if self._numbers is not None:
+                self._numbers[digest] = number
+        return number
+
+    def find_number(self, dimensions: Dimensions) -> int | None:
+        digest = digest_of(dimensions)
+        if self._numbers is None and self._lookups < MOST_LOOKUPS:
+            self._lookups += 1
+            rows = self._all("SELECT id FROM {schema}.ledger_keys WHERE digest = %s", digest)
+            return rows[0][0] if rows else None
+        if self._numbers is None:
+            self._numbers = dict(self._all("SELECT digest, id FROM {schema}.ledger_keys"))
+        return self._numbers.get(digest)
+
+    def drop_unused_numbers(self) -> int:
+        self._numbers = None
+        self._found = _NONE_FOUND
+        return self._run(DROP_KEYS)
+
+    def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+        together: dict[tuple[int, int], Measures] = {}
+        for start, number, measures in sums:  # a statement can change a row only once
+            before = together.get((start, number))
+            if before is not None:
+                measures = [a + b for a, b in zip(before, measures, strict=True)]
+            together[start, number] = measures
+        self._unmark_changed(width, {start for start, _ in together})
+        if together:
+            rows = [(*place, *_columns(measures)) for place, measures in sorted(together.items())]
+            self._run(
+                f"INSERT INTO {self._of(width)} AS old (start, key, {_NAMES}) SELECT * FROM unnest({_ARRAYS})"
+                f" ON CONFLICT (start, key) DO UPDATE SET {_ADDED}",
+                *map(list, zip(*rows, strict=True)),
+            )
+
+    def totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+    ) -> Iterator[GroupSum]:
+        asked = AskedStatement()
+        known = self._expressions(query, asked)
+        names = [known[name] for name in query.group_by]
+        needed = needed_sums(query.measures)
+        places = [place for place, name in enumerate(_COLUMNS) if name in needed]
+        wanted_sums = [_COLUMNS[place] for place in places]
+        sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
+        chosen = self._chosen(query, known, asked)
+        within = self._of_span((width, since, until, rollup), chosen, asked)
+        # Looking up the dimensions of every row takes longer than adding it up.
+        if until - since > width and not by_start:
+            by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
+            summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
+        else:
+            summed = f"(SELECT * FROM {within})"
+        rows = self._ask(
+            f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
+            f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
+            f" GROUP BY {', '.join(str(place) for place in range(1 if by_start else 2, len(names) + 4))}",
+            asked,
+        )
+        for start, *row in rows:
+            group = tuple([value or None for value in row[: len(names)]])
+            status, cost_source, *values = row[len(names) :]
+            measures = [0] * WIDTH
+            for place, value in zip(places, values, strict=True):
+                measures[place] = money.units(value) if _COLUMNS[place] in MONEY else value
+            yield GroupSum(group, status, cost_source, measures, start)
+
+    def largest(
+        self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
+    ) -> tuple[int, Sequence[tuple[Group, float]]]:
+        asked = AskedStatement()
+        known = self._expressions(query, asked)
+        names = [known[name] for name in query.group_by]
+        chosen = self._chosen(query, known, asked)
+        parts = [
+            f"SELECT key, {', '.join(MONEY)} FROM {self._of_span(each, chosen, asked)}" for each in spans
+        ]
+        by_number = ", ".join(f"SUM({name}) AS {name}" for name in MONEY)
+        summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
+        rows = self._ask(
+            f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
+            f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
+            f" GROUP BY {', '.join(str(place) for place in range(1, len(names) + 1))}"
+            f" ORDER BY cost DESC LIMIT {asked.text(most)}",
+            asked,
+        )
+        groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]
+        return rows[0][-2] if rows else 0, groups
+
+    def has_more_groups(self, query: CostQuery, most: int) -> bool:
+        asked = AskedStatement()
+        names = self._expressions(replace(query, include={}, exclude={}), asked).values()
+        distinct = f"SELECT DISTINCT {', '.join(names)} FROM {{schema}}.ledger_keys k {' '.join(asked.joins)}"
+        return len(self._ask(f"{distinct} LIMIT {asked.text(most + 1)}", asked)) > most
+
+    def passes_all(self, query: CostQuery) -> bool:
+        asked = AskedStatement()
+        plain = replace(query, group_by=(), only=None)
+        terms = [*self._filters(plain, self._expressions(plain, asked), asked)]
+        fails = (
+            f"SELECT FROM {{schema}}.ledger_keys k {' '.join(asked.joins)}"
+            f" {_OF_CALLS} AND NOT ({' AND '.join(terms) or 'TRUE'})"
+        )
+        [(found,)] = self._ask(f"SELECT EXISTS ({fails})", asked)
+        return not found
+
+    def _chosen(self, query: CostQuery, known: Mapping[str, str], asked: AskedStatement) -> str:
+        """Return what the filters of a question let through of the dimensions; empty without filters."""
+        terms = [*self._filters(query, known, asked)]
+        if not terms:
+            return ""
+        return f"{{schema}}.ledger_keys k {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+
+    def _of_span(self, span: tuple[int, int, int, int], chosen: str, asked: AskedStatement) -> str:
+        """The sums of a span (width, since, until, number of a rollup or 0), as `_within` has them."""
+        width, since, until, rollup = span
+        return self._within(self._of_rollup(width, rollup), width, since, until, chosen, asked)
+
+    def _within(self, of: str, width: int, since: int, until: int, chosen: str, asked: AskedStatement) -> str:
+        """
+        Sums as a table and a condition, which `of` begins. What the filters let through is chosen first: where that is
+        little, its sums are looked up one by one.
+        """
+        numbers = None
+        if chosen:
+            first = begin(width, since)
+            starts = [*range(first if first == since else first + width, until, width)]
+            numbers = self._numbers_of(chosen, asked, MOST_LOOKED_UP // max(len(starts), 1))
+        if numbers is not None:
+            return f"{of} start = ANY({asked.text(starts)}::bigint[]) AND key = ANY({asked.text(numbers)}::bigint[])"
+        condition = f" AND key IN (SELECT k.id FROM {chosen})" if chosen else ""
+        return f"{of} start >= {asked.text(since)} AND start < {asked.text(until)}{condition}"
+
+    def _numbers_of(self, chosen: str, asked: AskedStatement, most: int) -> Sequence[int] | None:
+        """
+        The numbers that were chosen; None if there are more than `most`. Those of the filter before are kept: one
+        question asks for several spans.
+        """
+        values = asked.values
+        statement, given, limit, numbers = self._found
+        is_same = statement == chosen and all(values.get(name) == each for name, each in given.items())
+        if not is_same or len(numbers) > limit < most:
+            rows = self._ask(f"SELECT k.id FROM {chosen} LIMIT {most + 1}", asked)
+            numbers = [number for (number,) in rows]
+            self._found = (chosen, dict(values), most, numbers)
+        return numbers if len(numbers) <= most else None
+
+    def meter_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterator[MeterSum]:
+        asked = AskedStatement()
+        if query.meter == EVERY_METER:
+            first, after = map(asked.text, CHARGES)
+            which = [f'NOT (h.meter COLLATE "C" >= {first} AND h.meter COLLATE "C" < {after})']
+        else:
+            which = [f"h.meter = {asked.text(query.meter)}"]
+        return self._metered(asked, width, since, until, query, "h.start" if by_start else "0", which)
+
+    def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
+        asked = AskedStatement()
+        first, after = map(asked.text, CHARGES)
+        which = [f'h.meter COLLATE "C" >= {first}', f'h.meter COLLATE "C" < {after}']
+        return self._metered(asked, width, since, until, query, "h.start", which)
+
+    def _metered(
+        self,
+        asked: AskedStatement,
+        width: int,
+        since: int,
+        until: int,
+        query: CostQuery,
+        begin: str,
+        which: Sequence[str],
+    ) -> Iterator[MeterSum]:
+        known = self._expressions(query, asked)
+        names = [known[name] for name in query.group_by]
+        terms = [
+            f"h.width = {asked.text(width)}",
+            f"h.start >= {asked.text(since)}",
+            f"h.start < {asked.text(until)}",
+            *which,
+            *self._filters(query, known, asked),
+        ]
+        columns = ", ".join([begin, *names, "k.status", "h.meter"])
+        rows = self._ask(
+            f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
+            f" FROM {{schema}}.ledger_meters h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
+            f" {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+            f" GROUP BY {', '.join(str(place) for place in range(1 if begin != '0' else 2, len(names) + 4))}",
+            asked,
+        )
+        for start, *row, status, meter, whole, millionths in rows:
+            group = tuple([value or None for value in row])
+            yield MeterSum(group, status, whole * SCALE + millionths, start, meter)
+
+    def billed_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+    ) -> Iterator[GroupSum]:
+        from spool.sql import billed  # only where bills are asked for
+
+        asked = AskedStatement()
+        filters = billed.FilterParts.of(query)
+        known = self._expressions(filters.of_keys, asked)
+        chosen = self._chosen(filters.of_keys, known, asked)
+        known = self._expressions(query, asked, known)
+        apart = filters.apart(query, by_start=by_start)
+        if "key" in apart or chosen or rollup:
+            of = billed.source_of(self.prefix, width, rollup)
+            within = self._within(of, width, since, until, chosen, asked)
+        else:  # days have their sums of these
+            within = f"({billed.kept_sums(self.prefix, asked.text(since), asked.text(until))}) h WHERE TRUE"
+        of_bills = [
+            f"arranged & {asked.text(query.arranged)} <> 0",
+            *self._filters(filters.of_bills, known, asked),
+        ]
+        # Looking up the dimensions of every row takes longer than adding it up.
+        limbs = ", ".join(f"SUM({limb})::bigint AS {limb}" for limb in billed.LIMBS)
+        kept = f" GROUP BY {', '.join(apart)}" if apart else ""
+        keys = f" JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
+        joined = keys if "key" in apart else ""
+        terms = ["h.high IS NOT NULL", *self._filters(filters.of_both, known, asked)]
+        columns = ", ".join(["h.start" if by_start else "0", *(known[name] for name in query.group_by)])
+        rows = self._ask(
+            f"SELECT {columns}, SUM(h.high)::bigint, SUM(h.middle)::bigint, SUM(h.low)::bigint"
+            f" FROM (SELECT {', '.join([*apart, limbs])} FROM {within} AND {' AND '.join(of_bills)}{kept}) h{joined}"
+            f" WHERE {' AND '.join(terms)}"
+            f" GROUP BY {', '.join(str(place) for place in range(1, len(query.group_by) + 2))}",
+            asked,
+        )
+        yield from billed.group_sums(rows)
+
+    def _filters(self, query: CostQuery, known: Mapping[str, str], asked: AskedStatement) -> Iterator[str]:
+        """Yield the conditions of what a question includes and excludes, by the expressions of dimensions."""
+        for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
+            for name, wanted in chosen.items():
+                yield f"{known[name]} {word}({asked.text(list(map(stored, wanted)))}::text[])"
+        if query.only is not None:
+            columns = [list(map(stored, values)) for values in zip(*query.only, strict=True)]
+            listed = ", ".join(
+                [f"{asked.text([each or '' for each in values])}::text[]" for values in columns]
+            )
+            yield f"({', '.join([known[name] for name in query.group_by])}) IN (SELECT * FROM unnest({listed}))"
+
+    def first_known(self, width: int, dimension: str) -> int | None:
+        asked = AskedStatement()
+        known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {self._expression(dimension, asked)} <> ''"
+        statement = f"SELECT MIN(start) FROM {self._of(width)} WHERE key IN ({known})"
+        [(start,)] = self._ask(statement, asked)
+        return None if start is None else int(start)
+
+    def values(self, dimension: str | Derived, limit: int, *, of_rows: bool = False) -> Sequence[str]:
+        condition = _OF_ROWS if of_rows else _OF_CALLS
+        if isinstance(dimension, Derived):
+            found = {dimension.value(sources) for sources in self._sources_of(dimension, condition)}
+            return sorted(found - {""})[:limit]
+        asked = AskedStatement()
+        expression = self._expression(dimension, asked)
+        statement = (
+            f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM '
+            f"{{schema}}.ledger_keys k {condition}) known"
+            f" WHERE value <> '' ORDER BY value LIMIT {asked.text(limit)}"
+        )
+        return [value for (value,) in self._ask(statement, asked)]
+
+    def _expressions(
+        self, query: CostQuery, asked: AskedStatement, known: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """SQL for each dimension that a query names, beside those that are known."""
+        found = dict(known or {})
+        for name in query.named:
+            if name not in found:
+                found[name] = self._expression(query.derived.get(name, name), asked)
+        return found
+
+    def _expression(self, dimension: str | Derived, asked: AskedStatement) -> str:
+        """SQL for a dimension; a derived one is joined, as it is only known here what it is of which sources."""
+        if not isinstance(dimension, Derived):
+            return own(dimension, asked)
+        known = self._sources_of(dimension)
+        name = f"d{len(asked.joins)}"
+        columns = [f"s{place}" for place in range(len(dimension.sources))]
+        arrays = [*map(list, zip(*known, strict=True))] if known else [[] for _ in columns]
+        texts = [
+            asked.text(each) for each in (*arrays, [stored(dimension.value(sources)) for sources in known])
+        ]
+        equal = [
+            f"{name}.{column} = {own(source, asked)}"
+            for column, source in zip(columns, dimension.sources, strict=True)
+        ]
+        asked.joins.append(
+            f"JOIN unnest({', '.join(f'{text}::text[]' for text in texts)}) AS "
+            f"{name}({', '.join([*columns, 'value'])})"
+            f" ON {' AND '.join(equal) or 'TRUE'}"
+        )
+        return f"{name}.value"
+
+    def _sources_of(self, dimension: Derived, condition: str = "") -> list[tuple[str, ...]]:
+        """Every set of values that the sources of a derived dimension have."""
+        if not dimension.sources:
+            return [()]
+        asked = AskedStatement()
+        columns = ", ".join(own(source, asked) for source in dimension.sources)
+        statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k {condition}"
+        return self._ask(statement, asked)
+
+    def _measures(self, values: Sequence[Any]) -> Measures:
+        named = zip(_COLUMNS, values, strict=True)
+        return [money.units(value) if name in MONEY else value for name, value in named]
+
+    def _ask(self, statement: str, asked: AskedStatement) -> list[tuple[Any, ...]]:
+        """
+        Run a statement that was made for one question, past the cache of `Database.sql`, which would
+        remember each of them. It is planned for its values: a plan for any values takes a filter to let
+        nearly nothing through.
+        """
+        text = statement.replace("{schema}", self._database.schema).encode()
+        return self._connection.execute(text, asked.values, prepare=False).fetchall()
+
+    def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(self._database.sql(statement), values).fetchall()
+
+    def _run(self, statement: str, *values: Any) -> int:
+        """Run a statement and return how many rows it changed."""
+        return self._connection.execute(self._database.sql(statement), values).rowcount
+
+
+def _columns(measures: Measures) -> Iterator[int | str]:
+    for name, value in zip(_COLUMNS, measures, strict=True):
+        yield money.text(value) if name in MONEY else value
+
+
+# -- the store -----------------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+class PostgresLedger:
+    """See `spool.ledger.ledger_rows.LedgerStore`. The database stays open: others use it too."""
+
+    shares_log = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def change(self, work: Callable[[LedgerRows], T]) -> T:
+        """
+        Change sums without asking for a standby: sums and how far they reach are lost together, and are
+        counted again from the log.
+        """
+
+        def within(connection: Connection) -> T:
+            lock(connection, self._database)
+            return work(PostgresLedgerRows(connection, self._database))
+
+        return await self._database.transaction(within)
+
+    async def read(self, work: Callable[[LedgerRows], T]) -> T:
+        return await self._database.snapshot(
+            lambda connection: work(PostgresLedgerRows(connection, self._database))
+        )
+
+    async def close(self) -> None:
+        """Whoever opened the database closes it."""

@@ -1,0 +1,200 @@
+"""
+Billing drops that were taken, whose rows move with the log in the transaction of the commit, and hours that were
+sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from spool import billing
+from spool.billing import HourRows, MonthSize, SentHour, StoredDrop
+from spool.listing import ListPage, ListQuery
+from spool.log.planning.plan import Plan
+from spool.record import BILLING_DATA, BillingDrop
+from spool.sql.columns import Columns, select, upsert
+from spool.sql.connection import SqlConnection, SqlTransactions
+from spool.sql.lists import read_page
+
+_DROP = Columns(StoredDrop)
+_ADD_DROP = upsert("billing_drops", _DROP.names, "number")
+_OF_MONTH = "connection = :connection AND month = :month"
+_HOUR = ("connection", "month", "hour", "number", "rows", "bytes", "stored", "body")
+_ADD_HOUR = upsert("billing_rows", _HOUR, *_HOUR[:4])
+_REMOVE = f"DELETE FROM {{schema}}.billing_rows WHERE {_OF_MONTH}"
+_REMOVE_EMPTY = f"""
+    DELETE FROM {{schema}}.billing_drops
+     WHERE {_OF_MONTH} AND number NOT IN (SELECT number FROM {{schema}}.billing_rows WHERE {_OF_MONTH})"""
+_RESIZE = f"""
+    INSERT INTO {{schema}}.billing_months (connection, month, rows, bytes, stored, newest)
+    SELECT :connection, :month, coalesce(sum(rows), 0), coalesce(sum(bytes), 0), coalesce(sum(stored), 0),
+           :newest
+      FROM {{schema}}.billing_rows WHERE {_OF_MONTH}
+        ON CONFLICT (connection, month) DO UPDATE
+       SET rows = excluded.rows, bytes = excluded.bytes, stored = excluded.stored, newest = excluded.newest"""
+_SIZE = f"""
+    SELECT CAST(coalesce(sum(rows), 0) AS bigint), CAST(coalesce(sum(bytes), 0) AS bigint),
+           CAST(coalesce(sum(length(body)), 0) + coalesce(max(bytes), 0) AS bigint)
+      FROM {{schema}}.billing_rows WHERE {_OF_MONTH} AND hour NOT IN :hours"""
+_ROWS = select("billing_rows", ("hour", "rows", "bytes", "body", "number"))
+_MONTH = f"{_ROWS} WHERE {_OF_MONTH} ORDER BY hour, number"
+_HAS = f"SELECT EXISTS (SELECT 1 FROM {{schema}}.billing_drops WHERE {_OF_MONTH} AND id = :id)"
+_STORED = "SELECT CAST(coalesce(sum(stored), 0) AS bigint) FROM {schema}.billing_months"
+_MONTHS = """
+    SELECT month, newest FROM {schema}.billing_months
+     WHERE connection = :connection AND rows > 0 ORDER BY month"""
+_NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY connection"
+# Whoever changes months has their rows here first, in the order of connections and months.
+_LOCK = f"SELECT 1 FROM {{schema}}.billing_months WHERE {_OF_MONTH} {{for_update}}"
+_OF_CONNECTION = """
+    SELECT connection, month FROM {schema}.billing_months WHERE connection = :connection
+  ORDER BY connection, month LIMIT 1 {for_update}"""
+_OLD = """
+    SELECT connection, month FROM {schema}.billing_months WHERE month < :before
+  ORDER BY month, connection LIMIT 1 {for_update}"""
+_TABLES = ("billing_rows", "billing_drops", "billing_months")
+_REMOVE_MONTH = [f"DELETE FROM {{schema}}.{table} WHERE {_OF_MONTH}" for table in _TABLES]
+
+
+class SqlDropRows:
+    """See `spool.billing.DropRows`: on a connection, inside its transaction."""
+
+    def __init__(self, connection: SqlConnection) -> None:
+        self._connection = connection
+
+    def add(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None:
+        self._connection.run(_ADD_DROP, **_DROP.values(drop))
+        month = {"connection": drop.connection, "month": drop.month}
+        rows = [
+            {
+                **month,
+                "hour": one.hour,
+                "number": drop.number,
+                "rows": one.rows,
+                "bytes": one.size,
+                "stored": one.stored,
+                "body": one.body,
+            }
+            for one in hours
+        ]
+        self._connection.run_each(_ADD_HOUR, rows)
+        self._connection.run(_RESIZE, **month, newest=drop.at)
+
+    def remove(self, connection: str, month: str, hours: Collection[int] | None) -> None:
+        which = {"connection": connection, "month": month}
+        if hours is None:
+            self._connection.run(_REMOVE, **which)
+        else:
+            self._connection.run(f"{_REMOVE} AND hour IN :hours", **which, hours=list(hours))
+        self._connection.run(_REMOVE_EMPTY, **which)
+
+
+class SqlBillingDrops:
+    """See `spool.billing.BillingDrops`."""
+
+    def __init__(self, transactions: SqlTransactions) -> None:
+        self._transactions = transactions
+
+    async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]:
+        within = ("connection = :of_connection", {"of_connection": connection})
+        return await self._transactions.snapshot(
+            lambda on: read_page(on, "billing_drops", _DROP.names, query, _DROP.read, within=within)
+        )
+
+    async def month(self, connection: str, month: str) -> Sequence[HourRows]:
+        found = await self._all(_MONTH, connection=connection, month=month)
+        return [
+            HourRows(hour=hour, rows=rows, size=size, body=body, drop=drop)
+            for hour, rows, size, body, drop in found
+        ]
+
+    async def months(self, connection: str) -> Mapping[str, float]:
+        return dict(await self._all(_MONTHS, connection=connection))
+
+    async def has(self, connection: str, month: str, id: str) -> bool:
+        [[found]] = await self._all(_HAS, connection=connection, month=month, id=id)
+        return bool(found)
+
+    async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
+        [[rows, size, held]] = await self._all(_SIZE, connection=connection, month=month, hours=list(without))
+        return MonthSize(rows=rows, bytes=size, held=held)
+
+    async def stored(self) -> int:
+        [[size]] = await self._all(_STORED)
+        return int(size)
+
+    async def newest(self) -> Mapping[str, float]:
+        return dict(await self._all(_NEWEST))
+
+    async def forget(self, connection: str) -> None:
+        """
+        Forget the drops of a connection, without asking for a standby: if they come back they are removed
+        again, and none of them leaves.
+        """
+        await self._remove_each(_OF_CONNECTION, connection=connection)
+
+    async def trim(self, before: str) -> int:
+        return await self._remove_each(_OLD, before=before)
+
+    async def _remove_each(self, months: str, **values: object) -> int:
+        """
+        Remove the months that a statement finds, one in each transaction, so that no commit waits long.
+
+        Others may come meanwhile.
+        """
+
+        def work(on: SqlConnection) -> int:
+            found = on.all(months, **values)
+            for connection, month in found:
+                for statement in _REMOVE_MONTH:
+                    on.run(statement, connection=connection, month=month)
+            return len(found)
+
+        removed = 0
+        while gone := await self._transactions.transaction(work):
+            removed += gone
+        return removed
+
+    async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+        return await self._transactions.read(lambda on: on.all(statement, **values))
+
+
+def follow(connection: SqlConnection, plan: Plan) -> None:
+    """Apply the billing drops of a commit to their months, in its transaction."""
+    records = plan.records.get(BILLING_DATA)
+    if records:
+        taken = [each for each in records if isinstance(each, BillingDrop)]
+        months = {(each.connection_id, each.month) for each in taken if each.month}
+        for of_connection, month in sorted(months):
+            connection.run(_LOCK, connection=of_connection, month=month)
+        billing.apply(SqlDropRows(connection), plan.first[BILLING_DATA], records, at=plan.at)
+
+
+# -- hours that were sent ------------------------------------------------------------------------------------
+
+
+_SENT_HOUR = Columns(SentHour)
+_SENT_HOURS = select("billing_hours", _SENT_HOUR.names)
+_SENT = f"{_SENT_HOURS} WHERE connection = :connection AND start >= :since AND start < :until"
+_PUT_SENT = upsert("billing_hours", ("connection", *_SENT_HOUR.names), "connection", "start")
+
+
+class SqlBillingHours:
+    """See `spool.billing.BillingHours`."""
+
+    def __init__(self, transactions: SqlTransactions) -> None:
+        self._transactions = transactions
+
+    async def sent(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
+        def work(connection: SqlConnection) -> dict[int, SentHour]:
+            found = connection.all(_SENT, connection=connection_id, since=since, until=until)
+            return {hour.start: hour for hour in map(_SENT_HOUR.read, found)}
+
+        return await self._transactions.read(work)
+
+    async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
+        """Ask for no standby: an hour that is lost here is sent again, and replaces itself upstream."""
+        ordered = sorted(hours, key=lambda hour: hour.start)
+        rows = [{"connection": connection_id, **_SENT_HOUR.values(hour)} for hour in ordered]
+        await self._transactions.transaction(lambda connection: connection.run_each(_PUT_SENT, rows))

@@ -1,0 +1,226 @@
+"""Rows of container metrics, in transactions of their own, and usage of containers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, ClassVar
+
+from spool.container_files import container_rows
+from spool.container_files.container_rows import OPEN, UsageDay, UsageDocument
+from spool.container_files.values import (
+    BookChange,
+    ClusterFiles,
+    ClusterIdentity,
+    ContainerFile,
+    HeldFiles,
+    WaitingFiles,
+)
+from spool.listing import ListPage, ListQuery
+from spool.log.partial_reports import Expectation
+from spool.sql.columns import Columns, select, upsert
+from spool.sql.connection import SqlConnection, SqlTransactions
+from spool.sql.lists import ToldValues, read_page
+
+FILE = Columns(ContainerFile)
+FILES = select("container_files", FILE.names)
+_PUT = upsert("container_files", FILE.names, "id")
+_FORGET = "DELETE FROM {schema}.container_files WHERE id IN :ids"
+_NAMED = f"{FILES} WHERE kind = :kind AND account = :account AND region = :region AND cluster = :cluster AND "
+_BOOK = """
+    INSERT INTO {schema}.container_books AS book (kind, term, n, carried) VALUES (:kind, :term, :n, :carried)
+        ON CONFLICT (kind, term) DO UPDATE
+       SET n = book.n + excluded.n, carried = book.carried + excluded.carried"""
+_BOOKS = "SELECT kind, term, n, carried FROM {schema}.container_books"
+_COUNT = "SELECT kind, state, count(*) FROM {schema}.container_files GROUP BY kind, state"
+_DUE = "(state = 'uploaded' OR (asked AND kept))"
+_CLUSTERS = f"""
+    SELECT account, region, cluster, count(*) FILTER (WHERE {_DUE}),
+           CAST(coalesce(sum(size) FILTER (WHERE kept), 0) AS bigint), max(uploaded_at)
+      FROM {{schema}}.container_files GROUP BY account, region, cluster ORDER BY account, region, cluster"""
+_WAITING = f"""
+    SELECT count(*), CAST(coalesce(sum(size), 0) AS bigint), min(uploaded_at)
+      FROM {{schema}}.container_files WHERE {_DUE}"""
+_HELD = f"""
+    SELECT account, region, cluster, key, count(*) FILTER (WHERE state IN ('announced', 'uploaded')),
+           CAST(coalesce(sum(size) FILTER (WHERE kept), 0) AS bigint),
+           CAST(coalesce(sum(size) FILTER (WHERE kept AND {_DUE}), 0) AS bigint)
+      FROM {{schema}}.container_files GROUP BY account, region, cluster, key"""
+
+_OF_CLUSTER = " AND ".join(f"{name} = CAST(:{name} AS text)" for name in ("account", "region", "cluster"))
+# A time that no rest reaches is that of a clock that was ahead.
+_HAS_RESTED = f"(not_before <= :now OR not_before > :now + {container_rows.LONGEST_REST_S})"
+_WHERE: Mapping[str, str] = {
+    container_rows.DUE: f"kind = :kind AND {_DUE} AND {_HAS_RESTED} ORDER BY uploaded_at NULLS FIRST, id",
+    container_rows.UNTOLD: "untold ORDER BY announced_at, id",
+    container_rows.MISSING: f"{_OF_CLUSTER} AND key = :key AND asked AND NOT kept ORDER BY announced_at, id",
+    container_rows.OVERDUE: "state = 'announced' AND expires_at < :now ORDER BY announced_at, id",
+    container_rows.UNSENT: "state = 'uploaded' AND uploaded_at < :now ORDER BY announced_at, id",
+    container_rows.SPENT: "state = 'delivered' AND kept AND NOT asked AND done_at < :now"
+    f" AND (CAST(:account AS text) IS NULL OR ({_OF_CLUSTER}))"
+    " AND CAST(:key AS text) IN ('', key) ORDER BY announced_at, id",
+    container_rows.FORGETTABLE: "state NOT IN ('announced', 'uploaded') AND NOT kept AND NOT asked AND NOT untold"
+    " ORDER BY announced_at, id",
+    container_rows.READABLE: "kept AND kind IN ('file', 'remote-write') AND uploaded_at >= :now"
+    " ORDER BY uploaded_at, id",
+}
+
+
+class SqlContainerRows:
+    """See `spool.container_files.container_rows.ContainerRows`, where one process writes."""
+
+    by_reference: ClassVar = "reference IN :references"
+
+    def __init__(self, transactions: SqlTransactions) -> None:
+        self._transactions = transactions
+        self._told = ToldValues()
+
+    async def find(self, id: str) -> ContainerFile | None:
+        found = await self._files(f"{FILES} WHERE id = :id", id=id)
+        return found[0] if found else None
+
+    async def named(
+        self, kind: str, identity: ClusterIdentity, references: Sequence[str]
+    ) -> Mapping[str, ContainerFile]:
+        statement = _NAMED + self.by_reference
+        found = await self._files(statement, **_place(identity), kind=kind, references=list(references))
+        return {file.reference: file for file in found}
+
+    async def select(
+        self,
+        which: str,
+        *,
+        limit: int,
+        now: float = 0.0,
+        kind: str = "",
+        identity: ClusterIdentity | None = None,
+        key: str = "",
+    ) -> Sequence[ContainerFile]:
+        statement = f"{FILES} WHERE {_WHERE[which]} LIMIT :limit"
+        return await self._files(statement, **_place(identity), limit=limit, now=now, kind=kind, key=key)
+
+    async def confirm(self) -> None:
+        """Do nothing: all that can be read is on the disk."""
+
+    async def write(
+        self,
+        pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
+        gone: Sequence[ContainerFile],
+        changes: Sequence[BookChange],
+        *,
+        expects: Collection[Expectation] = (),
+        most: int | None = None,
+    ) -> None:
+        await self._transactions.transaction(lambda connection: write_rows(connection, pairs, gone, changes))
+
+    async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        return {(kind, term): (n, carried) for kind, term, n, carried in await self._all(_BOOKS)}
+
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        return {(kind, state): n for kind, state, n in await self._all(_COUNT)}
+
+    async def clusters(self) -> Sequence[ClusterFiles]:
+        return [
+            ClusterFiles(identity=ClusterIdentity(*place), waiting=waiting, bytes=size, newest=newest)
+            for *place, waiting, size, newest in await self._all(_CLUSTERS)
+        ]
+
+    async def waiting(self) -> WaitingFiles:
+        [(files, size, oldest)] = await self._all(_WAITING)
+        return WaitingFiles(files=files, bytes=size, oldest=oldest)
+
+    async def held(self) -> Sequence[HeldFiles]:
+        return [
+            HeldFiles(identity=ClusterIdentity(*place), key=key, open=n, bytes=size, waiting_bytes=waiting)
+            for *place, key, n, size, waiting in await self._all(_HELD)
+        ]
+
+    async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
+        told = self._told.fresh()
+        untold = tuple(name for name in query.known if name not in told)
+        asked = replace(query, known=untold)
+        page = await self._transactions.snapshot(
+            lambda connection: read_page(connection, "container_files", FILE.names, asked, FILE.read)
+        )
+        self._told.keep(page.known)
+        return replace(page, known={**told, **page.known})
+
+    async def _files(self, statement: str, **values: object) -> list[ContainerFile]:
+        return [FILE.read(row) for row in await self._all(statement, **values)]
+
+    async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+        return await self._transactions.read(lambda connection: connection.all(statement, **values))
+
+
+def write_rows(
+    connection: SqlConnection,
+    pairs: Iterable[tuple[ContainerFile | None, ContainerFile]],
+    gone: Iterable[ContainerFile],
+    changes: Iterable[BookChange],
+) -> None:
+    """Remove rows, replace and add others and change the books: in one order, whoever does it at once."""
+    changed = sorted((after for before, after in pairs if before is not None), key=lambda file: file.id)
+    # New ones in the order of what is unique among them, as their ids are drawn by lot.
+    new = sorted((after for before, after in pairs if before is None), key=_name)
+    terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
+    ids = sorted(file.id for file in gone)
+    if ids:
+        connection.run(_FORGET, ids=ids)
+    for statement, values in ((_PUT, [FILE.values(file) for file in (*changed, *new)]), (_BOOK, terms)):
+        if values:
+            connection.run_each(statement, values)
+
+
+def _place(identity: ClusterIdentity | None) -> dict[str, object]:
+    if identity is None:
+        return {"account": None, "region": None, "cluster": None}
+    return {"account": identity.account, "region": identity.region, "cluster": identity.name}
+
+
+def _name(file: ContainerFile) -> tuple[str, ...]:
+    return file.kind, file.account, file.region, file.cluster, file.reference
+
+
+# -- usage of containers -------------------------------------------------------------------------------------
+
+
+_DAY, _DOCUMENT = Columns(UsageDay), Columns(UsageDocument)
+_TABLE = "container_usage"
+_KEY = ("account", "region", "cluster", "day")
+_ONE = (
+    f"{select(_TABLE, _DOCUMENT.names)}"
+    " WHERE account = :account AND region = :region AND cluster = :cluster AND day = :day"
+)
+_DAYS = f"{select(_TABLE, _DAY.names)} WHERE day >= :since ORDER BY day, account, region, cluster"
+_PUT_USAGE = upsert(_TABLE, _DOCUMENT.names, *_KEY)
+_TRIM = f"DELETE FROM {{schema}}.container_usage WHERE day > {OPEN} AND day < :before"
+
+
+class SqlContainerUsage:
+    """See `spool.container_files.container_rows.ContainerUsage`."""
+
+    def __init__(self, transactions: SqlTransactions) -> None:
+        self._transactions = transactions
+
+    async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None:
+        place = {"account": identity.account, "region": identity.region, "cluster": identity.name}
+
+        def work(connection: SqlConnection) -> UsageDocument | None:
+            found = connection.all(_ONE, **place, day=day)
+            return _DOCUMENT.read(found[0]) if found else None
+
+        return await self._transactions.read(work)
+
+    async def days(self, since: int) -> Sequence[UsageDay]:
+        def work(connection: SqlConnection) -> list[UsageDay]:
+            return [_DAY.read(row) for row in connection.all(_DAYS, since=since)]
+
+        return await self._transactions.read(work)
+
+    async def keep(self, documents: Sequence[UsageDocument]) -> None:
+        ordered = sorted(documents, key=lambda each: (each.identity, each.day))
+        rows = [_DOCUMENT.values(each) for each in ordered]
+        await self._transactions.transaction(lambda connection: connection.run_each(_PUT_USAGE, rows))
+
+    async def trim(self, before: int) -> None:
+        await self._transactions.transaction(lambda connection: connection.run(_TRIM, before=before))

@@ -1,0 +1,548 @@
+"""The columns of a sum: measures, of which money has three limbs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from operator import sub
+from pathlib import Path
+from typing import Any, TypeVar
+
+from spool.clock import Clock
+from spool.errors import LedgerLost, SpoolUnavailable
+from spool.ledger import money
+from spool.ledger.ledger import CHUNK, Ledger
+from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
+from spool.ledger.queries import (
+    BILLED,
+    BILLED_DIMENSIONS,
+    DIMENSIONS,
+    EVERY_METER,
+    PRICED_BY,
+    ROW_DIMENSIONS,
+    ROW_TAG,
+    TAG,
+    CostQuery,
+    Derived,
+    DerivedDimensions,
+    Group,
+    needed_sums,
+)
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures, begin
+from spool.meters import SCALE
+from spool.packed.native import Native
+from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
+from spool.sqlite.database import Database, SqliteConnection, Watch, damage, is_corrupt, passes_quick_check
+from spool.sqlite.directory import LEDGER
+from spool.sqlite.migrations import migrate, statements
+
+COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
+# Of a row, as MONEY.
+_REPORTED, _ESTIMATED = (slice(first, first + 3) for first in (len(COUNTS), len(COUNTS) + 3))
+
+
+class AskedSums:
+    """The sums of a question for some measures, and the measures of what they give."""
+
+    def __init__(self, measures: Sequence[str]) -> None:
+        needed = needed_sums(measures)
+        self.wanted = [name for name in COLUMNS if name in needed or name.rpartition("_")[0] in MONEY]
+        read = COLUMNS if LATENCY[0] in needed else COLUMNS[: -len(LATENCY)]
+        self.sums = [f"SUM(h.{name})" if name in self.wanted else "0" for name in read]
+        self._rest = (0,) * (len(COLUMNS) - len(read))
+
+    def measures(self, values: Sequence[int]) -> Measures:
+        return [*joined(values), *self._rest]
+
+
+def joined(values: Sequence[int]) -> Measures:
+    """Return the measures that the first columns have, money joined."""
+    reported, estimated = money.joined(*values[_REPORTED]), money.joined(*values[_ESTIMATED])
+    return [*values[: _REPORTED.start], reported, estimated, *values[_ESTIMATED.stop :]]
+
+
+def columns_of(measures: Measures) -> Iterator[int]:
+    """Yield what is kept of measures, by COLUMNS."""
+    counts = len(COUNTS)
+    yield from measures[:counts]
+    for units in measures[counts : counts + len(MONEY)]:
+        yield from money.limbs(units)
+    yield from measures[counts + len(MONEY) :]
+
+
+# -- dimensions in statements --------------------------------------------------------------------------------
+
+
+FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
+
+
+def where(query: CostQuery) -> tuple[str, list[str]]:
+    """Return what a question includes and excludes as the end of a condition, with its parameters."""
+    terms = ""
+    values = list[str]()
+    for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
+        for name, wanted in chosen.items():
+            marks = ", ".join("?" * len(wanted))
+            terms += f" AND {expression(query.derived.get(name, name))} {word} ({marks})"
+            values += wanted
+    if query.only is not None:
+        names = [expression(query.derived.get(name, name)) for name in query.group_by]
+        marks = f"({', '.join('?' * len(names))})"
+        listed = ", ".join([marks] * len(query.only))
+        terms += f" AND ({', '.join(names)}) IN (VALUES {listed})"
+        values += [value or "" for group in query.only for value in group]
+    return terms, values
+
+
+def shown_as(dimension: str | Derived) -> str:
+    """Return SQL for a dimension in an answer, where the unknown is NULL."""
+    return f"NULLIF({expression(dimension)}, '')"
+
+
+def expression(dimension: str | Derived) -> str:
+    """SQL for a dimension. A tag's name is a part of it."""
+    if isinstance(dimension, Derived):
+        name = dimension.name.replace("'", "''")
+        return f"{FUNCTION}('{name}'{''.join(f', {expression(source)}' for source in dimension.sources)})"
+    if dimension in DIMENSIONS:
+        return f"k.{dimension}"
+    if dimension in PRICED_BY:
+        return f"CAST(k.{dimension} AS TEXT)"
+    if dimension == "origin":
+        return f"COALESCE({shown_as(TAG + ROW_TAG + dimension)}, 'calls')"
+    if dimension in ROW_DIMENSIONS:
+        return expression(TAG + ROW_TAG + dimension)
+    if dimension == "corrects":  # what stands behind a mark in the key of a provider
+        return "substr(h.provider, instr(h.provider || char(31), char(31)) + 1)"
+    if dimension in BILLED_DIMENSIONS:
+        return f"h.{dimension}"
+    name = dimension.removeprefix(TAG).replace("'", "''")
+    # A path has no escapes: a name with these characters is looked for among all tags.
+    found = f"json_extract(k.tags, '$.\"{name}\"')"
+    if not {'"', "\\"}.isdisjoint(name):
+        found = f"(SELECT value FROM json_each(k.tags) WHERE key = '{name}')"
+    # Without tags the text is empty, which is no JSON.
+    return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN {found} END, '')"
+
+
+# -- rows ----------------------------------------------------------------------------------------------------
+
+
+_NAMES = ", ".join(COLUMNS)
+_WIDTH = len(Dimensions._fields)
+_MARKS = ", ".join("?" * (2 + len(COLUMNS)))
+_ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
+_FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
+_ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
+_FEW = 3  # starts of sums: of more, sums of one number are added up before their dimensions are looked up
+_LOOKED_UP = 20_000  # sums: more are found sooner by going through all of their time
+_LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))  # without the lowest
+# What counts of a sum.
+_LIMBS_OF_COST = [
+    "CASE WHEN k.status = 'cached' THEN 0"
+    f" WHEN k.cost_source = 'reported' THEN h.reported_{limb}"
+    f" WHEN k.cost_source = 'estimated' THEN h.estimated_{limb} ELSE 0 END"
+    for limb in (1, 2, 3)
+]
+# Limbs are added up as integers: a sum of doubles that cancel each other is wrong by more.
+_COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST[:2]]
+# The status and the cost source that most of the newest dimensions have.
+_NEWEST_OUTCOME = """
+    SELECT status, cost_source FROM (SELECT status, cost_source FROM keys ORDER BY id DESC LIMIT 1000)
+     GROUP BY status, cost_source ORDER BY COUNT(*) DESC LIMIT 1"""
+# A filter, at most so many numbers, and these.
+_NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Bring the file to the newest version."""
+    migrate(connection, statements(LEDGER))
+
+
+class SqliteLedgerRows(SqlLedgerRows):
+    """See `spool.ledger.ledger_rows.LedgerRows`."""
+
+    # Without tags the text is empty, which is no JSON.
+    each_tag = "json_each(CASE json_valid(k.tags) WHEN 1 THEN k.tags ELSE '{}' END) j"
+    columns = COLUMNS
+    shown = tuple(f"h.{name}" for name in COLUMNS)
+    about = f"({_LIMBS_OF_COST[0]} + {_LIMBS_OF_COST[1]} / 1e9)"
+    cost = _LIMBS_OF_COST
+    cost_units = staticmethod(money.joined)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(SqliteConnection(connection))
+        self._connection = connection
+        self._chosen: tuple[Sequence[str], int, Sequence[int]] = _NONE_CHOSEN
+        self._functions: dict[str, Callable[[tuple[str, ...]], str]] = {}
+
+    def number(self, dimensions: Dimensions) -> int:
+        number = self.find_number(dimensions)
+        if number is None:
+            self._chosen = _NONE_CHOSEN
+            number = self._connection.execute(_ADD_NUMBER, dimensions).lastrowid
+        assert number is not None
+        return number
+
+    def find_number(self, dimensions: Dimensions) -> int | None:
+        row = self._connection.execute(_FIND_NUMBER, dimensions).fetchone()
+        return row[0] if row else None
+
+    def drop_unused_numbers(self) -> int:
+        self._chosen = _NONE_CHOSEN
+        used = " UNION ".join(f"SELECT key FROM {table}" for table in (*TABLES.values(), "billed"))
+        return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
+
+    def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+        sums = sorted(sums)  # in the order of the table: neighbours are on one page
+        self._unmark_changed(width, {start for start, _, _ in sums})
+        self._connection.executemany(
+            f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET "
+            f"{_ADDED}",
+            ((start, number, *columns_of(measures)) for start, number, measures in sums),
+        )
+
+    def totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+    ) -> Iterator[GroupSum]:
+        self._derive(query.derived)
+        of = self._of_rollup(width, rollup).replace("{schema}.", "")
+        within, values = self._within(of, width, since, until, *where(query))
+        if not query.group_by and not rollup and until - since > _FEW * width:
+            return self._outcomes(within, values, AskedSums(query.measures), by_start=by_start)
+        return self._groups(
+            within, values, query, by_start=by_start, by_number=until - since > _FEW * width and not by_start
+        )
+
+    def _groups(
+        self, within: str, values: Sequence[int | str], query: CostQuery, *, by_start: bool, by_number: bool
+    ) -> Iterator[GroupSum]:
+        names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
+        asked = AskedSums(query.measures)
+        columns = ", ".join(
+            ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *asked.sums]
+        )
+        # Names first: most rows have one status and one cost source, so these tell few of them apart.
+        places = (*range(4, len(names) + 4), *range(1 if by_start else 2, 4))
+        grouped = ", ".join(map(str, places))
+        # Looking up the dimensions of every row takes longer than adding it up, but for a few days.
+        if by_number:
+            named = ", ".join(f"SUM({name}) AS {name}" for name in asked.wanted)
+            summed = f"(SELECT key, {named} FROM {within} GROUP BY key)"
+        else:
+            summed = f"(SELECT * FROM {within})"
+        rows = self._connection.execute(
+            f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key GROUP BY {grouped}",
+            values,
+        )
+        end = 3 + len(names)
+        measures = asked.measures
+        for row in rows:
+            yield GroupSum(row[3:end], row[1], row[2], measures(row[end:]), row[0])
+
+    def _outcomes(
+        self, within: str, values: Sequence[int | str], asked: AskedSums, *, by_start: bool
+    ) -> Iterator[GroupSum]:
+        """
+        Return the sums by status and cost source alone: those that most calls have are what the others leave of all.
+        So most rows are added up in the order of their table, and are neither sorted nor looked up.
+        """
+        start, grouped = ("h.start", "GROUP BY h.start") if by_start else ("0", "")
+        sums = ", ".join(asked.sums)
+        rows = self._connection.execute(
+            f"SELECT {start}, {sums} FROM (SELECT * FROM {within}) h {grouped}", values
+        )
+        left = {row[0]: asked.measures(row[1:]) for row in rows if row[1] is not None}
+        most = self._connection.execute(_NEWEST_OUTCOME).fetchone() if left else None
+        if most is None:
+            return
+        others = f"{within} AND key IN (SELECT id FROM keys WHERE status <> ? OR cost_source <> ?)"
+        found = self._connection.execute(
+            f"SELECT {start}, k.status, k.cost_source, {sums} FROM (SELECT * FROM {others}) h"
+            " JOIN keys k ON k.id = h.key GROUP BY 1, 2, 3",
+            (*values, *most),
+        )
+        for row in found:
+            measures = asked.measures(row[3:])
+            left[row[0]] = list(map(sub, left[row[0]], measures))
+            yield GroupSum((), row[1], row[2], measures, row[0])
+        for begun, measures in left.items():
+            yield GroupSum((), most[0], most[1], measures, begun)
+
+    def largest(
+        self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
+    ) -> tuple[int, Sequence[tuple[Group, float]]]:
+        self._derive(query.derived)
+        names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
+        parts = list[str]()
+        values = list[int | str]()
+        for width, since, until, rollup in spans:
+            of = self._of_rollup(width, rollup).replace("{schema}.", "")
+            within, given = self._within(of, width, since, until, *where(query))
+            parts.append(f"SELECT key, {', '.join(_LIMBS)} FROM {within}")
+            values += given
+        by_number = ", ".join(f"SUM({name}) AS {name}" for name in _LIMBS)
+        summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) GROUP BY key)"
+        grouped = ", ".join(str(place) for place in range(1, len(names) + 1))
+        rows = self._connection.execute(
+            f"SELECT {', '.join(names)}, COUNT(*) OVER (), {_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9 AS cost"
+            f" FROM {summed} h JOIN keys k ON k.id = h.key GROUP BY {grouped} ORDER BY cost DESC LIMIT ?",
+            (*values, most),
+        ).fetchall()
+        return rows[0][-2] if rows else 0, [(row[:-2], row[-1]) for row in rows]
+
+    def has_more_groups(self, query: CostQuery, most: int) -> bool:
+        self._derive(query.derived)
+        names = ", ".join(shown_as(query.derived.get(name, name)) for name in query.group_by)
+        statement = f"SELECT COUNT(*) FROM (SELECT DISTINCT {names} FROM keys k LIMIT ?)"
+        [count] = self._connection.execute(statement, (most + 1,)).fetchone()
+        return bool(count > most)
+
+    def passes_all(self, query: CostQuery) -> bool:
+        self._derive(query.derived)
+        terms, values = where(replace(query, only=None))
+        fails = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE k.kind <> '{BILLED}' AND NOT (TRUE{terms}))"
+        [found] = self._connection.execute(fails, values).fetchone()
+        return not found
+
+    def _within(
+        self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
+    ) -> tuple[str, Sequence[int | str]]:
+        """
+        The sums of a question, with their parameters; `of` is a table and the begin of a condition, `terms` is the
+        end of one with its `values`. The numbers that a filter lets through are chosen first: where they are few,
+        their sums are looked up one by one.
+        """
+        if not terms:
+            return f"{of} start >= ? AND start < ?", (since, until)
+        chosen = f"SELECT id FROM keys k WHERE TRUE{terms}"
+        first = begin(width, since)
+        starts = range(first if first == since else first + width, until, width)
+        most = _LOOKED_UP // max(len(starts), 1)
+        numbers = self._numbers(chosen, values, most)
+        if numbers is None:
+            return f"{of} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
+        listed = "(SELECT value FROM json_each(?))"
+        given = (json.dumps([*starts]), json.dumps(numbers))
+        return f"{of} start IN {listed} AND key IN {listed}", given
+
+    def _numbers(self, chosen: str, values: Sequence[str], most: int) -> Sequence[int] | None:
+        """
+        The numbers that a filter lets through; None if there are more than `most`. Those of the filter before are kept:
+        one question asks for several stretches of sums, and goes through all dimensions once.
+        """
+        asked = (chosen, *values)
+        known, limit, numbers = self._chosen
+        if known != asked or len(numbers) > limit < most:
+            rows = self._connection.execute(f"{chosen} LIMIT ?", (*values, most + 1))
+            limit = most
+            numbers = [number for (number,) in rows]
+            self._chosen = (asked, limit, numbers)
+        return numbers if len(numbers) <= most else None
+
+    def meter_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterator[MeterSum]:
+        start = "h.start" if by_start else "0"
+        if query.meter == EVERY_METER:
+            return self._metered(
+                width, since, until, query, start, "NOT (h.meter >= ? AND h.meter < ?)", *CHARGES
+            )
+        return self._metered(width, since, until, query, start, "h.meter = ?", query.meter)
+
+    def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
+        return self._metered(width, since, until, query, "h.start", "h.meter >= ? AND h.meter < ?", *CHARGES)
+
+    def _metered(
+        self, width: int, since: int, until: int, query: CostQuery, start: str, which: str, *named: str
+    ) -> Iterator[MeterSum]:
+        self._derive(query.derived)
+        names = [expression(query.derived.get(name, name)) for name in query.group_by]
+        columns = ", ".join([start, *names, "k.status", "h.meter"])
+        grouped = ", ".join(str(place) for place in range(1 if start != "0" else 2, len(names) + 4))
+        terms, values = where(query)
+        rows = self._connection.execute(
+            f"SELECT {columns}, SUM(h.whole), SUM(h.millionths) FROM meters h JOIN keys k ON k.id = h.key"
+            f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND {which}{terms} GROUP BY {grouped}",
+            (width, since, until, *named, *values),
+        )
+        for first, *row, status, meter, whole, millionths in rows:
+            group = tuple([value or None for value in row])
+            yield MeterSum(group, status, whole * SCALE + millionths, first, meter)
+
+    def billed_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
+    ) -> Iterator[GroupSum]:
+        self._derive(query.derived)
+        from spool.sql import billed  # only where bills are asked for
+
+        names = [expression(query.derived.get(name, name)) for name in query.group_by]
+        filters = billed.FilterParts.of(query)
+        apart = filters.apart(query, by_start=by_start)
+        of_keys, keys = where(filters.of_keys)
+        of_bills, bills = where(filters.of_bills)
+        of_both, both = where(filters.of_both)
+        if "key" in apart or of_keys or rollup:
+            of = billed.source_of(self.prefix, width, rollup).replace("{schema}.", "")
+            within, values = self._within(of, width, since, until, of_keys, keys)
+        else:  # days have their sums of these
+            within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
+            values = (since, until)
+        # Looking up the dimensions of every row takes longer than adding it up.
+        limbs = ", ".join(f"SUM({limb}) AS {limb}" for limb in billed.LIMBS)
+        kept = f" GROUP BY {', '.join(apart)}" if apart else ""
+        joined = " JOIN keys k ON k.id = h.key" if "key" in apart else ""
+        columns = ", ".join(["h.start" if by_start else "0", *names])
+        grouped = ", ".join(str(place) for place in range(1, len(names) + 2))
+        rows = self._connection.execute(
+            f"SELECT {columns}, SUM(h.high), SUM(h.middle), SUM(h.low)"
+            f" FROM (SELECT {', '.join([*apart, limbs])} FROM {within} AND arranged & ? <> 0{of_bills}{kept}) h{joined}"
+            f" WHERE h.high IS NOT NULL{of_both} GROUP BY {grouped}",
+            (*values, query.arranged, *bills, *both),
+        )
+        yield from billed.group_sums(rows)
+
+    def first_known(self, width: int, dimension: str) -> int | None:
+        known = f"SELECT id FROM keys k WHERE {expression(dimension)} <> ''"
+        statement = f"SELECT start FROM {TABLES[width]} WHERE key IN ({known}) ORDER BY start LIMIT 1"
+        row = self._connection.execute(statement).fetchone()
+        return int(row[0]) if row else None
+
+    def values(self, dimension: str | Derived, limit: int, *, of_rows: bool = False) -> Sequence[str]:
+        if isinstance(dimension, Derived):
+            self._derive({dimension.name: dimension})
+        column = expression(dimension)
+        sign = "=" if of_rows else "<>"
+        statement = (
+            f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' AND k.kind {sign} '{BILLED}'"
+            " ORDER BY value LIMIT ?"
+        )
+        return [value for (value,) in self._connection.execute(statement, (limit,))]
+
+    def _measures(self, values: Sequence[Any]) -> Measures:
+        return joined(values)
+
+    def _derive(self, derived: DerivedDimensions) -> None:
+        """Let statements of this transaction call the dimensions' functions, by their names."""
+        known = self._functions
+        added = {name: each.value for name, each in derived.items() if known.get(name) is not each.value}
+        if not added:
+            return
+        self._chosen = _NONE_CHOSEN
+        known.update(added)
+        self._connection.create_function(
+            FUNCTION, -1, lambda name, *values: known[name](values), deterministic=True
+        )
+
+
+# -- the file ------------------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # of a value that nobody wrote
+
+_log = logging.getLogger(__name__)
+
+
+class SqliteLedger:
+    """See `spool.ledger.ledger_rows.LedgerStore`."""
+
+    shares_log = False
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._repair = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, directory: Path, clock: Clock) -> SqliteLedger:
+        return cls(await _open(directory / LEDGER, clock), clock)
+
+    async def change(self, work: Callable[[LedgerRows], T]) -> T:
+        return await self._guarded(lambda database, inner: database.transaction(inner), work)
+
+    async def read(self, work: Callable[[LedgerRows], T]) -> T:
+        return await self._guarded(lambda database, inner: database.snapshot(inner), work)
+
+    def is_in_place(self) -> bool:
+        return self._repair.locked() or self._database.is_in_place()
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def _guarded(
+        self,
+        run: Callable[[Database, Callable[[sqlite3.Connection], T]], Awaitable[T]],
+        work: Callable[[LedgerRows], T],
+    ) -> T:
+        database = self._database
+        try:
+            return await run(database, lambda connection: work(SqliteLedgerRows(connection)))
+        except sqlite3.DatabaseError as error:
+            is_odd = isinstance(error, sqlite3.IntegrityError) and not await passes_quick_check(database)
+            if (is_corrupt(error) or is_odd) and await self._begin_anew(database):
+                raise LedgerLost(f"{LEDGER}: {error}") from error
+            raise SpoolUnavailable(f"{LEDGER}: {error}") from error
+        except VALUE_ERRORS as error:
+            if await passes_quick_check(database) or not await self._begin_anew(database):
+                raise
+            raise LedgerLost(f"{LEDGER}: {type(error).__name__}") from error
+
+    async def _begin_anew(self, damaged: Database) -> bool:
+        """Replace a damaged file by a new one; False when another caller who met the damage has done so."""
+        async with self._repair:
+            if self._database is not damaged:
+                return False
+            await damaged.close()
+            _move_aside(damaged.path, self._clock)
+            self._database = await _open(damaged.path, self._clock)
+            return True
+
+
+async def open_ledger(
+    directory: Path,
+    *,
+    clock: Clock,
+    tags: Sequence[str] = ("service",),
+    chunk: int = CHUNK,
+    packed: Native | None = None,
+    watch: Watch | None = None,
+) -> Ledger:
+    """The ledger of a data directory whose lock the caller holds."""
+    store = await SqliteLedger.open(directory, clock)
+    if watch is not None:
+        watch(LEDGER, store.is_in_place)
+    return await Ledger(store, clock=clock, tags=tags, chunk=chunk, packed=packed).load()
+
+
+async def _open(path: Path, clock: Clock) -> Database:
+    try:
+        return await Database.open(path, _prepare)
+    except sqlite3.DatabaseError as error:
+        if not is_corrupt(error):
+            raise SpoolUnavailable(f"{path}: {error}") from error
+        _move_aside(path, clock)
+        return await Database.open(path, _prepare)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Every sum is flushed, as the log's records are: a full log lets entries go as soon as they are counted."""
+    prepare(connection)
+    if any(type(value) is not int for value in SqliteLedgerRows(connection).state().values()):
+        raise damage("a value of its state has another type")  # found now and not later
+
+
+def _move_aside(path: Path, clock: Clock) -> None:
+    aside = path.with_name(f"{path.name}.damaged-{int(clock.now())}")
+    _log.error(
+        "the ledger is damaged: it is moved aside and made again from the log",
+        extra={"action": "ledger_damaged", "file": str(aside)},
+    )
+    for ending in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + ending)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + ending))

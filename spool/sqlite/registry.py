@@ -1,0 +1,149 @@
+"""registry.sqlite itself: opened, checked for damage, and changed in transactions."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from spool.clock import Clock
+from spool.errors import RegistryDamaged, SpoolUnavailable
+from spool.registry.registry import DeclaredTable, Registry
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.shared.following import NO_NEWS, RegistryNews
+from spool.sql.registry import SqlRegistryRows
+from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt
+from spool.sqlite.directory import REGISTRY
+from spool.sqlite.log import queries
+from spool.sqlite.migrations import migrate, statements
+
+T = TypeVar("T")
+ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
+BEGIN_ANEW = (
+    "The spool is untouched. Restore this file from a backup, or begin a new one with `tollhouse spool "
+    "recover "
+    "--new-registry`: keys and operators must then be created anew"
+)
+
+
+class SqliteRegistry:
+    """See `spool.registry.registry_rows.RegistryStore`."""
+
+    is_shared = ends_keys = False
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.is_in_place = database.is_in_place
+
+    @classmethod
+    async def open(cls, directory: Path) -> SqliteRegistry:
+        """Open or create the file; RegistryDamaged when it is there and cannot be read."""
+        path = directory / REGISTRY
+        try:
+            return cls(await Database.open(path, prepare))
+        except sqlite3.DatabaseError as error:
+            raise _translated(error, path) from error
+
+    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+        return await self._guarded(self._database.transaction(lambda connection: work(_rows(connection))))
+
+    async def read(self, work: Callable[[RegistryRows], T]) -> T:
+        return await self._guarded(self._database.snapshot(lambda connection: work(_rows(connection))))
+
+    async def outlast_commits(self) -> None:
+        """Do nothing: no other process writes."""
+
+    async def confirm(self) -> None:
+        """Do nothing: every write of this engine was flushed before it returned."""
+
+    async def news(self, since: int | None) -> RegistryNews:
+        return NO_NEWS
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def _guarded(self, running: Awaitable[T]) -> T:
+        try:
+            return await running
+        except sqlite3.DatabaseError as error:
+            raise _translated(error, self._database.path) from error
+        except ROW_ERRORS as error:  # no rule of keys raises these: a row is not what was written
+            raise RegistryDamaged(
+                f"{self._database.path} is damaged ({type(error).__name__}). {BEGIN_ANEW}"
+            ) from error
+
+
+async def open_registry(
+    directory: Path,
+    *,
+    secret: bytes,
+    clock: Clock,
+    declared: Iterable[type[DeclaredTable]] = (),
+    watch: Watch | None = None,
+) -> Registry:
+    """The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read."""
+    store = await SqliteRegistry.open(directory)
+    if watch is not None:
+        watch(REGISTRY, store.is_in_place)
+    return await Registry.open(store, secret=secret, clock=clock, declared=declared)
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    migrate(connection, statements(REGISTRY))
+    # The file is small: reading all of it at start costs less than finding damage in the middle of a change.
+    [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(" ".join(verdict.split()))
+
+
+def _rows(connection: sqlite3.Connection) -> RegistryRows:
+    return SqlRegistryRows(SqliteConnection(connection))
+
+
+def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:
+    # disk full, no permission: the file itself is whole
+    if isinstance(error, sqlite3.OperationalError) and not is_corrupt(error):
+        return SpoolUnavailable(f"{path.name} cannot be used: {error}")
+    return RegistryDamaged(f"{path} is damaged ({error}). {BEGIN_ANEW}")
+
+
+# -- whether a registry was here before: one that is gone is damage, not a first start -----------------------
+
+
+FACT = "registry"
+
+
+async def check_expected(spool: Database, directory: Path) -> None:
+    """RegistryDamaged if there was one and its file is gone or empty."""
+    path = directory / REGISTRY
+    if path.exists() and path.stat().st_size:
+        return
+    if await spool.read(_is_remembered):
+        raise RegistryDamaged(f"{path} is missing. {BEGIN_ANEW}")
+
+
+async def remember_registry(spool: Database) -> None:
+    """The first time only: on a full disk a later start does it."""
+    if await spool.read(_is_remembered):
+        return
+    try:
+        await spool.transaction(lambda connection: connection.execute(queries.KEEP_FACT, (FACT, b"1")))
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
+            raise
+
+
+def move_aside(directory: Path, clock: Clock) -> None:
+    """A damaged one is kept under another name."""
+    path = directory / REGISTRY
+    aside = path.with_name(f"{REGISTRY}.damaged-{int(clock.now())}")
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+
+
+def _is_remembered(connection: sqlite3.Connection) -> bool:
+    return connection.execute(queries.FACT, (FACT,)).fetchone() is not None

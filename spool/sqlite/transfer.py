@@ -1,0 +1,256 @@
+"""The files of a data directory as tables, for another storage to take over. Nobody else has them open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+from spool import installation
+from spool.container_files.values import MAX_HEAD_BYTES
+from spool.directories import flush_directory, flush_file, make_directory, new_file
+from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable
+from spool.settings import SpoolSettings
+from spool.sqlite.container_contents import DIRECTORY, DRAFT, PIECE
+from spool.sqlite.database import Database
+from spool.sqlite.directory import (
+    LEDGER,
+    REGISTRY,
+    SPOOL,
+    begin_copy,
+    check_free,
+    discard_copy,
+    finish_copy,
+    lock_directory,
+)
+from spool.sqlite.ledger import prepare as prepare_ledger
+from spool.sqlite.log.queries import RECOUNT_ENTRIES
+from spool.sqlite.recovery import migrate_spool
+from spool.sqlite.registry import prepare as prepare_registry
+from spool.storage import StorageOptions
+from spool.transfer.tables import (
+    NEWEST_NUMBERS,
+    SETTINGS,
+    KeptContent,
+    KeptTable,
+    KeptTables,
+    MadeCopy,
+    OpenTables,
+    Progress,
+    check_known,
+    kept_name,
+    newest_numbers,
+    parts,
+)
+
+FILES = {"": SPOOL, "registry": REGISTRY, "ledger": LEDGER}
+COUNTED = frozenset(
+    {"sizes", "rollups", "rolled", "billed_rollups"}
+)  # from the others, at the end or in the background
+_NAMES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#' ORDER BY name"
+_HAS_NUMBERS = "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'"
+_NUMBERS = "SELECT name, seq FROM sqlite_sequence"
+
+
+class SqliteTables:
+    """See `spool.transfer.tables.KeptTables`. Used on the thread that opened it; rows come in order of their ids."""
+
+    def __init__(self, directory: Path, connections: dict[str, sqlite3.Connection]) -> None:
+        self.secret = installation.installation_secret(directory)
+        self._directory = directory
+        self._connections = connections
+        self._places = {
+            kept_name(file, table): (file, table)
+            for file, connection in connections.items()
+            for (table,) in _read(file, connection, _NAMES)
+            if table not in COUNTED
+        }
+        self.names: Sequence[str] = (*self._places, NEWEST_NUMBERS)
+
+    def table(self, name: str) -> KeptTable:
+        if name == NEWEST_NUMBERS:
+            return KeptTable(columns=("name", "seq"), rows=self._newest_numbers())
+        file, table = self._places[name]
+        cursor = _read(file, self._connections[file], f'SELECT * FROM "{table}"')
+        return KeptTable(columns=[column[0] for column in cursor.description], rows=iter(cursor))
+
+    def _newest_numbers(self) -> Iterator[tuple[str, int]]:
+        for file, connection in self._connections.items():
+            if _read(file, connection, _HAS_NUMBERS).fetchone():
+                for table, number in _read(file, connection, _NUMBERS):
+                    yield kept_name(file, table), number
+
+    def contents(self) -> Iterator[KeptContent]:
+        for path in sorted((self._directory / DIRECTORY).glob("*")):
+            if path.suffix != DRAFT:
+                with path.open("rb") as file:
+                    line = file.readline(MAX_HEAD_BYTES)
+                    yield KeptContent(id=path.name, head=line, pieces=iter(partial(file.read, PIECE), b""))
+
+
+def _read(file: str, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
+    try:
+        return connection.execute(statement)
+    except sqlite3.Error as error:
+        raise SpoolUnavailable(f"{FILES[file]} cannot be read: {error}") from error
+
+
+async def tables(options: StorageOptions) -> OpenTables:
+    """Return the opener of a data directory's tables. NotAllowed if the directory has no storage."""
+    if not await asyncio.to_thread((options.directory / SPOOL).exists):
+        raise NotAllowed(f"there is no storage in {options.directory} to copy")
+    return partial(_open_tables, options.directory)
+
+
+@contextmanager
+def _open_tables(directory: Path) -> Iterator[SqliteTables]:
+    """SpoolLocked while a process has the directory."""
+    lock = lock_directory(directory)
+    try:
+        with ExitStack() as stack:
+            connections = {}
+            for name, file in FILES.items():
+                address = f"{(directory / file).absolute().as_uri()}?mode=ro"
+                connections[name] = stack.enter_context(closing(sqlite3.connect(address, uri=True)))
+            yield SqliteTables(directory, connections)
+    finally:
+        lock.release()
+
+
+# -- taking over what another storage kept -------------------------------------------------------------------
+
+
+PREPARE = {"": migrate_spool, "registry": prepare_registry, "ledger": prepare_ledger}
+TABLES = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
+_ID = re.compile(r"[0-9A-Za-z_-]+")  # a name in a directory
+_BEGUN = frozenset({"facts", "state"})  # a new file has rows in them
+
+_log = logging.getLogger(__name__)
+
+
+async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
+    """
+    Fill a new directory, marked as unfinished from its first moment.
+
+    NotAllowed where the directory holds anything but an unfinished copy; SpoolLocked while somebody
+    makes one there.
+    """
+    directory = options.directory
+    check_free(directory)
+    lock = lock_directory(directory)
+    try:
+        await asyncio.to_thread(begin_copy, directory)
+        try:
+            for name, file in FILES.items():
+                await (await Database.open(directory / file, PREPARE[name])).close()
+            await asyncio.to_thread(_fill, options, opened, progress)
+        except Exception:
+            await asyncio.to_thread(discard_copy, directory)
+            raise
+    finally:
+        lock.release()
+    return MadeCopy(
+        finish=partial(asyncio.to_thread, finish_copy, directory),
+        discard=partial(asyncio.to_thread, discard_copy, directory),
+    )
+
+
+def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> None:
+    directory = options.directory
+    with opened() as tables:
+        _tell_settings(tables.table("facts"), options.settings)
+        installation.make_secret(directory / installation.FILE, tables.secret)
+        known = {NEWEST_NUMBERS}
+        for name, file in FILES.items():
+            path = directory / file
+            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous = OFF")  # it is flushed as a whole before it counts
+                known |= _fill_file(connection, name, tables, progress)
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            flush_file(path)
+        check_known(tables, known)
+        _keep_contents(directory / DIRECTORY, tables.contents(), progress)
+
+
+def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
+    """Files keep no settings: those of the configuration count from now on."""
+    for fact in facts.rows:
+        told = dict(zip(facts.columns, fact, strict=True))
+        if told["name"] == SETTINGS:
+            for name, value in json.loads(told["value"]).items():
+                if value != getattr(settings, name):
+                    _log.warning(
+                        "spool.%s was %s in the storage that is copied; %s in the configuration counts now",
+                        name,
+                        value,
+                        getattr(settings, name),
+                        extra={"action": "setting_differs", "setting": name},
+                    )
+
+
+def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress) -> set[str]:
+    """Returns the names of what was filled from, or would have been."""
+    made = dict(connection.execute(TABLES).fetchall())
+    for name in sorted(made.keys() - COUNTED):
+        if kept_name(file, name) in tables.names:
+            _fill_table(connection, file, name, tables, progress)
+    if "sizes" in made:
+        connection.execute(RECOUNT_ENTRIES)
+    numbered = {kept_name(file, name): name for name, sql in made.items() if "AUTOINCREMENT" in sql}
+    for kept, number in newest_numbers(tables).items():
+        if kept in numbered:
+            connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (numbered[kept],))
+            connection.execute(
+                "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (numbered[kept], number)
+            )
+    return {kept_name(file, name) for name in made}
+
+
+def _fill_table(
+    connection: sqlite3.Connection, file: str, name: str, tables: KeptTables, progress: Progress
+) -> None:
+    kept = kept_name(file, name)
+    source = tables.table(kept)
+    kinds = dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall())
+    taken = [(place, kinds[column]) for place, column in enumerate(source.columns) if column in kinds]
+    rows = source.rows if kept != "facts" else (row for row in source.rows if SETTINGS not in row)
+    columns = ", ".join(f'"{source.columns[place]}"' for place, _ in taken)
+    verb = "INSERT OR REPLACE" if name in _BEGUN else "INSERT"
+    statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(taken))})'
+    done = 0
+    progress(kept, done)
+    for part in parts(rows):
+        _write(connection, statement, ([_value(row[place], kind) for place, kind in taken] for row in part))
+        done += len(part)
+        progress(kept, done)
+
+
+def _value(value: object, kind: str) -> object:
+    """Decode bytes for a text column: some texts are bytes in another engine."""
+    return value.decode() if kind == "TEXT" and isinstance(value, bytes) else value
+
+
+def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows in their own transaction, so that no log grows to the size of all."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(statement, rows)
+    connection.execute("COMMIT")
+
+
+def _keep_contents(directory: Path, contents: Iterable[KeptContent], progress: Progress) -> None:
+    for done, content in enumerate(contents, start=1):
+        if not _ID.fullmatch(content.id):
+            raise SpoolDamaged(f"{content.id!r} is not an id of a container file")
+        make_directory(directory, 0o700)
+        with new_file(directory / content.id) as file:
+            file.write(content.head)
+            file.writelines(content.pieces)
+        progress("container files", done)
+    if directory.exists():
+        flush_directory(directory)

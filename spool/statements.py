@@ -1,0 +1,372 @@
+"""
+What a provider billed or metered, as its reports say it: values, rules, and what is asked of those that keep it.
+Pure.
+
+Equal cells are added up, days are replaced as a whole, and money stays exact. Rows stand with the UTC day in which
+their bucket starts. A row that starts outside of its statement's span (a correction of an earlier month) is billed
+with it, and stands with the span's first day; `corrects` keeps its own time.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Context, Decimal, Inexact
+from hashlib import sha256
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from spool.errors import Invalid, RegistryDamaged
+from spool.registry.operators import Actor
+
+# Units; money in another currency has its code in small letters. ACCRUED are dollars that a bill has more, or less,
+# where fees are on what they cover and not on the day of the purchase: of rows that were kept without
+# `amount_effective`.
+TOKENS, USD, REQUESTS, ACCRUED = "tokens", "usd", "requests", "accrued_usd"
+# Seats of assistants: as a kind their fees, as a unit their number, a seat of a whole month being one.
+SEAT, SEATS = "seat", "seats"
+# What a line of a bill is, where its kind alone does not tell. COVERED is paid by a commitment, UNUSED is
+# what nobody used of one.
+REFUND, CORRECTION, COVERED, UNUSED, PURCHASE = "refund", "correction", "covered", "unused", "purchase"
+LINE_TYPES = (REFUND, CORRECTION, COVERED, UNUSED, PURCHASE)
+DAY_S = 86400
+
+
+class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    One cell of a provider's report. What the report does not say is None.
+
+    A token is in one row of its bucket: `input` are tokens that no cache had. `start` and `end` are the
+    bucket's own edges in epoch seconds. `settled` is False while the provider may still restate the row.
+
+    `amount_list`, `amount_contracted` and `amount_effective` are what it costs at list prices, at
+    negotiated prices, and with fees on what they cover. `line_type` is one of LINE_TYPES. `line_id` is that
+    of lines that are of no tokens: a cell of tokens is made of many lines. `corrects` to `corrects_until`
+    is the time whose calls are given money back for, or charged anew.
+    """
+
+    source: str
+    provider: str  # as spool.providers names it
+    account: str | None  # organization, project, workspace, resource
+    key: str | None
+    model: str | None  # as billed
+    start: int
+    end: int
+    unit: str
+    kind: str
+    amount: Decimal
+    currency: str | None
+    tier: str | None
+    region: str | None
+    batch: bool | None
+    settled: bool
+    amount_list: Decimal | None = None
+    amount_contracted: Decimal | None = None
+    amount_effective: Decimal | None = None
+    line_type: str | None = None
+    invoice_id: str | None = None
+    line_id: str | None = None
+    commitment_id: str | None = None
+    corrects: int | None = None
+    corrects_until: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """
+    A report of one source from `start` to `end`: what it leaves out there was not billed.
+
+    `account` tells reports of one source apart that are of different customers. `read_at` is when the
+    provider said it, `name` where it came from. Days that end after `settled_until` are open, also those
+    without a row.
+    """
+
+    source: str
+    account: str
+    start: int
+    end: int
+    rows: tuple[StatementRow, ...]
+    read_at: float
+    settled_until: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementInfo:
+    """Consecutive days (UTC) that a source reports of a provider, all read at once, all settled or all open."""
+
+    source: str
+    provider: str
+    account: str
+    start: int
+    end: int
+    settled: bool
+    imported_at: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementMonth:
+    """What is kept of one source and account in a month. `billed` are dollars; `settled` of `days` are settled."""
+
+    id: str
+    source: str
+    account: str
+    month: str
+    providers: tuple[str, ...]
+    days: int
+    settled: int
+    rows: int
+    billed: Decimal
+    name: str
+    read_at: float
+    imported_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A day whose amounts a later report changed, in dollars and tokens."""
+
+    day: int
+    billed_before: Decimal
+    billed: Decimal
+    tokens_before: Decimal
+    tokens: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementOutcome:
+    """What a statement changed. `rows` stand for its span now."""
+
+    rows: int
+    days: int
+    days_new: int
+    days_changed: int
+    revisions: tuple[Revision, ...] = ()
+
+
+# -- rules ---------------------------------------------------------------------------------------------------
+
+
+MAX_DAYS = 400  # of one statement
+MAX_DIGITS = 60  # of an amount
+MAX_DECIMALS = 27  # as many as the ledger's money has
+MAX_TEXT = 300
+MAX_DAY_ROWS = 50_000  # different cells of a source, account and day
+
+EXACT = Context(prec=200, traps=[Inexact])
+_CELL = (
+    "source", "provider", "account", "key", "model", "start", "end", "unit", "kind", "currency", "tier", "region",
+    "batch", "settled", "line_type", "invoice_id", "line_id", "commitment_id", "corrects", "corrects_until",
+)  # fmt: skip
+_TEXTS = (
+    "provider",
+    "account",
+    "key",
+    "model",
+    "unit",
+    "kind",
+    "currency",
+    "tier",
+    "region",
+    "line_type",
+    "invoice_id",
+    "line_id",
+    "commitment_id",
+)
+_rows = msgspec.json.Decoder(list[StatementRow])
+
+
+def total(amounts: Iterable[Decimal]) -> Decimal:
+    """Add amounts without rounding."""
+    found = Decimal(0)
+    for amount in amounts:
+        found = EXACT.add(found, amount)
+    return found
+
+
+class RowAmounts(NamedTuple):
+    """The amounts of a row: as billed, at list prices, at negotiated ones, and with fees on what they cover."""
+
+    amount: Decimal
+    amount_list: Decimal | None = None
+    amount_contracted: Decimal | None = None
+    amount_effective: Decimal | None = None
+
+    @classmethod
+    def of(cls, row: StatementRow) -> RowAmounts:
+        return cls(*(getattr(row, name) for name in cls._fields))
+
+    def plus(self, other: RowAmounts) -> RowAmounts:
+        """Add each; what one side does not tell is not told of both."""
+        return self.each(_added, other)
+
+    def each(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
+        """Change what is told."""
+        return RowAmounts(*map(change, self, *others))  # type: ignore[arg-type]
+
+
+def _added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    return None if one is None or other is None else EXACT.add(one, other)
+
+
+def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:
+    """Sum rows to one for each cell, in a fixed order; cells of 0 are left out."""
+    cells: dict[tuple[Any, ...], RowAmounts] = {}
+    for row in rows:
+        cell = tuple(getattr(row, name) for name in _CELL)
+        told = RowAmounts.of(row)
+        cells[cell] = cells[cell].plus(told) if cell in cells else told
+    found = [_row(cell, amounts) for cell, amounts in cells.items() if any(amounts)]
+    return sorted(found, key=msgspec.json.encode)
+
+
+def _row(cell: tuple[Any, ...], amounts: RowAmounts) -> StatementRow:
+    values: dict[str, Any] = dict(zip(_CELL, cell, strict=True))
+    return StatementRow(**values, **amounts.each(_plain_if_told)._asdict())
+
+
+def _plain_if_told(amount: Decimal | None) -> Decimal | None:
+    return None if amount is None else plain(amount)
+
+
+def plain(amount: Decimal) -> Decimal:
+    """The same number without an exponent and trailing zeros, so that equal amounts are equal texts."""
+    short = EXACT.normalize(amount)
+    return Decimal(format(short, "f"))
+
+
+def check(statement: Statement) -> None:
+    """Invalid if the statement cannot be kept."""
+    if statement.start >= statement.end:
+        raise Invalid("a statement starts before it ends")
+    if statement.end - statement.start > MAX_DAYS * DAY_S:
+        raise Invalid(f"a statement is of at most {MAX_DAYS} days; import a shorter span")
+    if not _in_years(statement.start) or not _in_years(statement.end):
+        raise Invalid("a statement is of the years 2000 to 2999")
+    for row in statement.rows:
+        if row.source != statement.source:
+            raise Invalid(f"a row of {row.source} does not belong to a statement of {statement.source}")
+        if any(each is not None and _is_too_long(each) for each in RowAmounts.of(row)):
+            raise Invalid(
+                f"an amount is a number of at most {MAX_DIGITS} digits, {MAX_DECIMALS} of them decimals"
+            )
+        texts = [getattr(row, name) for name in _TEXTS]
+        if any(text is not None and len(text) > MAX_TEXT for text in texts):
+            raise Invalid(f"a text of a statement has at most {MAX_TEXT} characters")
+        if row.start >= row.end or not _in_years(row.start) or not _in_years(row.end):
+            raise Invalid("a row of a statement starts before it ends, in the years 2000 to 2999")
+
+
+def _is_too_long(amount: Decimal) -> bool:
+    digits, exponent = amount.as_tuple()[1:]
+    if not isinstance(exponent, int) or exponent < -MAX_DECIMALS:
+        return True
+    return len(digits) + max(0, exponent) > MAX_DIGITS
+
+
+def _in_years(seconds: int) -> bool:
+    return 946684800 <= seconds <= 32503680000
+
+
+def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
+    """Every day of the span with its rows; a row that starts outside stands with the first day."""
+    found: dict[int, list[StatementRow]] = {day: [] for day in days(statement.start, statement.end)}
+    first = next(iter(found))
+    for row in statement.rows:
+        if not statement.start <= row.start < statement.end:
+            edges = {"start": statement.start, "end": min(first + DAY_S, statement.end)}
+            told = {"corrects": row.start, "corrects_until": row.end} if row.corrects is None else {}
+            row = msgspec.structs.replace(row, **edges, **told)
+        found[day_of(row.start)].append(row)
+    return found
+
+
+def outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
+    """Rows that a statement of this span leaves as they are."""
+    return (row for row in rows if not start <= row.start < end)
+
+
+def days(start: int, end: int) -> Iterator[int]:
+    return iter(range(day_of(start), end, DAY_S))
+
+
+def day_of(seconds: int) -> int:
+    return seconds // DAY_S * DAY_S
+
+
+def day_text(day: int) -> str:
+    return datetime.fromtimestamp(day, UTC).date().isoformat()
+
+
+def day_from(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
+
+
+def statement_id(source: str, account: str, month: str) -> str:
+    """The same in every installation."""
+    named = msgspec.json.encode([source, account, month])
+    return f"st_{sha256(named).hexdigest()[:20]}"
+
+
+def billed(rows: Iterable[StatementRow]) -> Decimal:
+    return total(row.amount for row in rows if row.unit == USD)
+
+
+def tokens(rows: Iterable[StatementRow]) -> Decimal:
+    return total(row.amount for row in rows if row.unit == TOKENS)
+
+
+def packed(rows: Sequence[StatementRow]) -> str:
+    return base64.b64encode(zlib.compress(msgspec.json.encode(rows), 6)).decode()
+
+
+def unpacked(body: Mapping[str, Any] | None) -> list[StatementRow]:
+    """The rows of a day's document; RegistryDamaged if it is none."""
+    if body is None:
+        return []
+    try:
+        return _rows.decode(zlib.decompress(base64.b64decode(body["rows"])))
+    except (KeyError, TypeError, ValueError, zlib.error, msgspec.MsgspecError) as error:
+        raise RegistryDamaged(f"a day of a statement cannot be read: {error}") from error
+
+
+def digest(rows: Sequence[StatementRow]) -> str:
+    return sha256(msgspec.json.encode(rows)).hexdigest()
+
+
+# -- what is asked of those that keep statements -------------------------------------------------------------
+
+
+class Statements(Protocol):
+    """A statement replaces what is kept of its source and account in its span, and nothing else. Nothing is added."""
+
+    async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
+        """
+        The same statement again changes nothing. Invalid if a value breaks a rule, NotAllowed if it is too large.
+        """
+        ...
+
+    async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
+        """Rows whose bucket lies in the span at least in part."""
+        ...
+
+    async def statements(self) -> Sequence[StatementInfo]:
+        """The days that are covered, also those without a row."""
+        ...
+
+    async def months(self) -> Sequence[StatementMonth]: ...
+
+    async def delete(self, id: str, *, actor: Actor) -> None:
+        """Forget a month; NotThere if there is none of this id."""
+        ...
+
+    async def pull_state(self, name: str) -> Mapping[str, Any] | None:
+        """Return the stored state of a pull; None if it never ran."""
+        ...
+
+    async def keep_pull_state(self, name: str, state: Mapping[str, Any]) -> None: ...

@@ -1,3 +1,0 @@
-"""
-What providers billed or metered, as their reports say it: values, rules, and what is asked of those that keep it.
-"""
