@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,14 +13,17 @@ from gateway.http.managed import Answer
 from gateway.http.operator.address import SLICED, call
 from gateway.http.operator.requests import OperatorRequest
 from gateway.http.requests import Result
+from gateway.intake.leaves import UNITS
+from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rate_cards.names import MODEL_FAMILY
+from gateway.intake.rates import Quote
 from gateway.money.annotations.declared import AnnotationTable
 from gateway.money.calls.costs.questions import ONE_SPAN, asks_closed_months, question_of
-from gateway.money.comparison.price_changes import price_changes
 from spool.ledger.queries import TOTAL, CostQuery, Group
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
+from spool.record import NS
 from spool.registry.permission_sets import VIEW_COSTS
 
 REPEATED = ("where",)
@@ -29,6 +33,7 @@ MOST_MODELS = 50  # those with the most calls are looked at
 MOST_MARKS = 100
 NEW_AFTER = timedelta(days=365)  # without a call of a model
 MOST_DAYS = 366  # beyond, a new model stands on the first day of a month
+_SHORT = -1  # the size of input from which the prices of short prompts hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +145,45 @@ async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) 
         book = await asyncio.to_thread(money.prices)
     except CardUnreadable:
         return []  # calls have no prices either, and `tollhouse check` names the line
-    changed = price_changes(book, models, query.since.timestamp(), query.until.timestamp())
-    return [ChartMark(day=_day(each.at), kind=PRICES, text=each.text) for each in changed]
+    return list(_changed_prices(book, models, query))
+
+
+def _changed_prices(
+    book: PriceBook, models: Sequence[tuple[str | None, str]], query: CostQuery
+) -> Iterator[ChartMark]:
+    """`models` are each a provider and a name. A model that several providers changed alike is marked once."""
+    since, until = (int(each.timestamp() * NS) for each in (query.since, query.until))
+    seen = set()
+    for provider, model in models:
+        for at, before, after in book.changes(provider, model, since, until):
+            what = _words(_shown(before), _shown(after))
+            if what and (at, model, what) not in seen:
+                seen.add((at, model, what))
+                yield ChartMark(
+                    day=_day(at / NS), kind=PRICES, text=f"List prices of {model} changed: {what}"
+                )
+
+
+def _shown(quote: Quote) -> Mapping[int, Mapping[str, str]]:
+    """Prices by unit, by the size of input from which they hold."""
+    return {above: part.shown for above, part in quote.parts}
+
+
+def _words(before: Mapping[int, Mapping[str, str]], after: Mapping[int, Mapping[str, str]]) -> str:
+    """Describe what changed; empty if nothing did, or if there was no price."""
+    old = before.get(_SHORT, {})
+    new = after.get(_SHORT, {})
+    changed = [name for name in UNITS if name in old and name in new and old[name] != new[name]]
+    if changed:
+        return ", ".join(f"{UNITS[name].words} ${old[name]} → ${new[name]}{_per(name)}" for name in changed)
+    if not old or not new or before == after:
+        return ""
+    return "those of long prompts" if old == new else "some have a price of their own now, or none any more"
+
+
+def _per(name: str) -> str:
+    words = UNITS[name].per_words
+    return " each" if words == "one" else f" a {words}"
 
 
 def _day(at: float) -> str:
