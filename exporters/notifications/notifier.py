@@ -25,9 +25,9 @@ from spool.registry.notices import (
     ChannelCounts,
     ChannelState,
     InsightSubscription,
+    NoticeTable,
     Notification,
 )
-from spool.registry.tables.notices import NoticeTable
 
 LOOK_EVERY_S = 1.0
 LOOK_AGAIN_S = 60.0  # whether something is due by the time of day, whatever was thought before

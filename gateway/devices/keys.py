@@ -16,8 +16,8 @@ from spool.clock import Clock
 from spool.devices.device import REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.installation import derived
+from spool.registry.bearers import device_is_good
 from spool.registry.scopes import HEARTBEAT, INGEST, PING
-from spool.registry.shared.bearers import device_is_good
 
 PREFIX = "thd_"
 SCOPES = frozenset({INGEST, HEARTBEAT, PING})

@@ -18,7 +18,7 @@ from gateway.http.lists import List, MemoryRows, Rows
 from gateway.http.resources.declaration import stated
 from gateway.http.visible import EVERYTHING, WHOLE, Visible
 from spool.errors import Invalid, NotThere
-from spool.registry.shared.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, everything
+from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, everything
 from spool.registry.views import NO_VIEW, View
 
 if TYPE_CHECKING:

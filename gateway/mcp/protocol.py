@@ -40,7 +40,7 @@ from gateway.money.costs.reader import hides
 from gateway.service.errors import Refusal
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.shared.cost_types import COUNTED_TYPES
+from spool.registry.roles import COUNTED_TYPES
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18")

@@ -19,7 +19,7 @@ from gateway.money.costs.question import CostQuestion
 from spool.errors import Invalid
 from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, TOTAL, CostQuery, CostRow
 from spool.people import People
-from spool.registry.shared.cost_types import COUNTED_TYPES
+from spool.registry.roles import COUNTED_TYPES
 
 Filters = Annotated[
     dict[str, list[str | None]],

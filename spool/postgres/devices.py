@@ -31,8 +31,8 @@ from spool.postgres.database import (
 )
 from spool.postgres.registry.bearers import check_bearers, ended_bearers, hold_keys, outlast_commits
 from spool.postgres.registry.store import lock_head, note_changes
-from spool.registry.shared import following
-from spool.registry.shared.following import DEVICES
+from spool.registry import following
+from spool.registry.following import DEVICES
 from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 
 _NAMES = tuple(each.name for each in fields(Device))

@@ -19,7 +19,7 @@ from spool.postgres.database import (
 )
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.record import NS, UNIT_COST, Record, UnitCostOperation
-from spool.registry.shared import streams as shared
+from spool.registry import streams as shared
 from spool.settings import SpoolSettings
 from spool.sql import streams as tables
 from spool.sql.streams import NEVER, STREAM, STREAMS, TOTAL, TOTALS, SqlStreamRows, SqlStreams, sizes

@@ -14,8 +14,8 @@ from spool.clock import Clock
 from spool.errors import SpoolUnavailable
 from spool.installation import derived
 from spool.people import People
+from spool.registry.following import RegistryNews, Subject
 from spool.registry.registry_rows import RegistryRows, RegistryStore
-from spool.registry.shared.following import RegistryNews, Subject
 
 T = TypeVar("T")
 LOOKED_S = 1.0  # what was read longer ago than this may have been changed by another process

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from spool.errors import Invalid
-from spool.registry.shared.texts import check_text
+from spool.registry.texts import check_text
 
 MAX_NAME = 200
 MAX_TEXT = 200

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
-from spool.registry.shared.texts import check_one_of, storable
+from spool.registry.texts import check_one_of, storable
 from spool.turns.threads import prepare
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spool.errors import Invalid
+from spool.registry.documents import version_of
 from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, granted
-from spool.registry.shared.edits import version_of
 
 ENABLED = "Enabled"
 DISABLED = "Disabled"

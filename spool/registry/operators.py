@@ -43,7 +43,7 @@ class Actor:
     Who changes something, and from where, as the audit list shows it.
 
     `expects`: of a key, that it is still good; else nothing is changed, where other processes may end it.
-    `is_key`: no person, so that it has a share of what is one for all (spool.registry.shared.makers).
+    `is_key`: no person, so that it has a share of what is one for all (spool.registry.document_table).
     """
 
     name: str

@@ -9,7 +9,10 @@ from typing import Any
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
-from spool.registry.shared.texts import storable
+from spool.registry.changes import Changes
+from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import storable
 from spool.turns.threads import prepare
 
 KIND = "org_context"  # of its document
@@ -49,3 +52,39 @@ def check_context(text: str) -> str:
     if len(text) > MAX_TEXT:
         raise Invalid(f"text has at most {MAX_TEXT} characters, and this has {len(text)}: shorten it")
     return storable(text)
+
+
+class OrgContextTable:
+    """Read and set the notes. A method that raises changes nothing."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def get(self) -> OrgContext | None:
+        return await self._changes.read(_read)
+
+    async def set(self, text: str, *, actor: Actor) -> OrgContext | None:
+        """Replace the notes; an empty text removes them. The same text again changes nothing."""
+        text, now = check_context(text), self._changes.now()
+
+        def work(rows: RegistryRows) -> OrgContext | None:
+            before = _read(rows)
+            was = "" if before is None else before.text
+            if text == was:
+                return before
+            after = OrgContext(text=text, set_by=actor.name, set_at=now) if text else None
+            if after is None:
+                rows.delete_document(KIND, ID)
+            else:
+                rows.put_document(KIND, ID, stored(after))
+            rows.add_audit(
+                now, actor, "org_context.set", "org_context", before={"text": was}, after={"text": text}
+            )
+            return after
+
+        return await self._changes.change(work)
+
+
+def _read(rows: RegistryRows) -> OrgContext | None:
+    body = rows.document(KIND, ID)
+    return None if body is None else restore_context(body)

@@ -8,28 +8,26 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
+from spool.registry.assistant_tools import AssistantToolTable, ToolCallTable
 from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes
+from spool.registry.document_table import INSIGHTS, DocumentTable, MemoryTable, PlainDocuments, held
+from spool.registry.following import RegistryNews
+from spool.registry.notices import NoticeTable
 from spool.registry.operators import Actor
+from spool.registry.org_context import OrgContextTable
 from spool.registry.registry_rows import RegistryRows, RegistryStore
-from spool.registry.shared import makers
-from spool.registry.shared.document_table import DocumentTable, MemoryTable, PlainDocuments
-from spool.registry.shared.following import RegistryNews
-from spool.registry.tables.assistant_tools import AssistantToolTable
+from spool.registry.roles import RoleTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.kept_channels import KeptChannelTable
 from spool.registry.tables.keys import KeyTable
 from spool.registry.tables.late_reports import LateReportTable
-from spool.registry.tables.notices import NoticeTable
 from spool.registry.tables.operators import OperatorTable
-from spool.registry.tables.org_context import OrgContextTable
 from spool.registry.tables.recommendations import RecommendationTable
-from spool.registry.tables.roles import RoleTable
 from spool.registry.tables.statements import StatementTable
-from spool.registry.tables.tool_calls import ToolCallTable
-from spool.registry.tables.views import ViewTable
+from spool.registry.views import ViewTable
 from spool.statements import Statements
 
 if TYPE_CHECKING:
@@ -132,8 +130,8 @@ class Registry:
         there = {table.limit: table.count() for table in self._documents}
 
         def work(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
-            numbers = {**there, makers.INSIGHTS: rows.count_insights()}
-            return {limit: makers.held(rows, limit, number) for limit, number in numbers.items()}
+            numbers = {**there, INSIGHTS: rows.count_insights()}
+            return {limit: held(rows, limit, number) for limit, number in numbers.items()}
 
         found = dict(await self._changes.read(work))
         for table in self._documents:

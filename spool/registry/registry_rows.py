@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeVar
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection
+from spool.registry.documents import DocumentRows
+from spool.registry.following import RegistryNews
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
-from spool.registry.shared.documents import DocumentRows
-from spool.registry.shared.following import RegistryNews
 
 T = TypeVar("T")
 # Rows that are kept alike, and the field by which each is found.

@@ -13,27 +13,44 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from typing import Any
 
-from spool.ledger.queries import Wanted
+from spool.errors import Invalid, NotAllowed
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, Wanted
+from spool.registry.changes import Changes
+from spool.registry.document_table import Check, NamedTable, check_name, stated
+from spool.registry.documents import DocumentKind, version_of
 from spool.registry.operators import (
     ADMIN,
     NO_ROLE,
     OPERATOR,
     VIEWER,
+    Actor,
     Operator,
     Person,
     Session,
+    check_email,
 )
 from spool.registry.permission_sets import (
     ALL,
     OF_MEMBER,
     OF_OPERATOR,
     ORGANIZATION_ADMINISTRATION,
+    PERMISSION_SETS,
     with_included,
 )
-from spool.registry.shared.cost_types import COUNTED_TYPES, ROLE_COST_TYPES, shown_types
-from spool.registry.shared.documents import DocumentKind
-from spool.registry.shared.edits import version_of
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_dimensions, check_one_of, check_text, optional_text, storable
+
+COUNTED_TYPES = tuple(COST_TYPES)  # all that is made of calls has money of each of these
+ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
+
+
+def shown_types(named: Collection[str]) -> frozenset[str]:
+    """Return the cost types that a role shows which names these: all, if none; one sum has every name that it has."""
+    sums = {COST_TYPES.get(name, name) for name in named or ROLE_COST_TYPES}
+    return frozenset(name for name in ROLE_COST_TYPES if COST_TYPES.get(name, name) in sums)
+
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
@@ -366,3 +383,200 @@ def _parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
 
 
 EVERYTHING = Roles(()).of("", base=ADMIN)  # the rights of an Organizer
+
+
+def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
+    """
+    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked elsewhere.
+    """
+    check_one_of("data_access", draft.data_access, DATA_ACCESS)
+    if draft.data_access == LIMITED and not draft.filters:
+        raise Invalid("data_access limited needs at least one filter; full shows all data, none shows none")
+    if draft.data_access != LIMITED and draft.filters:
+        raise Invalid("filters go with data_access limited: leave them out, or give an empty list")
+    for name in draft.cost_types:
+        check_one_of("cost_types", name, ROLE_COST_TYPES)
+    if len(draft.filters) > limits.filters:
+        raise Invalid(f"a role has at most {limits.filters} filters (roles.max_filters)")
+    if sum(len(each.values) for each in draft.filters) > limits.values:
+        raise Invalid(f"the filters of a role have at most {limits.values} values (roles.max_values)")
+    if len(draft.members) + len(draft.groups) > limits.members:
+        raise Invalid(f"a role has at most {limits.members} members and groups (roles.max_members)")
+    return replace(
+        draft,
+        name=check_text("name", draft.name, MAX_NAME),
+        description=optional_text("description", draft.description, MAX_DESCRIPTION),
+        filters=tuple(map(_check_filter, draft.filters)),
+        cost_types=tuple(name for name in ROLE_COST_TYPES if name in draft.cost_types),
+        permission_sets=_check_sets(draft.permission_sets),
+        members=tuple(sorted(set(map(check_email, draft.members)))),
+        groups=tuple(sorted({storable(check_text("groups", each, MAX_GROUP)) for each in draft.groups})),
+    )
+
+
+def _check_filter(given: RoleFilter) -> RoleFilter:
+    check_one_of("filters.mode", given.mode, MODES)
+    if not given.values:
+        raise Invalid(f"filters: {given.dimension[:MAX_NAME]} needs at least one value")
+    if any(len(value) > MAX_VALUE for value in given.values):
+        raise Invalid(f"filters: a value of {given.dimension[:MAX_NAME]} has at most {MAX_VALUE} characters")
+    values = tuple(dict.fromkeys(map(storable, given.values)))
+    return RoleFilter(dimension=given.dimension, values=values, mode=given.mode)
+
+
+def _check_sets(ids: Iterable[str]) -> tuple[str, ...]:
+    chosen = set(ids)
+    for id in sorted(chosen):
+        check_one_of("permission_sets", id, PERMISSION_SETS)
+    return tuple(id for id in PERMISSION_SETS if id in chosen)
+
+
+_SHOWN = 10  # holders of a role that a message names
+
+
+class RoleTable(NamedTable[Role]):
+    """
+    Create, change and delete roles. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
+
+    `known` are the dimensions of the ledger. `asker` is the person who changes something, None for a key and
+    on the server's own machine: nobody takes away his own administration.
+    """
+
+    kind = ROLES
+    draft = RoleDraft
+    limit = "roles.max"
+    action = "role"
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(changes)
+        self._in_force = Roles(())
+
+    def all(self) -> list[Role]:
+        """The built-in ones, too."""
+        return [*BUILTIN.values(), *self._rows.values()]
+
+    def rights(self, holder: Holder) -> Rights:
+        """Return what a person may do and see now."""
+        return self._in_force.of_holder(holder)
+
+    def rights_with(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
+        """Return the rights of a person if a draft were a role, in place of the one with the id `replaced`."""
+        tried = Role(id="", **stated(draft))
+        others = (role for id, role in self._rows.items() if id != replaced)
+        return Roles(map(self._matched, [*others, tried])).of_holder(holder)
+
+    def get(self, id: str) -> Role:
+        return BUILTIN.get(id) or super().get(id)
+
+    async def create(
+        self,
+        draft: RoleDraft,
+        *,
+        known: Collection[str],
+        limits: RoleLimits,
+        actor: Actor,
+        asker: Holder | None = None,
+    ) -> Role:
+        """NotAllowed when there are as many as may be, or a key made as many as it leaves free."""
+        now = self._changes.now()
+        drafted = check_role_draft(draft, limits)
+        check_dimensions(dimensions(drafted), known)
+        id = new_role_id()
+        role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **stated(drafted))
+        return await self._add(role, check=_check_for(asker), most=limits.most, actor=actor)
+
+    async def change(
+        self,
+        id: str,
+        changes: Mapping[str, Any],
+        *,
+        version: str | None = None,
+        known: Collection[str],
+        limits: RoleLimits,
+        actor: Actor,
+        asker: Holder | None = None,
+    ) -> Role:
+        """
+        Set the fields of a draft that are given. A filter on a dimension that is gone may stay as it is.
+
+        NotAllowed if it is not of the `version` any more that was read.
+        """
+
+        def edit(before: Role) -> Role:
+            drafted = check_role_draft(self._redrafted(before, changes), limits)
+            if "filters" in changes:
+                check_dimensions(dimensions(drafted), known)
+            return replace(before, **stated(drafted))
+
+        check = _check_for(asker)
+        return await self._edit(
+            id, edit, check=check, version=version, actor=actor, last_updated_by=actor.name
+        )
+
+    async def delete(self, id: str, *, actor: Actor) -> None:
+        """NotAllowed while it has members or groups."""
+        await self._remove(id, check=_check_unused, actor=actor)
+
+    def _found(self, kept: Mapping[str, Role], id: str) -> Role:
+        if id in BUILTIN:
+            raise NotAllowed(f"the role {BUILTIN[id].name} is built in: it cannot be changed or deleted")
+        return super()._found(kept, id)
+
+    def _set(self, rows: dict[str, Role]) -> None:
+        super()._set(rows)
+        self._in_force = Roles(map(self._matched, rows.values()))
+
+    def _matched(self, role: Role) -> Role:
+        """Return a role whose filters hold for every form of the people that they name."""
+        matched = self._changes.people.matched
+        filters = (replace(each, values=matched({"": each.values})[""]) for each in role.filters)
+        return replace(role, filters=tuple(filters))
+
+
+def roles_of(rows: RegistryRows) -> Roles:
+    """Read all roles in one transaction."""
+    return Roles(ROLES.all(rows).values())
+
+
+def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -> None:
+    """NotAllowed if the last account that may do everything would be gone."""
+    if were and not remaining:
+        raise NotAllowed(
+            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Organizer: make another account one "
+            "first"
+        )
+
+
+def _check_rights_that_remain(
+    rows: RegistryRows, before: Mapping[str, Role], after: Mapping[str, Role], asker: Holder | None
+) -> None:
+    were = Roles(before.values())
+    become = Roles(after.values())
+    operators = rows.all(Operator)
+    check_organizer_remains(were.organizers(operators), become.organizers(operators))
+    if asker is None:
+        return
+    had = were.of_holder(asker)
+    has = become.of_holder(asker)
+    if had.may_administer and not has.may_administer:
+        raise NotAllowed(
+            "this would take your own administration away; another Organizer or the command line can"
+        )
+
+
+def _check_for(asker: Holder | None) -> Check[Role]:
+    def check(rows: RegistryRows, kept: Mapping[str, Role], role: Role) -> None:
+        check_name((*BUILTIN.values(), *kept.values()), role, noun="role")
+        _check_rights_that_remain(rows, kept, {**kept, role.id: role}, asker)
+
+    return check
+
+
+def _check_unused(rows: RegistryRows, role: Role) -> None:
+    holders = [*role.members, *(f"the group {group}" for group in role.groups)]
+    if holders:
+        more = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
+        raise NotAllowed(
+            f"the role {role.name} is given to {', '.join(holders[:_SHOWN])}{more}: give them another role"
+            " and take them out of this one first"
+        )

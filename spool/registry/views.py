@@ -1,5 +1,5 @@
 """
-Views: saved filters over the ledger, with how they are shown. Values and rules; no file.
+Views: saved filters over the ledger, with how they are shown, and their table.
 
 `name`, `filter`, `principal_dimension`, `connections` and `anomalies` are the published interface's.
 `granularity`, `group_by`, `cost_type` and `range` are Tollhouse's own: what a report of the view shows when
@@ -9,15 +9,18 @@ nothing else is asked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from spool.errors import Invalid
+from spool.errors import Invalid, NotAllowed
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL, Wanted
-from spool.registry.shared.documents import DocumentKind
-from spool.registry.shared.edits import version_of
-from spool.registry.shared.texts import check_one_of, check_text, storable
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_dimensions, check_one_of, check_text, storable
 
 MAX_NAME = 200
 MAX_VALUE = 256  # characters, as much as the ledger keeps
@@ -203,3 +206,49 @@ def _check_anomalies(given: Anomalies) -> Anomalies:
     if given.threshold_value is not None and not 1 <= given.threshold_value <= MAX_PERCENT:
         raise Invalid(f"anomalies.threshold_value is a whole number from 1 to {MAX_PERCENT}")
     return given
+
+
+# Documents that hang on a view, each with its `view_id`: their kinds, and how a refusal names them.
+ON_VIEWS: Mapping[str, str] = {"budget": "budgets", "plan": "plans"}
+
+
+class ViewTable(ManagedTable[View], NamedTable[View]):
+    """Create, change and delete views. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+
+    kind = VIEWS
+    draft = ViewDraft
+    limit = "views.max"
+    action = "view"
+
+    def matched(self, view: View) -> View:
+        """Return a view whose filter holds for every form of the people that it names."""
+        return replace(view, filter=self._changes.people.matched(view.filter))
+
+    def checked(self, draft: ViewDraft) -> ViewDraft:
+        return check_view(draft)
+
+    def check_known(self, draft: ViewDraft, given: Collection[str], known: Collection[str]) -> None:
+        """A broken view can be renamed, and repaired."""
+        if not DIMENSIONAL.isdisjoint(given):
+            check_dimensions(dimensions(draft), known)
+
+    def check_place(
+        self, rows: RegistryRows, stored: Mapping[str, View], row: View, sees: Sees[View]
+    ) -> None:
+        check_name(stored.values(), row, noun="view", sees=sees)
+
+    async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
+        """NotAllowed while a document of ON_VIEWS is on it; the refusal names them with `names_users`."""
+        await self._remove(id, check=partial(_check_unused, names_users=names_users), actor=actor)
+
+
+def _check_unused(rows: RegistryRows, view: View, *, names_users: bool) -> None:
+    for kind, plural in ON_VIEWS.items():
+        found = rows.documents(kind).values()
+        names = sorted(str(body["name"]) for body in found if body.get("view_id") == view.id)
+        if names and not names_users:
+            raise NotAllowed(
+                "budgets or plans hang on this view, some of which you may not see; ask who manages them"
+            )
+        if names:
+            raise NotAllowed(f"{plural} hang on this view: {', '.join(names)}; delete or move them first")

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
+from spool.registry.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import DISABLED, Key, Secret, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.registry_rows import ROW_IDS
-from spool.registry.shared.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
 from spool.sql.columns import JSON, JSON_TUPLE, Columns, Form, insert, select, update, upsert
 from spool.sql.connection import SqlConnection
 from spool.sql.lists import read_page
@@ -242,7 +242,7 @@ class SqlRegistryRows:
         return read_page(self._connection, "audit", _AUDIT.names, query, _AUDIT.read)
 
     def _tell(self, kind: str, id: str) -> None:
-        """A row changed that others keep in memory: (kind, id) of `spool.registry.shared.following`."""
+        """A row changed that others keep in memory: (kind, id) of `spool.registry.following`."""
 
     def _tell_of(self, table: _Table[Any], id: object) -> None:
         if table.news:

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from spool.clock import Clock
 from spool.errors import RegistryDamaged, SpoolUnavailable
+from spool.registry.following import NO_NEWS, RegistryNews
 from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.following import NO_NEWS, RegistryNews
 from spool.sql.registry import SqlRegistryRows
 from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt
 from spool.sqlite.directory import REGISTRY

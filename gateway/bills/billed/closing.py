@@ -31,7 +31,7 @@ from spool.ledger.billed import (
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
 from spool.registry.insights import check_amount
-from spool.registry.shared.texts import check_text, optional_text
+from spool.registry.texts import check_text, optional_text
 
 LARGEST = 10
 MAX_LINES = 1_000_000

@@ -30,7 +30,7 @@ from spool.ledger.sums import OTHER
 from spool.printable import csv_pieces
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.shared.texts import check_one_of
+from spool.registry.texts import check_one_of
 
 ONCE = ("month", "provider", "by", "format")
 LEAST_ROWS = 100  # of a provider, however many there are: the days of a month are never added up

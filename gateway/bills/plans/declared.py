@@ -18,12 +18,11 @@ from spool.errors import Invalid, NotAllowed
 from spool.people import People
 from spool.record import CURRENCY
 from spool.registry.changes import Changes
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.documents import DocumentKind, version_of
 from spool.registry.insights import check_amount
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.shared.documents import DocumentKind
-from spool.registry.shared.edits import version_of
-from spool.registry.shared.texts import check_one_of, check_text, optional_text
+from spool.registry.texts import check_one_of, check_text, optional_text
 from spool.registry.views import NO_VIEW, VIEWS
 
 MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
     from spool.clock import Clock
-    from spool.registry.tables.tool_calls import ToolCallTable
+    from spool.registry.assistant_tools import ToolCallTable
 
 
 SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds

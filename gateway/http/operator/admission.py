@@ -39,8 +39,7 @@ from gateway.service.mounts import AS
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, check_email
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import EVERYTHING, Rights
-from spool.registry.shared.cost_types import COUNTED_TYPES
+from spool.registry.roles import COUNTED_TYPES, EVERYTHING, Rights
 
 MAX_ACTOR = 200
 NO_ADDRESS = (

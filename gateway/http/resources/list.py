@@ -22,7 +22,7 @@ RESOURCES: Mapping[str, str] = {
 
 def declared_tables() -> Sequence[type[DeclaredTable]]:
     """Import the tables of the resources, which the registry keeps in memory from a start on."""
-    from spool.registry.shared.document_table import DocumentTable
+    from spool.registry.document_table import DocumentTable
 
     modules = [import_module(f"{package}.declared") for package in RESOURCES.values()]
     return [

@@ -34,7 +34,7 @@ from spool.listing import ListPage, SortField
 from spool.log.values import Receipt
 from spool.record import NS, UnitCostOperation, rfc3339
 from spool.registry.scopes import CREATE_STREAM, DELETE_STREAM, MANAGE_RECORDS, READ_TELEMETRY
-from spool.registry.shared.streams import agrees
+from spool.registry.streams import agrees
 from spool.streams import (
     ALLOCATION,
     DELETE,

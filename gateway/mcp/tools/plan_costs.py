@@ -16,7 +16,7 @@ from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fi
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
 from spool.currencies import DECIMALS
 from spool.record import CURRENCY
-from spool.registry.shared.texts import check_one_of
+from spool.registry.texts import check_one_of
 from spool.turns.threads import ordered
 
 MOST = 100

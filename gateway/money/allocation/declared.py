@@ -21,13 +21,12 @@ import msgspec
 from gateway.http.resources.declaration import changes_of, item_of, one_of, words
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
+from spool.registry.document_table import ManagedTable
+from spool.registry.documents import DocumentKind, edited
+from spool.registry.following import Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.document_table import ManagedTable
-from spool.registry.shared.documents import DocumentKind
-from spool.registry.shared.edits import edited
-from spool.registry.shared.following import Subject
-from spool.registry.shared.texts import check_text, optional_text
+from spool.registry.texts import check_text, optional_text
 from spool.shares import Holdings, fullest_first, may_add
 
 # The kinds of texts, which are documents of their own: the others are read as a whole.

@@ -26,13 +26,12 @@ from gateway.http.visible import SLICED
 from gateway.service.errors import Refusal
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
+from spool.registry.document_table import ManagedTable, Sees
+from spool.registry.documents import DocumentKind, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.document_table import ManagedTable, Sees
-from spool.registry.shared.documents import DocumentKind
-from spool.registry.shared.edits import version_of
-from spool.registry.shared.texts import check_text
+from spool.registry.texts import check_text
 from spool.registry.views import NO_VIEW, VIEWS
 
 MAX_TEXT = 200

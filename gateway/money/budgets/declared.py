@@ -23,16 +23,14 @@ from spool.errors import AlreadyThere, Invalid
 from spool.ledger.periods import beginning
 from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES
 from spool.meters import METERS
+from spool.registry.document_table import ManagedTable, Sees, is_taken
+from spool.registry.documents import DocumentKind, version_of
 from spool.registry.insights import Finding, check_amount
-from spool.registry.notices import Notice
+from spool.registry.notices import Notice, add_notices
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.document_table import ManagedTable, Sees, is_taken
-from spool.registry.shared.documents import DocumentKind
-from spool.registry.shared.edits import version_of
-from spool.registry.shared.texts import check_one_of, check_text, optional_text
 from spool.registry.tables.insights import merge_findings
-from spool.registry.tables.notices import add_notices
+from spool.registry.texts import check_one_of, check_text, optional_text
 from spool.registry.views import VIEWS, View
 
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"

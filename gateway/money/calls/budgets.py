@@ -48,8 +48,8 @@ from gateway.money.costs.times import parse_moment
 from gateway.service.errors import Refusal
 from spool.errors import Invalid, SpoolError
 from spool.ledger.queries import BILLED_TYPES
+from spool.registry.document_table import Sees
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
-from spool.registry.shared.document_table import Sees
 
 _log = logging.getLogger(__name__)
 

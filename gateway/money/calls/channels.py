@@ -23,6 +23,7 @@ from gateway.http.requests import Result
 from gateway.money.calls.notifications import describe_notification, shown_error
 from spool.errors import NotAllowed, NotThere
 from spool.record import moment
+from spool.registry.document_table import names_of
 from spool.registry.notices import CHANNEL_STATES, TEST, WARNING, ChannelState, Notice
 from spool.registry.permission_sets import (
     INSTALLATION_ADMINISTRATION,
@@ -30,7 +31,6 @@ from spool.registry.permission_sets import (
     VIEW_COSTS,
     VIEW_OPERATION,
 )
-from spool.registry.shared.document_table import names_of
 from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
 Tls = Literal["starttls", "implicit", "none"]

@@ -20,11 +20,10 @@ from gateway.http.resources.declaration import answer, stated
 from gateway.http.visible import SLICED
 from gateway.money.costs.times import seconds
 from gateway.money.views.declared import NewView, OneView, Values, ViewChanges, ViewItem
+from spool.registry.document_table import Sees
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.shared.document_table import Sees
-from spool.registry.tables.views import ViewTable
-from spool.registry.views import Anomalies, View, ViewConnections
+from spool.registry.views import Anomalies, View, ViewConnections, ViewTable
 
 
 @dataclass(frozen=True, slots=True)

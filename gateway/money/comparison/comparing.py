@@ -41,7 +41,7 @@ from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, AnswersCosts, CostQuery, CostRow, within
 from spool.ledger.sums import OTHER
 from spool.record import CURRENCY, moment
-from spool.registry.shared.cost_types import COUNTED_TYPES
+from spool.registry.roles import COUNTED_TYPES
 
 OF_MODELS: Final = ("model", "model_family")
 MOST_APART: Final = 500  # groups that are asked for by their values

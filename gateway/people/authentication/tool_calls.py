@@ -8,8 +8,8 @@ from gateway.service.attempts import Buckets
 from gateway.service.configuration.sections import McpSettings
 from gateway.service.errors import Refusal
 from spool.clock import Clock
+from spool.registry.assistant_tools import ToolCallTable
 from spool.registry.operators import Actor
-from spool.registry.tables.tool_calls import ToolCallTable
 
 DAY_S = 86_400
 MINUTE_S = 60

@@ -36,11 +36,11 @@ from spool.registry.roles import (
     LedgerSlice,
     Rights,
     RoleDraft,
+    check_role_draft,
     dimensions,
     holder_of,
 )
-from spool.registry.shared.role_checks import check_role_draft
-from spool.registry.shared.texts import check_dimensions
+from spool.registry.texts import check_dimensions
 from spool.turns.threads import ordered
 
 RANGE = "last_30d"

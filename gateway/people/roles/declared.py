@@ -8,8 +8,7 @@ import msgspec
 
 from gateway.http.resources.declaration import Option, changes_of, item_of, one_of, words
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import DATA_ACCESS, IS, MAX_DESCRIPTION, MAX_NAME
-from spool.registry.shared.cost_types import ROLE_COST_TYPES
+from spool.registry.roles import DATA_ACCESS, IS, MAX_DESCRIPTION, MAX_NAME, ROLE_COST_TYPES
 
 
 class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

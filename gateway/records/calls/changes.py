@@ -18,6 +18,7 @@ from gateway.money.budgets.declared import BudgetTable
 from gateway.records.calls.newest import newest
 from gateway.service.schemas import TEXT
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
+from spool.registry.documents import version_of
 from spool.registry.permission_sets import (
     ORGANIZATION_ADMINISTRATION,
     VIEW_COSTS,
@@ -26,7 +27,6 @@ from spool.registry.permission_sets import (
     VIEW_RECORDS,
     VIEW_STREAM_SETTINGS,
 )
-from spool.registry.shared.edits import version_of
 
 # between two events for who may see some calls alone: the moment of a change tells something, too
 OWN_EVERY_S = 15.0

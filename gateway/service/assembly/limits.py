@@ -12,9 +12,9 @@ from spool.container_files.files import ContainerFiles
 from spool.deliveries.values import RouteState
 from spool.devices.device import Device
 from spool.log.values import LogStats
+from spool.registry.document_table import INSIGHTS
 from spool.registry.insights import MAX_INSIGHTS
 from spool.registry.roles import RoleLimits
-from spool.registry.shared import makers
 from spool.settings import MAX_SENDERS, MAX_SERIES
 from spool.shares import HeldByKey, KeyShare, nearly_full, nearly_gives_way
 from spool.storage import Storage
@@ -91,7 +91,7 @@ async def shares(
         limits += nearly_gives_way(f"spool.pending_bytes{of}", one.bytes, config.spool.pending_bytes)
     if storage.registry is not None:
         held = await storage.registry.held()
-        fixed = {makers.INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_bounds()}
+        fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_bounds()}
         for limit, made in held.items():
             limits += nearly_full(limit, made, fixed.get(limit) or config.most(limit))
     return limits

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.money.budgets.declared import BudgetTable
     from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.money.recommendations.adviser import Adviser
-    from spool.registry.shared.document_table import PlainDocuments
+    from spool.registry.document_table import PlainDocuments
     from spool.statements import Statements
 
 CONFIGURED_LOOK_S = 15.0  # for what a reload, or somebody else, may bring

@@ -32,7 +32,7 @@ from spool.record import (
     Record,
     request_names_of,
 )
-from spool.registry.shared.bearers import ended
+from spool.registry.bearers import ended
 
 _source = attrgetter("source")
 

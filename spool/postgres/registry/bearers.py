@@ -1,5 +1,5 @@
 """
-Whether the keys under which something is sent are still good, asked where it is kept: `spool.registry.shared`.
+Whether the keys under which something is sent are still good, asked where it is kept: `spool.registry.bearers`.
 
 A transaction that keeps something has a key end before it or after it: it holds the registry's head, or
 the rows of its keys. A commit of the log takes no lock beside its own head: whoever ends a key waits for
@@ -14,7 +14,7 @@ from typing import Any
 from spool.errors import KeyEnded
 from spool.log.partial_reports import Expectation
 from spool.postgres.database import Connection, Database, LockWaited
-from spool.registry.shared import bearers
+from spool.registry import bearers
 
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 WAITS = 3  # for a head that a stopped process has: others take it away from that process meanwhile

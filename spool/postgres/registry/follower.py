@@ -15,8 +15,8 @@ from spool.container_files.files import ContainerFiles
 from spool.devices.table import DeviceTable
 from spool.errors import SpoolError
 from spool.postgres.streams import PostgresStreams
+from spool.registry.following import CLUSTERS, DEVICES
 from spool.registry.registry import Registry
-from spool.registry.shared.following import CLUSTERS, DEVICES
 from spool.streams import StreamBook
 
 LOOK_S = 0.1  # between looks at what was changed: see docs/decisions/0041

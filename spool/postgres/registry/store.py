@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 from spool.errors import NotAllowed, NotThere, RegistryDamaged
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.postgres.registry.bearers import check_bearers, outlast_commits
+from spool.registry.following import RegistryNews
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.following import RegistryNews
 from spool.sql.registry import SqlRegistryRows
 
 
@@ -60,7 +60,7 @@ class PostgresRegistryRows(SqlRegistryRows):
     """
     See `spool.registry.registry_rows.RegistryRows`. `sql` fills in the schema's name.
 
-    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`.
+    `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.following`.
     `ends_keys`: a secret may open no more, so that a commit that began before must be waited for. `shuts_key`:
     no secret of a key opens any more. `is_audited`: somebody asked for it. `has_written`: a row was changed.
     """

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from spool.registry.changes import Changes
+from spool.registry.following import DOCUMENTS
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.following import DOCUMENTS
 
 KIND = "cluster_config"
 

@@ -14,11 +14,10 @@ from spool.registry.connections import (
     check_connection,
     check_connection_id,
 )
+from spool.registry.document_table import ManagedTable, Sees, check_name
+from spool.registry.following import CONNECTIONS, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared import makers
-from spool.registry.shared.document_table import ManagedTable, Sees, check_name
-from spool.registry.shared.following import CONNECTIONS, Subject
 
 
 class _ConnectionRows:
@@ -43,7 +42,7 @@ class ConnectionTable(ManagedTable[BillingConnection]):
 
     kind = _ConnectionRows()
     draft = ConnectionDraft
-    limit = makers.CONNECTIONS
+    limit = "billing.max_connections"
     action = "connection"
 
     async def ids(self) -> Collection[str]:

@@ -16,6 +16,8 @@ import msgspec
 from spool.errors import NotAllowed, NotThere
 from spool.listing import ListPage, ListQuery
 from spool.registry.changes import Changes
+from spool.registry.document_table import INSIGHTS, check_comments, check_made, forget_maker, note_maker
+from spool.registry.documents import edited
 from spool.registry.insights import (
     ADDRESSED,
     MAX_COMMENTS,
@@ -33,12 +35,9 @@ from spool.registry.insights import (
     stored_concern,
     web_link,
 )
-from spool.registry.notices import InsightSubscription
+from spool.registry.notices import InsightSubscription, NoticeTable, add_anomaly_notices, add_insight_notices
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.edits import edited
-from spool.registry.shared.makers import INSIGHTS, check_comments, check_made, forget_maker, note_maker
-from spool.registry.tables.notices import NoticeTable, add_anomaly_notices, add_insight_notices
 
 KEPT_S = 90 * 86400.0  # a finding that nobody touched and that is gone stays this long
 OVER_S = 86400.0  # what nobody touched and is back sooner is told to nobody

@@ -13,13 +13,11 @@ from typing import Any
 from spool.errors import AlreadyThere, Invalid
 from spool.record import moment
 from spool.registry.changes import Changes
+from spool.registry.document_table import DocumentTable, stated
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.notices import NoticeTable
 from spool.registry.operators import Actor
-from spool.registry.shared import makers
-from spool.registry.shared.document_table import DocumentTable, stated
-from spool.registry.shared.documents import DocumentKind
-from spool.registry.shared.edits import version_of
-from spool.registry.shared.texts import check_text, optional_text
-from spool.registry.tables.notices import NoticeTable
+from spool.registry.texts import check_text, optional_text
 
 MAX_NAME = 64
 MAX_ADDRESS = 2048
@@ -103,7 +101,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
 
     kind = CHANNELS
     draft = ChannelDraft
-    limit = makers.CHANNELS
+    limit = "channels.max"
     action = "channel"
 
     def __init__(self, changes: Changes, notices: NoticeTable) -> None:

@@ -17,7 +17,10 @@ from msgspec import UNSET, UnsetType
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
+from spool.registry.bearers import key_is_good, number_is_good
 from spool.registry.changes import Changes
+from spool.registry.documents import check_version, edited
+from spool.registry.following import DOCUMENTS, KEYS
 from spool.registry.keys import (
     DELETED,
     DEPLOYMENT,
@@ -43,9 +46,6 @@ from spool.registry.keys import (
 )
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.bearers import key_is_good, number_is_good
-from spool.registry.shared.edits import check_version, edited
-from spool.registry.shared.following import DOCUMENTS, KEYS
 
 MAX_OVERLAP_S = 90 * 86400.0
 ACCESSES_S = 60.0  # how far back accesses are followed that other processes noted

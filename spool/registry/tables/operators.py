@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from hashlib import blake2b
 
-from spool.errors import AlreadyThere, NotThere, TokenEnded
+from spool.errors import AlreadyThere, NotAllowed, NotThere, TokenEnded
 from spool.registry.changes import Changes
+from spool.registry.documents import DocumentRows, edited
 from spool.registry.operators import (
     LINK_LIFE_S,
+    MAX_TOKEN_LIFE_S,
     NOBODY,
     SESSION_IDLE_S,
     SESSION_LIFE_S,
@@ -29,9 +33,143 @@ from spool.registry.operators import (
     status,
 )
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.edits import edited
-from spool.registry.shared.named_turns import NamedTurns
-from spool.registry.tables.roles import check_organizer_remains, roles_of
+from spool.registry.roles import Roles, check_organizer_remains, roles_of
+
+
+class NamedTurns:
+    """At most `limit` run at once. Who waits longest goes first within a name; names take turns."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncIterator[None]:
+        """Wait for a turn, and have it."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(name)
+        try:
+            yield
+        finally:
+            self._free += 1
+            self._wake()
+
+    async def _wait(self, name: str) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(name, deque()).append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():  # the turn was given, and is not taken
+                self._free += 1
+                self._wake()
+            raise
+
+    def _wake(self) -> None:
+        """Give a free turn to the next that still waits."""
+        while self._free and self._waiting:
+            name, waiters = self._waiting.popitem(last=False)
+            while waiters and waiters[0].done():  # it gave up
+                waiters.popleft()
+            if waiters:
+                self._free -= 1
+                waiters.popleft().set_result(None)
+            if waiters:
+                self._waiting[name] = waiters
+
+
+TOKEN_END_KIND = "token_end"
+_SIGN_IN, _PERSON, _NAMELESS = "sid", "sub", "sub without sid"
+
+
+def end_sign_in(
+    rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
+) -> None:
+    """
+    End every token of one sign-in at the provider, and of its person those that were issued by then and
+    name no sign-in.
+    """
+    _put(rows, _id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
+    if subject is not None:
+        _put(rows, _id(issuer, _NAMELESS, subject), {"by": by}, now)
+
+
+def end_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float) -> None:
+    """End every token of a person that was issued by then."""
+    _put(rows, _id(issuer, _PERSON, subject), {"by": by}, now)
+
+
+def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
+    """True if a token was ended. `sign_in` is empty where it does not name one."""
+    if sign_in and rows.document(TOKEN_END_KIND, _id(issuer, _SIGN_IN, sign_in)) is not None:
+        return True
+    kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)
+    ended = [rows.document(TOKEN_END_KIND, _id(issuer, kind, subject)) for kind in kinds]
+    return any(each is not None and issued_at <= each["by"] for each in ended)
+
+
+def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
+    """Keep it as long as a token may live, and forget those that no token needs any more."""
+    for old, kept in rows.documents(TOKEN_END_KIND).items():
+        if kept["until"] <= now:
+            rows.delete_document(TOKEN_END_KIND, old)
+    rows.put_document(TOKEN_END_KIND, id, {**body, "until": now + MAX_TOKEN_LIFE_S})
+
+
+def _id(*parts: str) -> str:
+    """Short, whatever a provider writes."""
+    return blake2b(json.dumps(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+def kept_operator(
+    rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_accounts: bool
+) -> Operator:
+    """The operator that a person of a provider is, kept with an audit row of what is new."""
+    email = actor.name
+    named = replace(person, email=email)
+    named = replace(named, role=roles.base_of(named))
+    operator = _operator_of(rows, named, email, now, takes_accounts=takes_accounts)
+    before = rows.find(Operator, email)
+    if before is None:
+        after = {"role": operator.role, "issuer": person.issuer}
+        rows.add_audit(now, actor, "operator.add", email, after=after)
+    elif before.role != operator.role:
+        rows.delete_sessions_of(email)
+        was, became = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
+        rows.add_audit(now, actor, "operator.role", email, before=was, after=became)
+    if before != operator:
+        rows.put(operator)
+    return operator
+
+
+def _operator_of(
+    rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool
+) -> Operator:
+    """The operator that a person of a provider is, as it shall be kept."""
+    known = rows.find(Operator, email)
+    if known is None:
+        return Operator(
+            email=email,
+            role=check_role(person.role),
+            created_by=email,
+            created_at=now,
+            last_modified=now,
+            password=NOBODY,
+            issuer=person.issuer,
+            subject=person.subject,
+        )
+    is_same_person = (known.issuer, known.subject) == (person.issuer, person.subject)
+    if not is_same_person and (known.issuer or not takes_accounts):
+        raise AlreadyThere("this e-mail address belongs to another operator")
+    if known.disabled:
+        raise NotAllowed("this operator is disabled")
+    role = check_role(person.role) if person.decides_role else known.role
+    if is_same_person and role == known.role:
+        return known
+    return replace(known, role=role, issuer=person.issuer, subject=person.subject, last_modified=now)
+
 
 CHECK_KIND = "session_check"
 _SEEN_EVERY_S = 60.0
@@ -124,8 +262,6 @@ class OperatorTable:
             rows.delete_sessions_of(operator.email)
             now, before = self._changes.now(), {"role": operator.role}
             if operator.issuer:  # a token would bring the operator back; one of a later sign-in may
-                from spool.registry.shared.token_ends import end_person
-
                 by = now + _OTHER_CLOCK_S
                 end_person(rows, operator.issuer, operator.subject, by=by, now=now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
@@ -173,7 +309,6 @@ class OperatorTable:
         secret, now = secrets.token_urlsafe(32), self._changes.now()
         email = check_email(person.email)
         actor = Actor(email, address)
-        from spool.registry.shared.provider_people import kept_operator
 
         def work(rows: RegistryRows) -> Session:
             roles = roles_of(rows)
@@ -201,8 +336,6 @@ class OperatorTable:
         TokenEnded if the tokens of this sign-in, or the person's of that time, were ended.
         """
 
-        from spool.registry.shared.token_ends import has_ended
-
         def work(rows: RegistryRows) -> Operator | None:
             if has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
                 raise TokenEnded("the sign-in behind this token has ended")
@@ -215,7 +348,6 @@ class OperatorTable:
         """The operator that a person of a provider is, added if there is none; refused as `sign_in_person` does."""
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
-        from spool.registry.shared.provider_people import kept_operator
 
         return await self._changes.change(
             lambda rows: kept_operator(rows, roles_of(rows), known, actor, now, takes_accounts=takes_accounts)
@@ -225,7 +357,6 @@ class OperatorTable:
         self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
     ) -> None:
         """End the tokens of one sign-in at a provider, or without one all of a person that were issued by then."""
-        from spool.registry.shared.token_ends import end_person, end_sign_in
 
         now = self._changes.now()
 

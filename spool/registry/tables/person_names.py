@@ -13,7 +13,7 @@ from spool.people import is_hash
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.texts import check_text
+from spool.registry.texts import check_text
 
 KIND = "person_name"
 LIMIT = "privacy.max_names"

@@ -16,6 +16,8 @@ import msgspec
 
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import Changes
+from spool.registry.document_table import check_comments
+from spool.registry.documents import edited
 from spool.registry.insights import ADDRESSED, NEW, Merged, check_comment, check_status
 from spool.registry.operators import Actor
 from spool.registry.recommendations import (
@@ -33,8 +35,6 @@ from spool.registry.recommendations import (
     check_least_share,
 )
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.edits import edited
-from spool.registry.shared.makers import check_comments
 from spool.turns.threads import prepare
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"

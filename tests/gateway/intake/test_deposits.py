@@ -17,7 +17,7 @@ from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.values import Receipt, Submission
 from spool.record import BillingDrop, UnitCostOperation
-from spool.registry.shared.bearers import key_is_good
+from spool.registry.bearers import key_is_good
 from spool.streams import SUM
 
 pytestmark = pytest.mark.asyncio

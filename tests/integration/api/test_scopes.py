@@ -26,8 +26,7 @@ from spool.registry.insights import Draft
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.scopes import CREATE_STREAM, SCOPES, USE_CASES
-from spool.registry.tables.views import ViewTable
-from spool.registry.views import ViewDraft
+from spool.registry.views import ViewDraft, ViewTable
 from tests.integration.conftest import ACTOR, Answer, Serving
 from tests.spool.savings import SAVING
 

@@ -15,8 +15,7 @@ from spool.engines import MEMORY, SQLITE
 from spool.ledger.billed import EVERY
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.roles import FULL, LIMITED, RoleDraft, RoleFilter, RoleLimits
-from spool.registry.shared.cost_types import COUNTED_TYPES
+from spool.registry.roles import COUNTED_TYPES, FULL, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.integration.operator.costs.test_report import NOW
 from tests.integration.operator.people.test_limited_person import EVA, ROOT
 from tests.integration.operator.people.test_sign_in import signed_in

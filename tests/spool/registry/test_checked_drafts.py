@@ -12,8 +12,7 @@ import pytest
 from gateway.money.allocation.declared import NamespaceDraft, check_namespace
 from gateway.money.budgets.declared import BudgetDraft, check_budget
 from spool.registry.connections import ConnectionDraft, check_connection
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
-from spool.registry.shared.role_checks import check_role_draft
+from spool.registry.roles import FULL, RoleDraft, RoleLimits, check_role_draft
 from spool.registry.views import ViewDraft, check_view
 
 AMOUNTS = {"planned": {}, "default_amount": "5", "alerts": {}, "forecast_alerts": {}}

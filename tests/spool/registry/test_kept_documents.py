@@ -11,7 +11,7 @@ import pytest
 
 import spool.registry
 from gateway.http.resources.list import RESOURCES
-from spool.registry.shared.documents import DocumentKind
+from spool.registry.documents import DocumentKind
 
 _MADE = {"created": 1.0, "last_updated": 1.0}
 

@@ -32,6 +32,7 @@ from spool.registry.roles import (
     IS,
     LIMITED,
     NO_DATA,
+    ROLE_COST_TYPES,
     LedgerSlice,
     Rights,
     Role,
@@ -39,9 +40,8 @@ from spool.registry.roles import (
     RoleFilter,
     RoleLimits,
     Roles,
+    check_role_draft,
 )
-from spool.registry.shared.cost_types import ROLE_COST_TYPES
-from spool.registry.shared.role_checks import check_role_draft
 
 ADA, BOB = "ada@example.com", "bob@example.com"
 VALUES = {"team": ("", "ads", "search"), "model": ("", "haiku", "opus"), "tag:env": ("prod", "test")}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spool.registry.shared.documents import DocumentKind
+from spool.registry.documents import DocumentKind
 from tests.spool.registry.test_kept_documents import kinds
 
 # Types as documents have them, each used by four threads at once.

@@ -31,8 +31,8 @@ from spool.ledger import money
 from spool.ledger.periods import RANGES, preceding, same_weekdays, span
 from spool.ledger.queries import CostQuery
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.shared.cost_types import COUNTED_TYPES
-from spool.registry.shared.texts import check_one_of
+from spool.registry.roles import COUNTED_TYPES
+from spool.registry.texts import check_one_of
 
 REPEATED = ("by", "where")
 ONCE = ("from", "to", "range", "view", "tz", "against", "top", "cost_type", *PAGING)

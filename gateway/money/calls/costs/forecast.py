@@ -12,7 +12,7 @@ from gateway.money.budgets.forecast import TooEarly
 from gateway.money.budgets.outlook import outlook
 from gateway.money.calls.costs.questions import question_of
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.shared.texts import check_one_of
+from spool.registry.texts import check_one_of
 
 REPEATED = ("where",)
 ONCE = ("view", "tz", "per")

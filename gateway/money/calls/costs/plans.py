@@ -15,7 +15,7 @@ from gateway.http.requests import Result
 from spool.currencies import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.shared.texts import check_one_of
+from spool.registry.texts import check_one_of
 
 ONCE = ("month", "currency")
 

@@ -34,7 +34,7 @@ from spool.ledger.billed import COUNTED
 from spool.ledger.periods import RANGES, span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
 from spool.record import CURRENCY
-from spool.registry.shared.texts import check_one_of
+from spool.registry.texts import check_one_of
 
 REPEATED = ("by", "where", "show")
 ONE_SPAN = ("from", "to", "range", "tz")

@@ -25,15 +25,13 @@ from gateway.http.visible import SLICED, check_usable
 from gateway.service.errors import Refusal
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
-from spool.registry.notices import Notice
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.notices import Notice, add_notices
 from spool.registry.operators import Actor, check_email
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.shared.documents import DocumentKind
-from spool.registry.shared.edits import version_of
-from spool.registry.shared.texts import check_one_of, check_text
-from spool.registry.tables.notices import add_notices
+from spool.registry.texts import check_one_of, check_text
 from spool.registry.views import NO_VIEW, VIEWS
 
 WEEK, MONTH = "week", "month"

@@ -30,7 +30,7 @@ from spool.ledger.periods import preceding
 from spool.ledger.queries import AnswersCosts, CostQuery, CostRow
 from spool.registry.insights import OPEN, Insight
 from spool.registry.registry import Registry
-from spool.registry.shared.cost_types import COUNTED_TYPES
+from spool.registry.roles import COUNTED_TYPES
 from spool.registry.views import View
 from spool.turns.threads import ordered
 

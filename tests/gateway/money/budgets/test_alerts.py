@@ -22,7 +22,7 @@ from gateway.money.budgets.declared import (
     PeriodAlerts,
 )
 from spool.ledger.money import UNIT
-from spool.registry.shared.documents import stored
+from spool.registry.documents import stored
 
 HOUR = 3600.0
 BOTH = Thresholds(actual=[50, 80, 100], forecast=[100])

@@ -10,9 +10,9 @@ import pytest_asyncio
 from gateway.people.authentication.tool_calls import ToolCalls
 from gateway.service.configuration.sections import McpSettings
 from gateway.service.errors import Refusal
+from spool.registry.assistant_tools import ToolCallTable
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.tables.tool_calls import ToolCallTable
 from spool.sqlite.in_memory import new_registry
 from tests.moved_clock import MovedClock
 

@@ -15,8 +15,8 @@ from exporters.settings import UpstreamSettings
 from gateway.http.resources.list import declared_tables
 from gateway.service.configuration.changes import LIVE, change
 from gateway.service.configuration.sections import Config, PriceOverride, PriceSettings, ServerSettings
+from spool.registry.document_table import DocumentTable
 from spool.registry.registry import Registry  # noqa: F401 - imports every table
-from spool.registry.shared.document_table import DocumentTable
 
 ROOT = Path(__file__).parents[4]
 

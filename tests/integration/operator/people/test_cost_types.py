@@ -29,8 +29,7 @@ from spool.ledger.queries import BILLED
 from spool.ledger.sums import Dimensions
 from spool.registry.insights import LOW
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import FULL, LIMITED, RoleDraft, RoleFilter, RoleLimits
-from spool.registry.shared.cost_types import COUNTED_TYPES
+from spool.registry.roles import COUNTED_TYPES, FULL, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from spool.statements import Statement, StatementRow
 from tests.integration.operator.people.test_limited_assistant import everything
 from tests.integration.operator.people.test_limited_person import (

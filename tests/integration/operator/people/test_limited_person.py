@@ -35,9 +35,17 @@ from spool.registry.insights import LOW, Concerned, Draft
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.registry import Registry
-from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import (
+    EXCEPT,
+    IS,
+    LIMITED,
+    NO_DATA,
+    ROLE_COST_TYPES,
+    RoleDraft,
+    RoleFilter,
+    RoleLimits,
+)
 from spool.registry.scopes import ENROLL
-from spool.registry.shared.cost_types import ROLE_COST_TYPES
 from tests.integration.operator.people.test_sign_in import PASSWORD, headers_of, signed_in
 from tests.integration.operator.server import INGEST, OperatorServer, operator_server
 from tests.moved_clock import MovedClock

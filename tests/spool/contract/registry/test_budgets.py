@@ -25,11 +25,11 @@ from gateway.money.budgets.declared import (
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.listing import ListQuery, SortField
 from spool.registry.audit import AuditRow
+from spool.registry.document_table import stated
 from spool.registry.insights import Draft, Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.shared.document_table import stated
 from spool.registry.views import ViewDraft
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, RegistryDamaged
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.documents import DocumentKind, version_of
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.shared.documents import DocumentKind
-from spool.registry.shared.edits import version_of
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import spool.registry.tables.notices as notices
+import spool.registry.notices as notices
 from spool.errors import Invalid, NotThere
 from spool.listing import ListQuery, SortField
 from spool.registry.insights import Draft, Finding
@@ -21,12 +21,12 @@ from spool.registry.notices import (
     ChannelCounts,
     InsightSubscription,
     Notice,
+    add_notices,
     check_notice,
     insight_severity,
 )
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.tables.notices import add_notices
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 

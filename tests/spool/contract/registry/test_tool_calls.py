@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from spool.registry.assistant_tools import CALLS_KIND
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.tables.tool_calls import KIND
 from tests.spool.contract.conftest import RegistryOpener
 
 pytestmark = pytest.mark.asyncio
@@ -25,7 +25,7 @@ async def passed(registry: Registry, name: str, tries: int, *, day: int = TODAY)
 
 
 async def kept(registry: Registry) -> int:
-    return len(await registry._changes.read(lambda rows: rows.documents(KIND)))
+    return len(await registry._changes.read(lambda rows: rows.documents(CALLS_KIND)))
 
 
 async def test_a_restart_counts_on(open_registry: RegistryOpener) -> None:

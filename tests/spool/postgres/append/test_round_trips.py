@@ -14,8 +14,8 @@ from spool.log.partial_reports import NOTHING, Expectation, PartialReport
 from spool.log.values import Submission
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
-from spool.registry.shared.bearers import key_is_good
-from spool.registry.shared.streams import agrees
+from spool.registry.bearers import key_is_good
+from spool.registry.streams import agrees
 from spool.settings import SpoolSettings
 from spool.streams import SUM, Stream
 from tests.moved_clock import MovedClock

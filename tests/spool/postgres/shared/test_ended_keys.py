@@ -23,10 +23,10 @@ from spool.postgres.registry.bearers import ended_bearers, hold_keys
 from spool.postgres.registry.store import PostgresRegistry, PostgresRegistryRows
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY
+from spool.registry.bearers import device_is_good
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
-from spool.registry.shared.bearers import device_is_good
 from spool.settings import SpoolSettings
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock

@@ -11,8 +11,8 @@ import pytest
 from spool.clusters import ClusterChange, ClusterTable, ReportedCluster, TooManyClusters
 from spool.errors import KeyEnded
 from spool.postgres.devices import PostgresClusters
+from spool.registry.bearers import key_is_good
 from spool.registry.operators import Actor
-from spool.registry.shared.bearers import key_is_good
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import migrated
 from tests.spool.postgres_cluster import Schema

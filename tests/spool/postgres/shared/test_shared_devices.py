@@ -18,11 +18,11 @@ from spool.postgres.database import CommitUnknown
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange
+from spool.registry.bearers import key_is_good
+from spool.registry.following import DEVICES
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
-from spool.registry.shared.bearers import key_is_good
-from spool.registry.shared.following import DEVICES
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import migrated
 from tests.spool.postgres_cluster import Schema

@@ -19,10 +19,10 @@ from spool.postgres.devices import PostgresClusters, PostgresDevices
 from spool.postgres.migrations import migrate
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange
+from spool.registry.following import DEVICES
 from spool.registry.keys import DISABLED
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
-from spool.registry.shared.following import DEVICES
 from spool.settings import NO_POOLER
 from tests.moved_clock import MovedClock
 from tests.spool.postgres.shared.test_shared_devices import ACTOR, device, labelled

@@ -1,19 +1,21 @@
 """
-Rows that are kept as documents: one kind for each class of rows, a JSON object by its id.
+Rows that are kept as documents, one kind for each class of rows, and what every table does when somebody edits one.
 
-For small tables that are read as a whole. A field that a class gains has a default: documents of before lack it.
+A document is a JSON object by its id, for small tables that are read as a whole. A field that a class gains has a
+default: documents of before lack it. An edit that changes nothing leaves nothing, and no edit overwrites another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from spool.errors import RegistryDamaged
-from spool.registry.shared.following import DOCUMENTS, Subject
+from spool.errors import NotAllowed, RegistryDamaged
+from spool.registry.following import DOCUMENTS, Subject
 from spool.turns.threads import prepare
 
 
@@ -84,3 +86,37 @@ def stored(row: Identified) -> dict[str, Any]:
     """The row as a document."""
     body: dict[str, Any] = msgspec.to_builtins(row)
     return body
+
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Edited = TypeVar("Edited", bound=DataclassInstance)
+else:
+    Edited = TypeVar("Edited")
+
+
+def edited(before: Edited, after: Edited, **stamp: Any) -> Edited:
+    """
+    `after` with when and by whom it was changed; `before` itself if they are equal.
+
+    Then nothing is kept of it and nothing audited: a time of a change says that something was changed.
+    """
+    return before if after == before else replace(after, **stamp)
+
+
+def version_of(row: object) -> str:
+    """
+    A row as a short text, another one after each change. It is shown with the row, and given back with an
+    edit of it.
+    """
+    body = msgspec.to_builtins(row)
+    return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
+
+
+def check_version(version: str, read: str | None) -> None:
+    """NotAllowed if a row is not what was read any more; None: whoever edits it did not say what was read."""
+    if read is not None and read != version:
+        raise NotAllowed(
+            "this was changed since you read it, so your edit was not kept: read it again, then edit it"
+        )

@@ -1,24 +1,91 @@
 """
 A table of documents: what people and keys create, change and delete, all of it in memory, too.
 
-A new table of this kind needs no line of any engine: it declares its rows, its limit and what it checks.
+A new table of this kind needs no line of any engine: it declares its rows, its limit and what it checks. Which key made
+a row is a document of its own, none for what a person made: no key makes more than it leaves free (`spool.shares`).
+People have all that is left.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
+from spool.registry.documents import Identified, check_version, edited, stored, version_of
+from spool.registry.following import DOCUMENTS, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.shared.documents import Identified, stored
-from spool.registry.shared.edits import check_version, edited, version_of
-from spool.registry.shared.following import DOCUMENTS, Subject
-from spool.registry.shared.makers import check_share, forget_maker, note_maker
+from spool.shares import may_add
+
+INSIGHTS = "insights"
+
+
+def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
+    """Count the existing rows that each key made; those that people made stand under ""."""
+    made = Counter(makers(rows, limit).values())
+    return {**made, "": max(0, there - made.total())}
+
+
+def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
+    """NotAllowed if a key made as many of the ids that are `there` as it leaves free of `most`."""
+    if actor.is_key:
+        _check(actor.name, list(owners(rows, limit, there)), len(there), most, limit)
+
+
+def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
+    """
+    Check the share of a key as `check_share` does, for a table that is not read as a whole: every deletion of
+    its rows forgets the maker.
+    """
+    if actor.is_key:
+        _check(actor.name, list(makers(rows, limit).values()), there, most, limit)
+
+
+def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
+    """NotAllowed if a key that adds `n` would have written more than it leaves free."""
+    if actor.is_key and not may_add(authors.count(actor.name), len(authors) + n - 1, n, most):
+        raise NotAllowed(
+            f"there are {len(authors)} comments, and no key writes more than it leaves free of {most}"
+        )
+
+
+def _check(key: str, made: Sequence[str], there: int, most: int, limit: str) -> None:
+    own = made.count(key)
+    if not may_add(own, there, 1, most):
+        raise NotAllowed(
+            f"this key made {own}, and no key makes more than it leaves free of {limit} = {most}: delete "
+            "one, or let an"
+            " operator make it"
+        )
+
+
+def note_maker(rows: RegistryRows, limit: str, id: str, actor: Actor) -> None:
+    if actor.is_key:
+        rows.put_document(_kind(limit), id, {"key": actor.name})
+
+
+def forget_maker(rows: RegistryRows, limit: str, id: str) -> None:
+    rows.delete_document(_kind(limit), id)
+
+
+def makers(rows: RegistryRows, limit: str) -> Mapping[str, str]:
+    """The key that made a row, by the row's id."""
+    return {id: str(body["key"]) for id, body in rows.documents(_kind(limit)).items()}
+
+
+def owners(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
+    """The key of each row that is there, "" for what a person made."""
+    made = makers(rows, limit)
+    return (made.get(id, "") for id in there)
+
+
+def _kind(limit: str) -> str:
+    return f"made by key: {limit}"
 
 
 class ManagedDocument(Identified, Protocol):

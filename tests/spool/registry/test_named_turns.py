@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from spool.registry.shared.named_turns import NamedTurns
+from spool.registry.tables.operators import NamedTurns
 
 pytestmark = pytest.mark.asyncio
 
