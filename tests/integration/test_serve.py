@@ -37,7 +37,7 @@ from tests.processes.copied import copying_command
 
 pytestmark = pytest.mark.asyncio
 
-ROOT = str(Path(apps.__file__).parents[1])
+ROOT = str(Path(apps.__file__).parents[2])
 Run = Callable[..., Awaitable[Process]]
 
 

@@ -130,8 +130,9 @@ class OwnVersions:
         calls = [(kept.committed_at, kept.record.id) for kept in newest_one]
         if self._registry != (version := request.registry.version):
             self._registry, self._visible = version, await self._of_registry()
-        spent = self._visible["budgets"], calls  # a call moves what was spent
-        return {**self._visible, "records": calls, "ledger": calls, "budgets": spent}
+        visible = dict(self._visible)
+        spent = visible.pop("budgets"), calls  # a call moves what was spent
+        return {**visible, "records": calls, "ledger": calls, "budgets": spent}
 
     async def _of_registry(self) -> Mapping[str, str]:
         registry, visible = self._request.registry, await self._request.reads.visible()
