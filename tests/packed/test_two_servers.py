@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,6 +42,8 @@ url = "{url}"
 """
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 JSON = {"Content-Type": "application/json"}
+# Until the day after tomorrow, whatever hour begins between two reports.
+SPAN = ("--from", "2020-01-01", "--to", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}")
 DIMENSIONS = "model,user,source,status,region,sender,tag:service"
 
 
@@ -210,7 +213,7 @@ def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) 
         booked = topic_of(first.asked("/status"))
         for one in made:
             one.stop()
-        return sorted(spans), booked, first.json("report", "--from", "2020-01-01", "--by", DIMENSIONS)
+        return sorted(spans), booked, first.json("report", *SPAN, "--by", DIMENSIONS)
     finally:
         for one in made:
             one.stop(signal.SIGKILL, code=None)
