@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from spool.clock import Clock
@@ -14,11 +16,14 @@ from spool.devices.table import DeviceTable
 from spool.disks import mount_of
 from spool.errors import SpoolDamaged
 from spool.installation import derived, installation_secret
+from spool.ledger.ledger import Ledger
 from spool.log.protocols import Observer
 from spool.packed.native import Native
+from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sql.clusters import SqlClusters
 from spool.sql.container_files import SqlContainerRows
+from spool.sql.small import SmallTables
 from spool.sql.streams import SqlStreams
 from spool.sqlite import recovery
 from spool.sqlite.container_contents import DiskContents
@@ -32,6 +37,7 @@ from spool.sqlite.log.rest import Rest
 from spool.sqlite.partial_reports import SqliteHeard, SqlitePartialReports
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import open_streams
+from spool.storage import Storage
 from spool.streams import StreamBook
 
 __all__ = ["DirectoryLock", "SqliteSpool", "lock_directory", "open_spool"]
@@ -62,6 +68,34 @@ class SqliteSpool:
     book: StreamBook
     secret: bytes
     incarnation: str
+
+    def as_storage(
+        self,
+        *,
+        ledger: Ledger,
+        registry: Registry | None,
+        registry_problem: str = "",
+        close: Callable[[], Awaitable[None]],
+    ) -> Storage:
+        """Return the storage of this spool with its ledger and registry. Only files can be copied and be damaged."""
+        return Storage(
+            log=self.log,
+            deliveries=self.deliveries,
+            partial_reports=self.partial_reports,
+            heard=self.heard,
+            devices=self.devices,
+            clusters=self.clusters,
+            streams=self.streams,
+            book=self.book,
+            small=SmallTables(partial(SqliteTransactions, self.database)),
+            container_files=self.container_files,
+            ledger=ledger,
+            registry=registry,
+            registry_problem=registry_problem,
+            secret=self.secret,
+            incarnation=self.incarnation,
+            close=close,
+        )
 
     async def close(self) -> None:
         """Finish the running commits, close the file and release the directory, whatever of it fails."""

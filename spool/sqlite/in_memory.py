@@ -7,7 +7,7 @@ import sqlite3
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import closing
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,9 +17,8 @@ from spool.log.protocols import Observer
 from spool.packed.native import Native
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
-from spool.sql.small import SmallTables
 from spool.sqlite import NO_OTHER_LIMITS, SqliteSpool, read_spool, recovery
-from spool.sqlite.database import Database, SqliteTransactions, add_functions
+from spool.sqlite.database import Database, add_functions
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL, DirectoryLock
 from spool.sqlite.ledger import SqliteLedger
@@ -204,26 +203,10 @@ async def open_storage(options: StorageOptions) -> Storage:
     ledger = Ledger(new_ledger(), clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk)
     spool.log.add_reader(ledger.needs)
     clock = options.registry_clock or options.clock
-    return Storage(
-        log=spool.log,
-        deliveries=spool.deliveries,
-        partial_reports=spool.partial_reports,
-        heard=spool.heard,
-        devices=spool.devices,
-        clusters=spool.clusters,
-        streams=spool.streams,
-        book=spool.book,
-        small=SmallTables(partial(SqliteTransactions, spool.database)),
-        container_files=spool.container_files,
-        ledger=await ledger.load(),
-        registry=await Registry.open(
-            new_registry(), secret=spool.secret, clock=clock, declared=options.declared
-        ),
-        registry_problem="",
-        secret=spool.secret,
-        incarnation=spool.incarnation,
-        close=spool.close,
+    registry = await Registry.open(
+        new_registry(), secret=spool.secret, clock=clock, declared=options.declared
     )
+    return spool.as_storage(ledger=await ledger.load(), registry=registry, close=spool.close)
 
 
 ENGINE = Engine(open=open_storage, is_new=lambda directory: True, version=lambda: "memory")

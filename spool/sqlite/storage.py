@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
-from spool.sql.small import SmallTables
 from spool.sqlite import SqliteSpool, open_spool
-from spool.sqlite.database import SqliteTransactions
 from spool.sqlite.directory import SPOOL, check_finished
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
@@ -72,23 +71,11 @@ async def _open(options: StorageOptions) -> Storage:
             stack.push_async_callback(registry.close)
         except RegistryDamaged as error:
             problem = str(error)
-        return Storage(
-            log=spool.log,
-            deliveries=spool.deliveries,
-            partial_reports=spool.partial_reports,
-            heard=spool.heard,
-            devices=spool.devices,
-            clusters=spool.clusters,
-            streams=spool.streams,
-            book=spool.book,
-            small=SmallTables(partial(SqliteTransactions, spool.database)),
-            container_files=spool.container_files,
-            ledger=ledger,
-            registry=registry,
-            registry_problem=problem,
-            secret=spool.secret,
-            incarnation=spool.incarnation,
-            close=stack.pop_all().aclose,
+        storage = spool.as_storage(
+            ledger=ledger, registry=registry, registry_problem=problem, close=stack.pop_all().aclose
+        )
+        return replace(
+            storage,
             is_damage=partial(is_damage, spool.database),
             copy=partial(_copy, options.directory),
         )
