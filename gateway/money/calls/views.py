@@ -6,7 +6,6 @@ What a person does not see is answered as if it were not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.http.holders.money import MoneyServices
-from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.lists import Filter, List, Sort, yes_no
 from gateway.http.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.http.resources.declaration import answer, stated
 from gateway.http.visible import SLICED
@@ -119,11 +118,6 @@ class ViewResource(ManagedResource[View]):
 
 
 VIEW = ViewResource()
-
-
-def view_rows(money: MoneyServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
-    kept = money.require_registry().views.all()
-    return MemoryRows([_add_state(money, view) for view in kept if shows(view)])
 
 
 def _add_state(money: MoneyServices, view: View) -> ShownView:

@@ -6,7 +6,7 @@ Versions of definitions, namespaces and publish jobs as every list and answer sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.http.holders.money import MoneyServices
@@ -174,11 +174,6 @@ def namespace_with_state(money: MoneyServices, namespace: Namespace) -> ShownNam
     return ShownNamespace(
         namespace=namespace, newest=newest, broken=money.require_publishing().broken(namespace.id)
     )
-
-
-def namespace_rows(money: MoneyServices) -> MemoryRows[ShownNamespace]:
-    namespaces: Sequence[Namespace] = money.require_registry().table(AllocationTable).all()
-    return MemoryRows([namespace_with_state(money, each) for each in namespaces])
 
 
 def job_rows(money: MoneyServices) -> MemoryRows[PublishJob]:

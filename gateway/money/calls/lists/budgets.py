@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.http.holders.money import MoneyServices
@@ -201,14 +201,6 @@ def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
         billed_through=evaluated.billed_through if evaluated is not None and is_current else None,
         per_label=money.ledger.label(budget.per),
     )
-
-
-def budget_rows(
-    money: MoneyServices, shows: Callable[[SpendBudget], bool] = lambda _: True
-) -> MemoryRows[ShownBudget]:
-    """The budgets that are shown."""
-    kept = money.require_registry().table(BudgetTable).all()
-    return MemoryRows([add_state(money, budget) for budget in kept if shows(budget)])
 
 
 async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
