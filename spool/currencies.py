@@ -44,13 +44,15 @@ def code_of(value: Any) -> str | None:
 # -- amounts as sums keep them -------------------------------------------------------------------------------
 
 
-BEGINNING = "charge."  # of the names that stand for limbs; no meter of spool.meters has it
+# Amounts in a foreign currency are stored among the meters of a sum, as three integers (limbs) each. Names of limbs
+# begin like this; no meter of spool.meters does.
+BEGINNING = "charge."
 _LIMBS = ("9", "18", "27")
 MAX_CHARGE = 10**12 * money.UNIT  # as MAX_MONEY, where one unit is worth the least
 
 
 def limbs_of(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
-    """The limbs of amounts (decimal text) by currency; those of 0 are left out."""
+    """Split amounts (decimal text by currency) into limbs, by name. Limbs of 0 are left out."""
     found: dict[str, int] = {}
     for currency, amount in charges.items():
         for limb, units in zip(_LIMBS, money.limbs(sign * money.units(amount)), strict=True):
@@ -60,12 +62,12 @@ def limbs_of(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
 
 
 def is_charge(name: str) -> bool:
-    """True if a name among the meters of a sum stands for a limb."""
+    """Return whether a meter name of a sum is a limb of an amount."""
     return name.startswith(BEGINNING)
 
 
 def charges_of(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Units of each currency, of limbs and whatever else stands among the meters; those of 0 are left out."""
+    """Join the limbs among the meters to units by currency. Amounts of 0 are left out."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, units in meters:
         if is_charge(name):
@@ -76,7 +78,7 @@ def charges_of(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
-    """The meters alone."""
+    """Return the meters without the limbs of amounts."""
     return {name: units for name, units in meters.items() if not is_charge(name)}
 
 

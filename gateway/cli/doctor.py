@@ -52,7 +52,7 @@ LEAST_ROOM = 256 * MIB  # below this a start may find no room for its reserve
 LEAST_DESCRIPTORS = 1024
 SYNCHRONISED = (Path("/run/systemd/timesync/synchronized"), Path("/run/chrony"), Path("/run/chronyd.pid"))
 LEFT_OUT = "(left out)"
-# Settings whose text is of a fixed set, or is shown by every list; a bundle has the text of no other.
+# The bundle shows the text of these settings only: they have fixed values, or every list shows them anyway.
 _SHOWN = {
     "type", "policy", "emails", "level", "measure", "per", "by", "granularity", "start", "compression", "use_cases",
     "scopes", "topics", "billing_segment", "engine", "tags", "listen", "grpc_listen", "operator_listen",

@@ -112,9 +112,9 @@ class Outcome(msgspec.Struct):
 
     def note_session(self, record: AiRecord, session: str | None, *, device: str | None = None) -> None:
         """
-        Keep the session of a record's resource where the record names another one, and the device that it names.
+        Record the session of a resource, and its device, if a record of the resource names another session.
 
-        A window of Copilot Chat holds many conversations: its calls name these, its counters name the window alone.
+        One Copilot Chat window has many conversations: its calls name a conversation, its counters only the window.
         """
         if session is not None and session != record.session:
             self.sessions.setdefault((record.source, record.tags.get("service"), session), set()).add(device)
@@ -123,14 +123,12 @@ class Outcome(msgspec.Struct):
         self.rejects.append(Reject(item, reason, message))
 
     def drop(self, item: str, because: str) -> None:
-        """
-        Say why an item that was counted as ignored gave no record; nothing is kept unless reasons are asked for.
-        """
+        """Record why an ignored item produced no record. Does nothing unless the caller requested reasons."""
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))
 
     def show_shape(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
-        """Keep the names of an item that was not understood, after `of`, for an operator; never a value."""
+        """Record the attribute names of an unrecognised item, after `of`, for operators. Values are never recorded."""
         shown = (*of, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
 

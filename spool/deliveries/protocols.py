@@ -2,7 +2,7 @@
 The routes' side of the log as a protocol: numbered requests with their own progress.
 
 Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it changes
-in one transaction; when it returns, a power cut takes nothing of it away (the memory engine excepted).
+in one transaction; when it returns, a power cut takes nothing of it away (SQLite in memory excepted).
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ class DocumentTable(Generic[Row]):
 
 
 class ManagedTable(DocumentTable[Row]):
-    """A table whose rows people and keys create, change and delete by their drafts. Its rules are overridden."""
+    """A table whose rows people and keys manage as drafts. Subclasses override the rules of their resource."""
 
     def checked(self, draft: Any) -> Any:
         """Return a draft in its stored form. Invalid names the field and the rule."""
@@ -307,18 +307,18 @@ class ManagedTable(DocumentTable[Row]):
         """Invalid if a field that is given names a dimension that is not `known`."""
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
-        """Return what a new row has beside its draft, its id and its times."""
+        """Return the fields of a new row that its draft, its id and its times do not set."""
         return {}
 
     def changed(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
-        """Return a row that differs from the stored one as it is stored."""
+        """Return the form in which to store a changed row."""
         return after
 
     def check_place(self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, sees: Sees[Row]) -> None:
-        """Raise if a new or changed row does not fit those that are stored. `sees` is of the person who asks."""
+        """Raise if a new or changed row conflicts with stored rows. `sees` says which rows the requester may see."""
 
     def check_deletion(self, rows: RegistryRows, row: Row) -> None:
-        """Raise if a row has to stay. Otherwise delete what goes with it."""
+        """Raise if a row must not be deleted. Otherwise delete the rows that depend on it."""
 
     async def create(
         self,

@@ -59,7 +59,7 @@ Row = TypeVar("Row")
 
 
 class MonthRequest(Protocol):
-    """A request of a key or of a person."""
+    """What `send_month` needs of a request, from a key holder or a person."""
 
     http: web.Request
 

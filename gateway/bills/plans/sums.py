@@ -97,10 +97,10 @@ def _by_seat() -> dict[str, dict[int, SeatUse]]:
 @dataclass(slots=True)
 class Uses:
     """
-    What seats used, by the mark of the seat and the start of the span. Spans are cut where a month, a
-    cycle or a seat begins or ends.
+    Usage of seats, by the mark of the seat and the start of the span. A span never crosses the beginning or end of a
+    month, a billing cycle or a seat.
 
-    `metered` is what the calls of the month cost that no plan covers. Amounts without a rate are by
+    `metered` is the cost of the month's calls that no plan covers. Amounts in currencies without a rate are kept by
     currency: those of metered calls in `unpaid`, those of covered calls in `unvalued`.
     """
 
@@ -110,7 +110,7 @@ class Uses:
     unvalued: Counter[str] = field(default_factory=Counter)
 
     def of(self, mark: str, start: int, end: int) -> SeatUse:
-        """Return what a seat used in a time, which begins and ends where cycles or months do."""
+        """Return the usage of a seat from `start` to before `end`. Both must be borders of months or cycles."""
         found = NOTHING
         for at, use in self.spans.get(mark, _NO_SPANS).items():
             if start <= at < end:

@@ -45,7 +45,7 @@ _WITH_VERSION = """
 KEPT: Mapping[str, Any] = {
     "created": str,
     "last_updated": str,
-    "version": Annotated[str, words("Another one after each change; given back with an edit.")],
+    "version": Annotated[str, words("Changes with each edit; send it back with your edit.")],
 }
 
 

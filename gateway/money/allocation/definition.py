@@ -13,7 +13,7 @@ EQUALS, BEGINS_WITH, CONTAINS, ENDS_WITH = "Equals", "BeginsWith", "Contains", "
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """What is made of a value before it is looked at. `delimiter` and `index` belong to SPLIT."""
+    """A change to a value before conditions read it. Only SPLIT uses `delimiter` and `index`."""
 
     type: str
     delimiter: str = ""
@@ -23,7 +23,9 @@ class Transform:
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    Whose values are looked at: dimensions of the ledger, or earlier ones by their ids. `first`: the first known.
+    The dimensions whose values a condition reads: names of ledger dimensions, or ids of earlier defined dimensions.
+
+    If `first` is set, only the first dimension with a known value counts.
     """
 
     names: tuple[str, ...]
@@ -33,7 +35,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ValueCondition:
-    """Passes if a value of the source is, begins with, contains or ends with one of these."""
+    """Passes if a source value equals, begins with, contains or ends with one of `values`, as `operator` says."""
 
     source: Source
     operator: str
@@ -42,7 +44,7 @@ class ValueCondition:
 
 @dataclass(frozen=True, slots=True)
 class HasValue:
-    """Passes if a value of the source is known; `wanted` false: if none is."""
+    """Passes if the source has a known value, or, if `wanted` is false, none."""
 
     source: Source
     wanted: bool

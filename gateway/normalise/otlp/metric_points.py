@@ -28,7 +28,7 @@ _PATTERNS = [
     for name, found in _NAMED
     if _ANY_PART in name
 ]
-# Products that are servers of models: their counters have what they served, whoever tells the calls.
+# Inference servers: their counters cover every call they served, also calls that other sources report.
 SERVERS = frozenset(
     product.source for product in PRODUCTS if any(f.is_served for f in product.metrics.values())
 )
@@ -51,7 +51,7 @@ _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
 
 def find_family(name: str) -> tuple[Product, MetricFamily] | None:
-    """The family of a metric's name and the product that declares it; None when its points are no usage."""
+    """Return the product and the family that declare a metric name. None if the metric is not about usage."""
     if (found := _FAMILIES.get(name)) is not None:
         return found
     return next((family for pattern, family in _PATTERNS if pattern.fullmatch(name)), None)

@@ -83,7 +83,7 @@ RoleItem = item_of(
         "created": str | None,
         "last_updated": str | None,
         "last_updated_by": str | None,
-        "version": Annotated[str | None, words("Another one after each change; given back with an edit.")],
+        "version": Annotated[str | None, words("Changes with each edit; send it back with your edit.")],
     },
 )
 OneRole = one_of(NewRole, RoleItem)

@@ -201,14 +201,14 @@ _COST = re.compile(r"\d+(\.\d+)?")
 
 def edited(record: Record, given: Mapping[str, Any], people: People) -> tuple[Record, Sequence[str]]:
     """
-    A copy of a record with other values, and the names of those that differ from it. `people` are named as in
-    records that come from senders.
+    Return a copy of a record with the given values, and the names of the changed fields. `people` replaces e-mail
+    addresses as it does in records from senders. A given cost counts as reported.
 
-    Invalid names the field that is wrong. A cost that is given counts as reported.
+    Raises Invalid with the name of a wrong field.
     """
     if isinstance(record, UnitCostOperation):
         raise NotAllowed(
-            "a unit-cost record is part of the totals of its stream: discard it and send a correction"
+            "a unit-cost record cannot be edited, as its stream totals include it: discard it and send a correction"
         )
     shown = as_json(record)
     names = [name for name, value in given.items() if name not in shown or shown[name] != value]

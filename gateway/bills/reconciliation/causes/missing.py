@@ -48,9 +48,11 @@ class Doubts:
 @dataclass(frozen=True, kw_only=True)
 class _UnsizedCalls:
     """
-    Calls of a model in the ledger whose tokens nobody reported, and the `gap` of tokens at the `entries`. `mean` is
-    the size of the model's other calls. `missing` is the number of billed calls that the ledger lacks, within
-    LEAST_SHARE 0, and None if the statement states no calls.
+    Calls of one model that reached the ledger without token counts.
+
+    `gap` is the number of billed tokens that the ledger lacks at the `entries`. `mean` is the mean size of the model's
+    other calls, in tokens. `missing` is the number of billed calls that the ledger lacks: 0 if it is within
+    LEAST_SHARE, None if the statement does not count calls.
     """
 
     model: str
@@ -61,16 +63,16 @@ class _UnsizedCalls:
     missing: int | None
 
     def is_explained_by(self, calls: int) -> bool:
-        """True if so many calls of the mean size come to the gap, but for chance."""
+        """Return whether `calls` calls of mean size add up to the gap, apart from random variation."""
         return self._apart(calls) <= max(MEAN_ALIKE * self.gap, CHANCE * self.mean * isqrt(calls))
 
     def is_close_to(self, calls: int) -> bool:
-        """True if so many calls of the mean size come to the gap within MEAN_ALIKE."""
+        """Return whether `calls` calls of mean size add up to the gap within MEAN_ALIKE."""
         return self._apart(calls) <= MEAN_ALIKE * max(self.gap, 1)
 
     @property
     def may_lack_calls(self) -> bool:
-        """True if the gap is larger than chance makes it likely for these calls alone."""
+        """Return whether the gap is too large for these calls, even with random variation."""
         likely = max(MEAN_ALIKE * self.gap, LIKELY * self.mean * isqrt(self.number))
         return self.gap - self.number * self.mean > likely
 
@@ -86,7 +88,7 @@ class _UnsizedCalls:
 
 
 def usage_missing(case: Case) -> Iterator[Claim]:
-    """Claim tokens for calls in the ledger whose tokens nobody reported."""
+    """Explain missing tokens by calls that reached the ledger without token counts."""
     for model in case.models():
         calls = _unsized_calls(case, model)
         if calls is None:
@@ -99,10 +101,10 @@ def usage_missing(case: Case) -> Iterator[Claim]:
 
 def _all_missing_tokens(case: Case, calls: _UnsizedCalls) -> Iterator[Claim]:
     """
-    Claim all tokens that are missing: gap = number x mean, but for chance (see `is_explained_by`).
+    Claim all missing tokens: gap = number x mean, apart from random variation (see `is_explained_by`).
 
-    If the statement states calls and none is missing, the gap is that of these calls whatever their size. If it
-    states none, some may be missing as well.
+    If the statement counts calls and the ledger has all of them, the whole gap belongs to these calls. If the statement
+    counts no calls, the ledger may lack some calls as well.
     """
     if calls.missing is None and not calls.is_explained_by(calls.number):
         return

@@ -154,15 +154,23 @@ class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     ]
     every: Annotated[
         Literal["week", "month"],
-        words("How often: of a week the seven days before, of a month the one before."),
+        words("How often: weekly for the seven days before, or monthly for the month before."),
     ] = "week"
-    day: Annotated[int, words("Of a week 1 (Monday) to 7, of a month 1 to 28."), Option(metavar="NUMBER")] = 1
+    day: Annotated[
+        int, words("The day: 1 (Monday) to 7 if weekly, 1 to 28 if monthly."), Option(metavar="NUMBER")
+    ] = 1
     at: Annotated[str, words('The time of day, such as "08:00".'), Option(metavar="HH:MM")] = "08:00"
-    time_zone: Annotated[str, words("Whose days and clock it goes by."), Option("--tz", "ZONE")] = "UTC"
+    time_zone: Annotated[
+        str, words("The time zone of `at` and of the days in the report."), Option("--tz", "ZONE")
+    ] = "UTC"
     people: Annotated[
         list[str],
-        words(f"At most {MAX_PEOPLE} accounts that get it by mail, each with the calls that they may see."),
-        Option("--person", "EMAIL", help="An account that gets it by mail, with the calls that it may see."),
+        words(
+            f"At most {MAX_PEOPLE} accounts that receive it by mail, each limited to the calls they may see."
+        ),
+        Option(
+            "--person", "EMAIL", help="An account that receives it by mail, limited to the calls it may see."
+        ),
     ] = []
 
 
@@ -171,12 +179,15 @@ ScheduledReportItem = item_of(
     NewScheduledReport,
     "A scheduled report as it is answered; times are RFC 3339.",
     answered={
-        "view_name": Annotated[str | None, words("The name of the view; null while it is gone.")],
+        "view_name": Annotated[str | None, words("The name of the view; null if the view was deleted.")],
         "owner": Annotated[str, words("Whose calls channels get notices about; empty for everything.")],
-        "next": Annotated[str, words("When it is sent next.")],
-        "last": Annotated[str | None, words("When it was sent last by its schedule.")],
-        "problem": Annotated[str | None, words("Who did not get the last one, and why.")],
-        "version": Annotated[str, words("Another one after each change; given back with an edit.")],
+        "next": Annotated[str, words("Time of the next scheduled run.")],
+        "last": Annotated[str | None, words("Time of the last scheduled run.")],
+        "problem": Annotated[
+            str | None,
+            words("Whom the last report did not reach, and why; null if all received it."),
+        ],
+        "version": Annotated[str, words("Changes with each edit; send it back with your edit.")],
     },
 )
 OneScheduledReport = one_of(NewScheduledReport, ScheduledReportItem)

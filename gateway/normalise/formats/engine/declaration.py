@@ -251,7 +251,7 @@ def counts_cache_apart(path: Any, *models: Any) -> bool:
 
 
 def tag_tier(metadata: Metadata, *stated: Any) -> None:
-    """A tag for the tier that served a call, if it is one that has prices of its own."""
+    """Tag a call with the service tier, if the tier has its own prices."""
     for value in stated:
         if value is not None and value in _TIERS:
             metadata.tag("service_tier", value)
@@ -259,13 +259,13 @@ def tag_tier(metadata: Metadata, *stated: Any) -> None:
 
 
 def fail(record: Inference, *types: Any) -> None:
-    """Make it an error of the first of these types that is machine-readable."""
+    """Mark a record as failed, with the first of `types` that is machine-readable as its error type."""
     record.status = "error"
     record.error_type = first_readable(text(value) for value in types)
 
 
 def fail_by_status(record: Inference, status: Any) -> bool:
-    """Make it an error when the HTTP status says so; whether it does."""
+    """Mark a record as failed if the HTTP status is 400 or above. Return whether it is."""
     code = status_code(status)
     if code is None or code < 400:
         return False
